@@ -1,0 +1,1 @@
+"""The shell command: parses words and prints events. It decides nothing."""

@@ -1,0 +1,1 @@
+"""Values, ports and errors: what everything else is written in. Imports nothing of cllm."""

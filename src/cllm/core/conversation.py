@@ -1,0 +1,184 @@
+"""Conversations and their turns: the same values behind every store.
+
+Values are frozen: a conversation with one turn more is a new conversation. Nothing here reads
+or writes a file, and nothing here decides what is sent.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.reply import Usage
+
+LOCAL_OWNER = "local"
+CONTEXT_START = "--- Context:"
+CONTEXT_END = "--- End Context ---"
+
+TurnState = Literal["running", "complete", "incomplete", "failed"]
+Policy = Literal["captured", "dynamic", "pinned"]
+
+
+class SystemRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which policy a conversation goes, and where its system prompt came from."""
+
+    policy: Policy
+    source: str | None = None
+
+
+class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One static context command that ran; `command` as it was written in the settings."""
+
+    name: str
+    command: str
+    state: str
+    exit_code: int | None = None
+
+
+class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """That the static context of a conversation was captured, when, and by which commands."""
+
+    executed_at: datetime
+    commands: tuple[ContextCommandRecord, ...] = ()
+
+
+class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the history a turn sent: from which sequence number on, and how much."""
+
+    first_sequence: int
+    sent_messages: int
+    left_out_messages: int = 0
+
+
+class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn failed; `code` is the name of the error's type."""
+
+    code: str
+    message: str
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn: what the user said and everything that answered it.
+
+    Turns with the same `place` are variants of one another; one of them is on the default path.
+    """
+
+    id: str
+    place: str
+    state: TurnState
+    messages: tuple[Message, ...]
+    started_at: datetime
+    ended_at: datetime | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    notices: tuple[Notice, ...] = ()
+    window: WindowRecord | None = None
+    failure: TurnFailure | None = None
+
+    @property
+    def is_history(self) -> bool:
+        """Whether the turn may be sent as history: not while it runs, and not if it failed."""
+        return self.state in ("complete", "incomplete")
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a branch left its parent: after the message with this sequence number."""
+
+    conversation: str
+    sequence: int
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation: its stored system prompt, its default path of turns, and what is off it.
+
+    `first_sequence` is the sequence number of the first message in `turns`: more than 1 when a
+    store loaded only the tail that a window can use. The system prompt has no number.
+    """
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    model: str | None = None
+    owner: str = LOCAL_OWNER
+    name: str | None = None
+    title: str | None = None
+    system: Message | None = None
+    system_record: SystemRecord | None = None
+    context_record: ContextRecord | None = None
+    turns: tuple[Turn, ...] = ()
+    variants: tuple[Turn, ...] = ()
+    first_sequence: int = 1
+    parent: Branch | None = None
+    archived_at: datetime | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The default path as one list, the stored system prompt first."""
+        head = () if self.system is None else (self.system,)
+        return head + tuple(message for turn in self.turns for message in turn.messages)
+
+    @property
+    def message_count(self) -> int:
+        """The messages on the default path, the system prompt not counted."""
+        return self.first_sequence - 1 + sum(len(turn.messages) for turn in self.turns)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has been said yet, so that it is captured as if it were new."""
+        return self.system is None and not any(turn.is_history for turn in self.turns)
+
+    def has_system_message(self) -> bool:
+        """Whether the conversation stores a system prompt."""
+        return self.system is not None
+
+    def has_context_in_system_message(self) -> bool:
+        """Whether the stored system prompt holds a whole context block, by both of its markers."""
+        if self.system is None:
+            return False
+        text = self.system.text
+        return CONTEXT_START in text and CONTEXT_END in text
+
+    def numbered_messages(self) -> Iterator[tuple[int, Turn, Message]]:
+        """Every message of the default path with its sequence number and its turn."""
+        number = self.first_sequence
+        for turn in self.turns:
+            for message in turn.messages:
+                yield number, turn, message
+                number += 1
+
+    @property
+    def total_tokens(self) -> int:
+        """The tokens of all turns, variants included, as reported or estimated."""
+        turns = self.turns + self.variants
+        return sum(turn.usage.total for turn in turns if turn.usage is not None)
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation in a list: everything but what was said."""
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    message_count: int
+    model: str | None = None
+    name: str | None = None
+    title: str | None = None
+    archived_at: datetime | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+TITLE_LENGTH = 100
+
+
+def title_from(text: str) -> str | None:
+    """A title from the first user message: one line, at most 100 characters."""
+    line = " ".join(text.split())
+    if not line:
+        return None
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 3] + "..."

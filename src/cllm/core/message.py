@@ -1,0 +1,152 @@
+"""What was said: a message, kept as it arrived, and the parts that are a view of it.
+
+A message is never edited; a changed message is another message. Nothing here knows a
+protocol: turning JSON into parts, and parts into JSON, is the work of `cllm.wire`.
+"""
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+Role = Literal["system", "user", "assistant", "tool"]
+Dialect = Literal["openai", "anthropic", "bedrock"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message: who said it, in which protocol's words, and its JSON untouched.
+
+    `raw` is compact JSON in UTF-8. Sent back in its own dialect it is the same bytes, which is
+    what provider caches compare. `role` is the role in our words: a `developer` message of
+    OpenAI's has the role `system`, and its `raw` still says `developer`.
+    """
+
+    role: Role
+    raw: bytes
+    dialect: Dialect = "openai"
+
+    def json(self) -> dict[str, Any]:
+        """The message as a new dictionary, which the caller may change."""
+        decoded: dict[str, Any] = msgspec.json.decode(self.raw)
+        return decoded
+
+    @property
+    def text(self) -> str:
+        """The plain text in the message, blocks joined by a line break; no tools, no thinking."""
+        content = _Content.read(self.raw)
+        if content is None:
+            return ""
+        if isinstance(content, str):
+            return content
+        texts = (block.get("text") for block in content if isinstance(block, dict))
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    @property
+    def digest(self) -> str:
+        """A short hash of the message's bytes, by which a change made elsewhere is noticed."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+
+class _Content(msgspec.Struct):
+    """The one field that every dialect has in common."""
+
+    content: Any = None
+
+    @classmethod
+    def read(cls, raw: bytes) -> str | list[Any] | None:
+        content = msgspec.json.decode(raw, type=cls).content
+        return content if isinstance(content, str | list) else None
+
+
+def plain_message(role: Role, text: str) -> Message:
+    """A message of one text, in OpenAI's words: the form in which the surfaces speak."""
+    return Message(role=role, raw=msgspec.json.encode({"role": role, "content": text}))
+
+
+class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A place up to which the provider is asked to keep the prompt in its cache."""
+
+    ttl: str | None = None
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every part of a message has; the kinds are its subclasses.
+
+    `extra` holds the fields of a block that no kind has a name for, so that going through
+    parts loses nothing. `cache` is the cache mark that stood on the block.
+    """
+
+    cache: CacheMark | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Text(Part, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class Image(Part, frozen=True, kw_only=True, tag="image"):
+    """An image by its data (base64, with its media type) or by its URL."""
+
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+
+class Document(Part, frozen=True, kw_only=True, tag="document"):
+    """A file beside the text, by data (base64), plain text, URL, or an id at the provider."""
+
+    media_type: str | None = None
+    data: str | None = None
+    text: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+
+
+class ToolCall(Part, frozen=True, kw_only=True, tag="tool_call"):
+    """The model asks for a tool. `arguments` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Thinking(Part, frozen=True, kw_only=True, tag="thinking"):
+    text: str
+    signature: str | None = None
+
+
+class RedactedThinking(Part, frozen=True, kw_only=True, tag="redacted_thinking"):
+    data: str
+
+
+class Refusal(Part, frozen=True, kw_only=True, tag="refusal"):
+    text: str
+
+
+class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
+    """A block of a kind we have no name for, as it came."""
+
+    dialect: Dialect
+    raw: bytes
+
+
+class ToolResult(Part, frozen=True, kw_only=True, tag="tool_result"):
+    """The answer to a tool call: text, images or documents; never another call."""
+
+    call_id: str
+    content: tuple["Text | Image | Document | Unknown", ...] = ()
+    is_error: bool = False
+
+
+AnyPart = (
+    Text
+    | Image
+    | Document
+    | ToolCall
+    | ToolResult
+    | Thinking
+    | RedactedThinking
+    | Refusal
+    | Unknown
+)

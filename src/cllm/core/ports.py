@@ -1,0 +1,203 @@
+"""The ports: what the engine needs of a store and of a provider, and the values they pass.
+
+A port is a protocol, not a base class. `cllm.testing` has the contract suite that every store
+passes.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from cllm.core.conversation import (
+    LOCAL_OWNER,
+    ContextRecord,
+    Conversation,
+    Summary,
+    SystemRecord,
+    Turn,
+)
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent
+
+Clock = Callable[[], datetime]
+NewId = Callable[[], str]
+ArchiveFilter = Literal["active", "archived", "all"]
+
+
+class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversation is created with; its system prompt comes with the opening."""
+
+    id: str
+    model: str | None = None
+    owner: str = LOCAL_OWNER
+    name: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversation captures once, with its first turn: prompt, policy, static context."""
+
+    system: Message | None
+    system_record: SystemRecord
+    context_record: ContextRecord | None = None
+
+
+class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn about to begin.
+
+    `place` is given to make a variant of the turn in that place. With `visible` the store keeps
+    the running turn from this moment, so that a crash leaves a trace of it; without, nothing is
+    kept until the turn is finished.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    model: str | None = None
+    place: str | None = None
+    visible: bool = True
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to finish one turn. While it lasts no other turn begins in the conversation.
+
+    `conversation` is what was stored when the turn began, without the turn itself. A lease whose
+    `fence` is no longer the newest has been lost, and nothing can be written with it.
+    """
+
+    conversation: Conversation
+    turn: Turn
+    fence: int
+    created: bool
+    visible: bool
+    expires_at: datetime | None = None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list, what was wrong with entries that are not on it, and where to go on."""
+
+    items: tuple[Summary, ...]
+    notices: tuple[Notice, ...] = ()
+    next_cursor: str | None = None
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to what a conversation says about itself; what is unset stays as it is."""
+
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class Store(Protocol):
+    """Keeps conversations. Every operation is about one owner's; another's do not exist.
+
+    `ref` is a conversation's id or its name. Errors are those of `cllm.core.errors`.
+    """
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+    ) -> Lease:
+        """Begin a turn, creating the conversation if `create` is given and there is none.
+
+        While another turn runs this waits for `wait` seconds (None: for ever), then raises
+        ConversationBusyError.
+        """
+        ...
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        """Keep a running turn's lease from expiring; StaleLeaseError if it has been lost."""
+        ...
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        """Keep the turn as it ended and give the lease back, in one step that a crash cannot part.
+
+        A finished variant takes its place on the default path, unless it failed. The opening
+        is kept only if the conversation has none yet.
+        """
+        ...
+
+    async def drop_turn(self, lease: Lease) -> None:
+        """Give the lease back as if the turn, and a conversation it made, had never been."""
+        ...
+
+    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
+        """Create an empty conversation; ConversationExistsError if the id or name is taken."""
+        ...
+
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
+    ) -> Conversation:
+        """The conversation; with `tail`, the fewest newest turns with that many messages."""
+        ...
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of summaries, newest first."""
+        ...
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        """Change title, metadata or archive state."""
+        ...
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        """Delete for good, with all turns and variants. Its branches stay whole."""
+        ...
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        """Delete the message with that sequence number and all later ones, and their variants."""
+        ...
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        """A new conversation with the messages up to `at`, or all; under `opening` if given."""
+        ...
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        """Put that variant on the default path in place of the one that is there."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Provider(Protocol):
+    """Asks one service. Carries requests and answers; what they mean is the codecs' work."""
+
+    name: str
+
+    async def prepare(self) -> None:
+        """Do what takes long and can fail before a turn begins, such as fetching a model."""
+        ...
+
+    def ask(self, prompt: Prompt) -> AsyncIterator[ReplyEvent]:
+        """Ask once, without retrying. The last event is ReplyFinished, or an error is raised."""
+        ...
+
+    async def close(self) -> None: ...

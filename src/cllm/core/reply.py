@@ -1,0 +1,68 @@
+"""What a provider answers: events as they come, and the reply they add up to.
+
+A whole answer is the same events in a burst, so nothing above a provider asks how the answer
+travelled.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from cllm.core.message import Message
+
+StopReason = Literal[
+    "end", "length", "tool_calls", "stop_sequence", "content_filter", "refusal", "pause", "unknown"
+]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one call, as the provider counted them.
+
+    The five numbers are disjoint and add up: `input` is what was neither read from nor written
+    to a cache, `output` is what was not reasoning.
+    """
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    estimated: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
+    text: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
+    """A piece of a tool call. `id` and `name` come with its first piece."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The provider said that its answer is over. Without this event there was no whole answer.
+
+    `raw` is the provider's own JSON where the answer came in one piece.
+    """
+
+    message: Message
+    stop_reason: StopReason
+    usage: Usage | None = None
+    model: str | None = None
+    raw: bytes | None = None
+
+
+ReplyDelta = TextDelta | ThinkingDelta | ToolCallDelta
+ReplyEvent = ReplyDelta | ReplyFinished

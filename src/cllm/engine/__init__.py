@@ -1,0 +1,1 @@
+"""One turn, the same for every surface: load, assemble, ask, keep."""

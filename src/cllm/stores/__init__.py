@@ -1,0 +1,1 @@
+"""Where conversations are kept. Every store passes the contract suite in `cllm.testing`."""
