@@ -4,7 +4,7 @@ A port is a protocol, not a base class. `cllm.testing` has the contract suite th
 passes.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -196,7 +196,7 @@ class Provider(Protocol):
         """Do what takes long and can fail before a turn begins, such as fetching a model."""
         ...
 
-    def ask(self, prompt: Prompt) -> AsyncIterator[ReplyEvent]:
+    def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Ask once, without retrying. The last event is ReplyFinished, or an error is raised."""
         ...
 

@@ -1,0 +1,189 @@
+"""Settings become an engine: the only place that names concrete classes.
+
+Imports a store or a provider when it is needed, so that a command which needs neither is quick.
+"""
+
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cllm.core.errors import MissingKeyError, SettingsError
+from cllm.core.ports import Provider, Store
+from cllm.providers.registry import LOCAL, ROWS, ProviderRow, find_server
+from cllm.settings.load import ProviderSettings, Settings
+from cllm.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from cllm.engine.turn import Engine, Route
+    from cllm.providers.http import Timeouts
+    from cllm.providers.local.models import CachePaths
+    from cllm.providers.local.report import Report
+
+DEFAULT_MODEL = "local/smollm2-135m"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def new_conversation_id(at: datetime, suffix: str) -> str:
+    """An id for a conversation that was given none: sorts by time, and can be typed."""
+    return f"c-{at:%Y%m%d-%H%M%S}-{suffix[:4]}"
+
+
+class App:
+    """What one surface runs on: a store, and the providers it has asked so far."""
+
+    def __init__(self, settings: Settings, *, report: "Report | None" = None) -> None:
+        self.settings = settings
+        self.store: Store = open_store(settings.store, clock=now)
+        self._report = report
+        self._providers: dict[tuple[str, str], Provider] = {}
+
+    @property
+    def model(self) -> str:
+        """The model for a turn that has no conversation yet."""
+        return self.settings.model or DEFAULT_MODEL
+
+    def engine(self) -> "Engine":
+        from cllm.engine.retry import RetryRules  # noqa: PLC0415
+        from cllm.engine.turn import Engine  # noqa: PLC0415
+
+        return Engine(
+            store=self.store,
+            find_route=self.find_route,
+            clock=now,
+            new_id=new_id,
+            retry=RetryRules(retries=self.settings.retries),
+        )
+
+    def find_route(self, model: str) -> "Route":
+        """The provider that serves the model; the same one when asked again."""
+        from cllm.engine.turn import Route  # noqa: PLC0415
+
+        configured = {name: row.models for name, row in self.settings.providers.items()}
+        served = find_server(model, configured=configured)
+        key = (served.provider, served.name if served.provider == LOCAL else "")
+        if key not in self._providers:
+            self._providers[key] = self._open_provider(served.provider, served.name)
+        return Route(provider=self._providers[key], model=served.name)
+
+    def cache_key(self, conversation: str) -> str:
+        """The name under which providers keep what they have computed of a conversation."""
+        return f"{self.settings.store}#{conversation}"
+
+    def forget(self, conversation: str) -> None:
+        """Delete what the local model has kept of a conversation."""
+        from cllm.providers.local.slots import SlotFiles  # noqa: PLC0415
+
+        SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation))
+
+    @property
+    def cache_paths(self) -> "CachePaths":
+        from cllm.providers.local.models import cache_paths  # noqa: PLC0415
+
+        return cache_paths(self.settings.place.environment, home=self.settings.place.home)
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            await provider.close()
+        await self.store.close()
+
+    def _open_provider(self, name: str, model: str) -> Provider:
+        return self._open_local(model) if name == LOCAL else self._open_openai(name)
+
+    def _open_local(self, model: str) -> Provider:
+        from cllm.providers.local.models import resolve  # noqa: PLC0415
+        from cllm.providers.local.process import DEFAULT_CONTEXT  # noqa: PLC0415
+        from cllm.providers.local.provider import LocalProvider  # noqa: PLC0415
+        from cllm.providers.local.report import say_nothing  # noqa: PLC0415
+
+        place = self.settings.place
+        options = self._provider_settings(LOCAL).options
+        return LocalProvider(
+            model=resolve(model, self.cache_paths, cwd=place.directory, home=place.home),
+            paths=self.cache_paths,
+            environ=place.environment,
+            report=self._report or say_nothing,
+            threads=_whole_number(options, "threads"),
+            context=_whole_number(options, "context") or DEFAULT_CONTEXT,
+        )
+
+    def _open_openai(self, name: str) -> Provider:
+        from cllm.providers.http import Http  # noqa: PLC0415
+        from cllm.providers.openai import OpenAIProvider  # noqa: PLC0415
+
+        given = self._provider_settings(name)
+        row = ROWS.get(name)
+        return OpenAIProvider(
+            name=name,
+            base_url=_base_url(name, given, row),
+            api_key=self._key(name, given, row),
+            http=Http(),
+            headers=given.headers,
+            timeouts=_timeouts(given),
+        )
+
+    def _provider_settings(self, name: str) -> ProviderSettings:
+        """The provider's own settings, over those at the top level if they are meant for it."""
+        own = self.settings.providers.get(name, ProviderSettings())
+        if not self._is_top_provider(name):
+            return own
+        top = self.settings.top_provider
+        return ProviderSettings(
+            kind=own.kind,
+            api_base=own.api_base or top.api_base,
+            api_key=own.api_key or top.api_key,
+            headers={**top.headers, **own.headers},
+            timeout=top.timeout if own.timeout is None else own.timeout,
+            models=own.models,
+            options=own.options,
+        )
+
+    def _is_top_provider(self, name: str) -> bool:
+        model = self.settings.file_model or self.model
+        configured = {key: row.models for key, row in self.settings.providers.items()}
+        return find_server(model, configured=configured).provider == name
+
+    def _key(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> str | None:
+        if given.api_key is not None:
+            return given.api_key.reveal()
+        if row is None or row.key is None:
+            return None
+        key = self.settings.place.environment.get(row.key)
+        if not key and given.api_base is None:
+            raise MissingKeyError(provider=name, variable=row.key)
+        return key or None
+
+
+def _base_url(name: str, given: ProviderSettings, row: ProviderRow | None) -> str:
+    if given.kind not in (None, "openai"):
+        raise SettingsError(f"`type` of providers.{name} must be openai.")
+    url = given.api_base or (row.base_url if row else None)
+    if url is None:
+        raise SettingsError(f"providers.{name} needs an `api_base`.")
+    if not url.startswith(("http://", "https://")):
+        raise SettingsError(f"`api_base` of provider '{name}' must start with http:// or https://.")
+    return url
+
+
+def _timeouts(given: ProviderSettings) -> "Timeouts":
+    from cllm.providers.http import Timeouts  # noqa: PLC0415
+
+    if given.timeout is None:
+        return Timeouts()
+    if isinstance(given.timeout, dict):
+        known = {key: value for key, value in given.timeout.items() if hasattr(Timeouts, key)}
+        return Timeouts(**known)
+    return Timeouts(first_byte=given.timeout, idle=given.timeout)
+
+
+def _whole_number(options: dict[str, object], name: str) -> int | None:
+    value = options.get(name)
+    if value is None or (isinstance(value, int) and value > 0):
+        return value
+    raise SettingsError(f"`{name}` of providers.local must be a whole number above 0.")

@@ -1,0 +1,136 @@
+"""Which system prompt a turn goes under, and whether the conversation keeps it.
+
+Three policies, one rule: never a second system prompt, never one twice, and always known where it
+came from. Chooses among prompts; it never writes one.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from cllm.core.conversation import (
+    CONTEXT_START,
+    ContextRecord,
+    Conversation,
+    Policy,
+    SystemRecord,
+)
+from cllm.core.errors import UsageError
+from cllm.core.message import Message, plain_message
+from cllm.core.notice import Notice
+from cllm.core.ports import Opening
+
+
+class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The system prompt from outside the conversation: the settings', or one named for this turn.
+
+    `explicit` is one that the person gave with the request itself. A blank text is no prompt.
+    """
+
+    text: str | None = None
+    source: str | None = None
+    explicit: bool = False
+
+    @property
+    def message(self) -> Message | None:
+        if self.text is None or not self.text.strip():
+            return None
+        return plain_message("system", self.text)
+
+
+class SystemChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt that is sent, what the conversation is to keep, and what to tell the person."""
+
+    message: Message | None
+    opening: Opening | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+def choose_system(
+    conversation: Conversation | None,
+    given: GivenPrompt,
+    *,
+    new_policy: Policy,
+    now: datetime,
+) -> SystemChoice:
+    """The system prompt of the next turn of this conversation, or of a turn without one."""
+    if conversation is None:
+        return SystemChoice(message=given.message)
+    if conversation.is_untouched:
+        record = conversation.system_record
+        return _open(given, policy=record.policy if record else new_policy, now=now)
+    match _policy_of(conversation):
+        case "captured":
+            return _captured(conversation, given)
+        case "dynamic" | "pinned" | None:
+            return SystemChoice(message=given.message)
+        case other:
+            assert_never(other)
+
+
+def capture(given: GivenPrompt, *, now: datetime) -> Opening:
+    """What a captured conversation keeps of its beginning, also when there was no prompt."""
+    message = given.message
+    return Opening(
+        system=message,
+        system_record=SystemRecord(policy="captured", source=given.source if message else "none"),
+        context_record=ContextRecord(executed_at=now),
+    )
+
+
+def _open(given: GivenPrompt, *, policy: Policy, now: datetime) -> SystemChoice:
+    if policy == "captured":
+        return SystemChoice(message=given.message, opening=capture(given, now=now))
+    opening = Opening(
+        system=None,
+        system_record=SystemRecord(policy=policy),
+        context_record=ContextRecord(executed_at=now),
+    )
+    return SystemChoice(message=given.message, opening=opening)
+
+
+def _policy_of(conversation: Conversation) -> Policy | None:
+    """The policy, or None for an old conversation that captured nothing and recorded nothing."""
+    if conversation.system_record is not None:
+        return conversation.system_record.policy
+    return "captured" if conversation.has_system_message() else None
+
+
+def _captured(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
+    if given.explicit:
+        name = conversation.name or conversation.id
+        raise UsageError(
+            f"Conversation '{name}' keeps the system prompt it was started with; to go on under "
+            f"another one, start a branch: cllm conversations branch {name} --system TEXT"
+        )
+    notice = _difference(conversation, given)
+    return SystemChoice(message=conversation.system, notices=() if notice is None else (notice,))
+
+
+def _difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
+    """What to say when the settings' prompt is not the one that this conversation keeps."""
+    name = conversation.name or conversation.id
+    record = conversation.system_record
+    if record is not None and (record.source or "").startswith("--system"):
+        return None
+    stored = "" if conversation.system is None else prompt_without_context(conversation.system.text)
+    configured = "" if given.message is None else given.message.text
+    if stored.strip() == configured.strip() or (record is None and not configured):
+        return None
+    was = "the one it was started with" if stored else "none, as it was started"
+    return Notice(
+        code="system_prompt_differs",
+        path="messages[0]",
+        message=(
+            f"The configured system prompt differs from that of conversation '{name}', which goes "
+            f"on under {was}; to change it, start a branch: cllm conversations branch {name}"
+        ),
+    )
+
+
+def prompt_without_context(text: str) -> str:
+    """A stored system prompt without the context blocks under it."""
+    if text.startswith(CONTEXT_START):
+        return ""
+    return text.split(f"\n\n{CONTEXT_START}", 1)[0]

@@ -1,0 +1,56 @@
+"""What a shell offers when Tab is pressed. A mistake in the settings offers nothing, silently."""
+
+import click
+from click.shell_completion import CompletionItem
+
+from cllm.core.errors import CllmError
+
+MOST = 500
+
+
+def conversations(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Ids of conversations, newest first."""
+    from cllm.cli.listing import open_app  # noqa: PLC0415
+    from cllm.engine.sync import run_without_waiting  # noqa: PLC0415
+    from cllm.settings.load import CommandLine  # noqa: PLC0415
+
+    try:
+        app = open_app(CommandLine())
+        page = run_without_waiting(app.store.list_conversations(limit=MOST))
+    except CllmError:
+        return []
+    return [
+        CompletionItem(summary.id, help=summary.title)
+        for summary in page.items
+        if summary.id.startswith(incomplete)
+    ]
+
+
+def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Models that are named somewhere, and the beginnings of those that are not."""
+    from cllm.cli.listing import open_app  # noqa: PLC0415
+    from cllm.providers.local.models import list_models  # noqa: PLC0415
+    from cllm.providers.registry import ROWS  # noqa: PLC0415
+    from cllm.settings.load import CommandLine  # noqa: PLC0415
+
+    try:
+        app = open_app(CommandLine())
+    except CllmError:
+        return []
+    named = [f"local/{model.name}" for model in list_models(app.cache_paths)]
+    named += [f"{name}/{m}" for name, row in app.settings.providers.items() for m in row.models]
+    named += [f"{name}/" for name in ROWS]
+    return [CompletionItem(name) for name in named if name.startswith(incomplete)]
+
+
+def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The commands, where the first word stands."""
+    from cllm.cli.main import ASK, COMMANDS  # noqa: PLC0415
+
+    return [
+        CompletionItem(name, help=about)
+        for name, (_, about) in COMMANDS.items()
+        if name != ASK and incomplete and name.startswith(incomplete)
+    ]

@@ -1,0 +1,104 @@
+"""`cllm conversations`: list, show, branch and delete what was said."""
+
+from pathlib import Path
+
+import click
+
+from cllm.cli import completing, listing
+from cllm.cli.given import given_prompt
+from cllm.settings.load import CommandLine
+
+HELP = """List, show, branch and delete conversations.
+
+\b
+Examples:
+  cllm conversations list
+  cllm conversations show cats
+  cllm conversations branch cats --system "You are a vet." --to cats-vet"""
+
+
+@click.group(name="conversations", help=HELP)
+@click.option("--store", metavar="URL", help="Where conversations are kept: json:PATH.")
+@click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
+@click.option("--cllm-path", type=click.Path(path_type=Path), help="In place of .cllm.")
+@click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    store: str | None,
+    conversations_path: str | None,
+    cllm_path: Path | None,
+    trust: bool,
+) -> None:
+    """Note where the conversations are for the command that follows."""
+    values = {"store": store, "conversations_path": conversations_path}
+    ctx.obj = CommandLine(
+        values={name: value for name, value in values.items() if value is not None},
+        cllm_path=cllm_path,
+        trust=trust,
+    )
+
+
+@command.command(name="list")
+@click.pass_obj
+def list_all(line: CommandLine) -> None:
+    """List the conversations, newest first.
+
+    \b
+    Example:
+      cllm conversations list
+    """  # noqa: D301 - \b keeps click from joining the lines
+    listing.list_conversations(line)
+
+
+@command.command(name="show")
+@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.pass_obj
+def show(line: CommandLine, ref: str) -> None:
+    """Print a conversation.
+
+    \b
+    Example:
+      cllm conversations show cats
+    """  # noqa: D301
+    listing.show_conversation(line, ref)
+
+
+@command.command(name="delete")
+@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.pass_obj
+def delete(line: CommandLine, ref: str) -> None:
+    """Delete a conversation for good; its branches stay.
+
+    \b
+    Example:
+      cllm conversations delete cats
+    """  # noqa: D301
+    listing.delete_conversation(line, ref)
+
+
+@command.command(name="branch")
+@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.option("--to", "new", metavar="ID", help="The id of the branch; one is made without it.")
+@click.option("--at", type=click.IntRange(min=1), help="The number of the last message to take.")
+@click.option("--system", metavar="TEXT", help="The system prompt of the branch.")
+@click.option("--system-file", type=click.Path(path_type=Path), help="It, from a file.")
+@click.pass_obj
+def branch(
+    line: CommandLine,
+    ref: str,
+    *,
+    new: str | None,
+    at: int | None,
+    system: str | None,
+    system_file: Path | None,
+) -> None:
+    """Start a new conversation from what was said in another one.
+
+    Without --system the branch keeps the system prompt of the conversation it comes from.
+
+    \b
+    Example:
+      cllm conversations branch cats --system "You are a vet." --to cats-vet
+    """  # noqa: D301
+    listing.branch_conversation(line, ref, new=new, at=at, given=given_prompt(system, system_file))

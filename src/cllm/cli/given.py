@@ -1,0 +1,22 @@
+"""The system prompt that a person gives with a command: `--system` or `--system-file`."""
+
+from pathlib import Path
+
+from cllm.assembly.system import GivenPrompt
+from cllm.core.errors import UsageError
+
+
+def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
+    """The prompt, or None if neither option was used."""
+    if text is not None and file is not None:
+        raise UsageError("Give either --system or --system-file, not both.")
+    if text is not None:
+        return GivenPrompt(text=text, source="--system", explicit=True)
+    if file is None:
+        return None
+    try:
+        content = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"Cannot read --system-file {file}: {reason}.") from error
+    return GivenPrompt(text=content.strip("\n"), source="--system-file", explicit=True)

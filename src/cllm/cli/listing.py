@@ -1,0 +1,117 @@
+"""Listing, showing and deleting conversations, and listing models. Reading waits for nobody."""
+
+import click
+
+from cllm.app import App, new_conversation_id, new_id, now
+from cllm.assembly.system import GivenPrompt, capture
+from cllm.cli import printing
+from cllm.cli.place import here
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.ports import NewConversation
+from cllm.engine.sync import run, run_without_waiting
+from cllm.providers.registry import LOCAL, ROWS
+from cllm.settings.load import CommandLine, load_settings
+
+PAGE = 1000
+
+
+def open_app(line: CommandLine) -> App:
+    settings = load_settings(here(), line)
+    for notice in settings.notices:
+        printing.warn(notice)
+    return App(settings)
+
+
+def list_conversations(line: CommandLine) -> None:
+    """A line for each conversation, newest first."""
+    app = open_app(line)
+    cursor = None
+    shown = 0
+    while True:
+        page = run_without_waiting(app.store.list_conversations(limit=PAGE, cursor=cursor))
+        for notice in page.notices:
+            printing.warn(notice)
+        for summary in page.items:
+            click.echo(_summary_line(summary))
+        shown += len(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    if not shown:
+        printing.note('No conversations yet; begin one with: cllm "Hello" --conversation ID')
+
+
+def _summary_line(summary: Summary) -> str:
+    when = summary.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
+    title = printing.one_line(summary.title or "")
+    return f"{summary.id}  {when}  {count}  {summary.model or '-'}  {title}".rstrip()
+
+
+def show_conversation(line: CommandLine, ref: str) -> None:
+    """The conversation as text: who said what, in order."""
+    app = open_app(line)
+    show(run_without_waiting(app.store.load(ref)))
+
+
+def show(conversation: Conversation) -> None:
+    click.echo(f"Conversation: {conversation.id}")
+    click.echo(f"Model: {conversation.model or '-'}")
+    click.echo(f"System prompt: {_about_system(conversation)}")
+    click.echo(f"Created: {conversation.created_at.isoformat()}")
+    click.echo(f"Updated: {conversation.updated_at.isoformat()}")
+    click.echo(f"Tokens: {conversation.total_tokens}")
+    if conversation.system is not None:
+        _show_message("system", conversation.system.text, "")
+    for _, turn, message in conversation.numbered_messages():
+        state = "" if turn.state == "complete" else f" ({turn.state})"
+        _show_message(message.role, message.text, state)
+
+
+def _about_system(conversation: Conversation) -> str:
+    record = conversation.system_record
+    if record is None:
+        return "stored, source not recorded" if conversation.system else "not recorded"
+    if record.policy == "captured" and conversation.system is None:
+        return "captured: none was configured"
+    return f"{record.policy}, from {record.source}" if record.source else record.policy
+
+
+def _show_message(role: str, text: str, state: str) -> None:
+    click.echo(f"\n[{role}]{state}")
+    printer = printing.AnswerPrinter()
+    printer.write(text or "(no text)")
+    printer.end()
+
+
+def delete_conversation(line: CommandLine, ref: str) -> None:
+    """Delete it, and what the local model had computed of it."""
+    app = open_app(line)
+    run(app.store.delete(ref))
+    app.forget(ref)
+    click.echo(f"Deleted conversation '{ref}'.")
+
+
+def branch_conversation(
+    line: CommandLine, ref: str, *, new: str | None, at: int | None, given: GivenPrompt | None
+) -> None:
+    """Branch it, under another system prompt if one is given; print the branch's id."""
+    app = open_app(line)
+    made = NewConversation(id=new or new_conversation_id(now(), new_id()))
+    opening = None if given is None else capture(given, now=now())
+    branch = run(app.store.branch(ref, made, at=at, opening=opening))
+    click.echo(branch.id)
+
+
+def list_models(line: CommandLine) -> None:
+    """The models that are named somewhere, and the providers that can be named."""
+    from cllm.providers.local.models import list_models as local_models  # noqa: PLC0415
+
+    app = open_app(line)
+    for model in local_models(app.cache_paths):
+        click.echo(f"{LOCAL}/{model.name}{'' if model.fetched else '  (fetched on first use)'}")
+    for name, row in sorted(app.settings.providers.items()):
+        for listed in row.models:
+            click.echo(f"{name}/{listed}")
+    for name in sorted(ROWS):
+        click.echo(f"{name}/...")

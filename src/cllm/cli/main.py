@@ -1,0 +1,74 @@
+"""The table of commands, and what is common to all of them: errors, exit codes, completion.
+
+A command's module is imported when the command is used. A first word that is no command is the
+beginning of a prompt.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from cllm.cli import printing
+from cllm.core.errors import CllmError
+
+ASK = "ask"
+COMMANDS = {
+    ASK: ("cllm.cli.ask", "Ask once: what `cllm` does when no command is named."),
+    "completion": ("cllm.cli.completion", "Print what a shell needs to complete cllm's words."),
+    "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
+    "models": ("cllm.cli.models", "Fetch, list and remove local models."),
+    "trust": ("cllm.cli.trust", "Trust a Cllmfile that can run or redirect things."),
+}
+ALIASES = {"c": "conversations"}
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class Terminated(BaseException):
+    """The process was asked to end."""
+
+
+class CommandTable(click.Group):
+    """Finds commands in the table. Words that begin with none of them go to `ask`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if name != ASK]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
+        if row is None:
+            return None
+        command: click.Command = import_module(row[0]).command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        named = first in ALIASES or (first in COMMANDS and first != ASK)
+        return super().parse_args(ctx, args if named else [ASK, *args])
+
+
+root = CommandTable(name="cllm", add_help_option=False, no_args_is_help=False)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; the exit code."""
+    printing.prepare_streams()
+    try:
+        result = root.main(args=list(arguments), prog_name="cllm", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except Terminated:
+        return EXIT_TERMINATED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except CllmError as error:
+        printing.error(str(error))
+        return EXIT_ERROR
+    except BrokenPipeError:
+        printing.abandon_stdout()
+        return EXIT_ERROR
+    return result if isinstance(result, int) else 0

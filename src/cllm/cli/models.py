@@ -1,0 +1,81 @@
+"""`cllm models`: fetch, list and remove models that run on this machine."""
+
+import click
+
+from cllm.cli import printing
+from cllm.cli.place import here
+from cllm.cli.progress import Progress
+from cllm.providers.local.models import (
+    DEFAULT_MODEL,
+    CachePaths,
+    KnownModel,
+    cache_paths,
+    list_models,
+    remove,
+)
+
+MEGABYTE = 1_000_000
+
+PULL_HELP = f"""Fetch a model, so that it can be used without a network.
+
+MODEL is the name of a known model ({DEFAULT_MODEL} if left out), a file on Hugging Face as
+hf:OWNER/REPO/FILE.gguf, or the https:// address of a GGUF file. A fetch that was interrupted goes
+on where it stopped. HF_TOKEN is sent to Hugging Face if it is set, and HF_ENDPOINT names another
+server of the same kind.
+
+\b
+Examples:
+  cllm models pull
+  cllm models pull hf:OWNER/REPO/FILE.gguf --sha256 64-HEX-DIGITS"""
+
+LIST_HELP = """List the local models, with their size and whether they have been fetched.
+
+\b
+Example:
+  cllm models list"""
+
+REMOVE_HELP = """Delete a model's file from the cache.
+
+\b
+Example:
+  cllm models remove smollm2-135m"""
+
+
+@click.group(name="models", help="Fetch, list and remove local models.")
+def command() -> None:
+    """The group; its commands do the work."""
+
+
+@command.command(name="pull", help=PULL_HELP)
+@click.argument("model", required=False, default=DEFAULT_MODEL)
+@click.option("--sha256", metavar="HEX", help="The hash that the file must have.")
+def pull(model: str, sha256: str | None) -> None:
+    from cllm.providers.local import fetch  # noqa: PLC0415 - loads urllib and zipfile
+
+    place = here()
+    target = fetch.parse_target(model, place.environment)
+    fetcher = fetch.Fetcher(paths=_paths(), environ=place.environment, report=Progress())
+    if isinstance(target, KnownModel):
+        fetched = fetch.fetch_known(target, fetcher, sha256=sha256)
+    else:
+        fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
+    printing.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
+
+
+@command.command(name="list", help=LIST_HELP)
+def list_command() -> None:
+    for model in list_models(_paths()):
+        state = "fetched" if model.fetched else "not fetched"
+        click.echo(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
+
+
+@command.command(name="remove", help=REMOVE_HELP)
+@click.argument("name")
+def remove_command(name: str) -> None:
+    path = remove(name.removeprefix("local/"), _paths())
+    click.echo(f"Removed {path}")
+
+
+def _paths() -> CachePaths:
+    place = here()
+    return cache_paths(place.environment, home=place.home)

@@ -1,0 +1,75 @@
+"""How fetching a model looks: a bar on a terminal, a line at each end elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from cllm.cli import printing
+from cllm.providers.local.report import Advanced, Event, Finished, Said, Started
+
+WIDTH = 30
+BETWEEN_DRAWINGS = 0.1
+MEGABYTE = 1_000_000
+
+
+class Progress:
+    """Takes the events of a download and shows them on standard error."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bar = sys.stderr.isatty()
+        self._total: int | None = None
+        self._began_at = 0.0
+        self._began_with = 0
+        self._drawn_at = 0.0
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._start(event)
+            case Advanced():
+                self._advance(event.done)
+            case Finished():
+                self._clear()
+                printing.note(f"Fetched {event.what} ({_megabytes(event.size)}).")
+            case Said():
+                self._clear()
+                printing.note(event.text)
+            case _:
+                assert_never(event)
+
+    def _start(self, event: Started) -> None:
+        self._total = event.total
+        self._began_at = self._clock()
+        self._began_with = event.done
+        size = "" if event.total is None else f", {_megabytes(event.total)}"
+        resumed = f", going on at {_megabytes(event.done)}" if event.done else ""
+        printing.note(f"Fetching {event.what}{size}{resumed}, once for this machine.")
+
+    def _advance(self, done: int) -> None:
+        moment = self._clock()
+        if not self._bar or moment - self._drawn_at < BETWEEN_DRAWINGS:
+            return
+        self._drawn_at = moment
+        sys.stderr.write(f"\r\x1b[K{self._line(done, moment)}")
+        sys.stderr.flush()
+
+    def _line(self, done: int, moment: float) -> str:
+        speed = (done - self._began_with) / max(moment - self._began_at, 0.001)
+        rate = f"{_megabytes(done)}  {speed / MEGABYTE:.1f} MB/s"
+        if not self._total:
+            return rate
+        filled = min(WIDTH * done // self._total, WIDTH)
+        bar = "#" * filled + "-" * (WIDTH - filled)
+        left = (self._total - done) / speed if speed > 0 else 0
+        return f"[{bar}] {100 * done // self._total:3d} %  {rate}  {left:.0f} s left"
+
+    def _clear(self) -> None:
+        if self._bar and self._drawn_at:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:.0f} MB"

@@ -1,0 +1,27 @@
+"""A text that must not be seen: it cannot be printed, logged or written by accident."""
+
+
+class Secret:
+    """Holds a key. Only `reveal` gives it away, so every place that does can be found."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written down")

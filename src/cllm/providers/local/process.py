@@ -1,0 +1,169 @@
+"""The parent's side of the child process: start it, know its address, end it.
+
+Knows nothing of prompts. A child never outlives its parent: it ends with its standard input.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from cllm.core.errors import LocalModelError
+
+DEFAULT_CONTEXT = 8192
+GRACE_SECONDS = 2.0
+DYING_SECONDS = 0.5
+TAIL_BYTES = 4096
+
+# Everything else stays here: API keys have no business in a process that runs foreign files.
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
+PASSED_ON_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_", "VK_")
+
+
+class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is started with, but for the key, which is made when it starts."""
+
+    name: str
+    model: Path
+    slots: Path
+    template: str | None = None
+    context: int = DEFAULT_CONTEXT
+    threads: int = 1
+
+    def line(self, key: str) -> bytes:
+        """The one line that the child reads."""
+        fields = msgspec.to_builtins(self, enc_hook=str) | {"key": key}
+        return json.dumps(fields).encode() + b"\n"
+
+
+class Child:
+    """A running child: where it listens and the key it wants."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], *, settings: ChildSettings, errors: IO[bytes]
+    ) -> None:
+        self.key = secrets.token_urlsafe(32)
+        self.address = ""
+        self._process = process
+        self._settings = settings
+        self._errors = errors
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a child needs pipes for its input and output")
+        self._stdin, self._stdout = process.stdin, process.stdout
+        # One that died at once is noticed when its answer is read.
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(settings.line(self.key))
+            self._stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    async def has_ended(self) -> bool:
+        """Whether the child is gone; waits a moment, for its sockets close before it is."""
+        try:
+            await asyncio.to_thread(self._process.wait, DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    async def ready(self) -> None:
+        """Wait until the child listens; one that does not, or need not any more, is ended."""
+        answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
+        try:
+            await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            self._process.kill()
+            await asyncio.wait([answering])
+            answering.exception()
+            self.end()
+            raise
+        except LocalModelError:
+            self.end()
+            raise
+
+    def _read_answer(self) -> None:
+        answer = self._stdout.readline()
+        if not answer:
+            raise LocalModelError(self._why_it_ended())
+        self.address = json.loads(answer)["address"]
+
+    def end(self) -> None:
+        """End the child and wait for it: by the end of its input, or else by force."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stdout.close()
+        self._errors.close()
+
+    def _why_it_ended(self) -> str:
+        code = self._process.wait()
+        what = f"The local model {self._settings.name} did not start"
+        if code == -signal.SIGKILL:
+            return f"{what}: it was killed, perhaps for want of memory; try a smaller model."
+        reason = _reason_in(self._tail())
+        return (
+            f"{what} ({reason}); the file {self._settings.model} may be damaged or of a kind that "
+            "llama.cpp does not run: fetch it again or choose another."
+        )
+
+    def _tail(self) -> str:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - TAIL_BYTES))
+        return self._errors.read().decode("utf-8", "replace")
+
+
+def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
+    """Start a child, which then reads its model; `Child.ready` waits for that."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child's `end` closes it
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "cllm.providers.local.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=_child_environment(environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        errors.close()
+        raise LocalModelError(
+            f"The local model's process cannot be started ({error.strerror}); "
+            "free some memory and ask again."
+        ) from error
+    return Child(process, settings=settings, errors=errors)
+
+
+def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+    }
+    # Threads that spin while they wait starve a second process on the same cores.
+    return {"GOMP_SPINCOUNT": "2000"} | kept
+
+
+def _reason_in(tail: str) -> str:
+    """The first error that llama.cpp printed, or the last line there is."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    errors = [line.partition(" E ")[2] for line in lines if " E " in line]
+    return (errors or lines[-1:] or ["it gave no reason"])[0].rstrip(".")

@@ -1,0 +1,187 @@
+"""The local model as a provider: a child process, asked through the OpenAI provider.
+
+Carries a prompt to the child and keeps the slot files right. It computes nothing itself and
+never reads what is said.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from cllm.core.errors import MissingExtraError
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.providers.local import process
+from cllm.providers.local.models import CachePaths, ModelFile, check_is_gguf
+from cllm.providers.local.process import DEFAULT_CONTEXT, ChildSettings
+from cllm.providers.local.report import Report, say_nothing
+from cllm.providers.local.slots import SlotFiles
+
+if TYPE_CHECKING:
+    from cllm.providers.local.connection import Connection
+
+MAX_REPLY_TOKENS = 1024
+
+T = TypeVar("T")
+
+
+class LocalProvider:
+    """One model file, one child process; started when it is first needed."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        *,
+        model: ModelFile,
+        paths: CachePaths,
+        environ: Mapping[str, str],
+        report: Report = say_nothing,
+        threads: int | None = None,
+        context: int = DEFAULT_CONTEXT,
+        slots: SlotFiles | None = None,
+    ) -> None:
+        self._model = model
+        self._paths = paths
+        self._environ = environ
+        self._report = report
+        self._threads = threads or os.cpu_count() or 1
+        self._context = context
+        self._slots = slots or SlotFiles(folder=paths.slots)
+        self._child: Connection | None = None
+        self._starting = asyncio.Lock()
+        self._asking = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, while there is a child."""
+        return None if self._child is None else self._child.process.pid
+
+    async def prepare(self) -> None:
+        """Have the model's file and a child that is ready to be asked."""
+        await self._connected()
+
+    async def ask(self, prompt: Prompt) -> AsyncIterator[ReplyEvent]:
+        """Ask once. One prompt at a time: the child has one slot."""
+        finished: ReplyEvent | None = None
+        async with self._asking:
+            child = await self._restored(prompt.cache_key)
+            async with aclosing(child.ask(with_defaults(prompt, self._model.parameters))) as events:
+                async for event in events:
+                    if isinstance(event, ReplyFinished):
+                        finished = event
+                    else:
+                        yield event
+            await self._save(child, prompt.cache_key)
+        if finished is not None:
+            yield finished
+
+    async def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            await child.close()
+
+    async def _connected(self) -> "Connection":
+        async with self._starting:
+            if self._child is not None and not self._child.process.is_running:
+                await self.close()
+            if self._child is None:
+                self._child = await self._start()
+            return self._child
+
+    async def _start(self) -> "Connection":
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise MissingExtraError(feature="The local model", extra="local")
+        await self._fetch_if_missing()
+        check_is_gguf(self._model.path)
+        with contextlib.suppress(OSError):
+            self._slots.open_folder()
+        settings = ChildSettings(
+            name=self._model.name,
+            model=self._model.path.absolute(),
+            slots=self._slots.folder.absolute(),
+            template=self._model.template,
+            context=self._context,
+            threads=self._threads,
+        )
+        child = process.launch(settings, self._environ)
+        # Loaded while the child reads its model: it takes almost as long.
+        from cllm.providers.local.connection import Connection  # noqa: PLC0415
+
+        await child.ready()
+        return Connection(child, name=self.name, identity=self._model.identity())
+
+    async def _fetch_if_missing(self) -> None:
+        known = self._model.known
+        if known is None or self._model.path.exists():
+            return
+        from cllm.providers.local import fetch  # noqa: PLC0415 - needed once in a machine's life
+
+        fetcher = fetch.Fetcher(paths=self._paths, environ=self._environ, report=self._report)
+        await _in_thread(lambda: fetch.fetch_known(known, fetcher), stop=fetcher.stop)
+
+    async def _restored(self, cache_key: str | None) -> "Connection":
+        """The child, with what it had computed of the conversation if that was kept."""
+        child = await self._connected()
+        if cache_key is None or child.holds == cache_key:
+            return child
+        kept = await asyncio.to_thread(self._slots.find, cache_key, child.identity)
+        if kept is None or await child.slot("restore", kept.name):
+            return child
+        self._slots.drop(kept)
+        return await self._connected()
+
+    async def _save(self, child: "Connection", cache_key: str | None) -> None:
+        child.holds = cache_key
+        if cache_key is None:
+            return
+        name = self._slots.new_name()
+        if await child.slot("save", name):
+            await asyncio.to_thread(self._slots.keep, name, cache_key, child.identity)
+        else:
+            self._slots.drop(self._slots.folder / name)
+
+
+def with_defaults(prompt: Prompt, parameters: Mapping[str, Any]) -> Prompt:
+    """The prompt with what its caller left open: these parameters, and a bound to the reply."""
+    bounded = "max_completion_tokens" in prompt.parameters
+    bound = {} if bounded else {"max_tokens": MAX_REPLY_TOKENS}
+    return msgspec.structs.replace(prompt, parameters={**parameters, **bound, **prompt.parameters})
+
+
+async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
+    """Run blocking work in a thread that holds up neither a cancelled task nor the exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - handed to the task, which raises it
+            error = raised
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        stop.set()
+        raise

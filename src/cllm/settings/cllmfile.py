@@ -1,0 +1,108 @@
+"""One Cllmfile.yml: found, read, and its variables filled in. Merges nothing and trusts nobody."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import SettingsError
+
+FILE_NAME = "Cllmfile.yml"
+MAX_BYTES = 1024 * 1024
+MAX_VALUES = 100_000
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's content as it was written, and whether the person vouches for it by its place."""
+
+    path: Path
+    content: dict[str, Any]
+    trusted_place: bool
+
+
+def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
+    """The file, or None if there is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"it cannot be read ({reason}).", path=str(path)) from error
+    if len(data) > MAX_BYTES:
+        raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path))
+    return Cllmfile(path=path, content=_parse(data, path), trusted_place=trusted_place)
+
+
+def _parse(data: bytes, path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - only those who have a Cllmfile pay for its import
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        content = yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = None if mark is None else mark.line + 1
+        problem = error.problem or "it is not YAML"
+        raise SettingsError(f"{problem}.", path=str(path), line=line) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError("it is not YAML that can be read.", path=str(path)) from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError("it must hold settings as `key: value` lines.", path=str(path), line=1)
+    wrong = next((key for key in content if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise SettingsError(f"the key {wrong!r} must be a word.", path=str(path))
+    try:
+        too_many = _count(content, MAX_VALUES) > MAX_VALUES
+    except RecursionError:
+        too_many = True
+    if too_many:
+        raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
+    return content
+
+
+def line_of(path: Path, key: str) -> int | None:
+    """The line on which a top-level key stands; found only when there is something to say of it."""
+    start = re.compile(rf"""["']?{re.escape(key)}["']?\s*:""")
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((number for number, line in enumerate(lines, 1) if start.match(line)), None)
+
+
+def fill_in(content: Any, environment: Mapping[str, str]) -> Any:
+    """The content with `${VAR}` replaced in every text; one that is not set stays as it is."""
+    if isinstance(content, str):
+        return VARIABLE.sub(lambda match: environment.get(match[1], match[0]), content)
+    if isinstance(content, list):
+        return [fill_in(item, environment) for item in content]
+    if isinstance(content, dict):
+        return {key: fill_in(item, environment) for key, item in content.items()}
+    return content
+
+
+def _count(value: Any, limit: int) -> int:
+    """How many values stand in this one, counted no further than the limit.
+
+    A few lines of YAML can stand for billions of values, or for one that contains itself.
+    """
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    total = 1
+    for item in inner:
+        if total > limit:
+            break
+        total += _count(item, limit - total)
+    return total
+
+
+def variables_in(value: Any) -> frozenset[str]:
+    """The names of all `${VAR}` in a value that was read from a file."""
+    return frozenset(VARIABLE.findall(str(value)))

@@ -1,0 +1,278 @@
+"""All layers together: files, environment, command line, the later over the earlier."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.assembly.system import GivenPrompt
+from cllm.core.errors import SettingsError
+from cllm.core.notice import Notice
+from cllm.core.secret import Secret
+from cllm.settings import keys
+from cllm.settings.cllmfile import FILE_NAME, Cllmfile, fill_in, line_of, read_cllmfile
+from cllm.settings.trust import TrustLedger
+
+ENVIRONMENT_KEYS = {
+    "CLLM_MODEL": "model",
+    "CLLM_CONVERSATIONS_PATH": "conversations_path",
+}
+TEXT_KEYS = (
+    "model",
+    "default_system_message",
+    "api_base",
+    "api_key",
+    "conversations_path",
+    "store",
+)
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where cllm runs: everything of the machine that settings depend on."""
+
+    home: Path
+    directory: Path
+    environment: Mapping[str, str]
+
+
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person said on the command line, which goes over every file."""
+
+    values: dict[str, Any] = msgspec.field(default_factory=dict)
+    system: GivenPrompt | None = None
+    cllm_path: Path | None = None
+    trust: bool = False
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach one provider. What is None is for the provider's own row to say."""
+
+    kind: str | None = None
+    api_base: str | None = None
+    api_key: Secret | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    timeout: float | dict[str, float] | None = None
+    models: tuple[str, ...] = ()
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The effective settings, typed.
+
+    `top_provider` is what stands at the top level of a file; it is meant for the provider of the
+    model that the files name (`file_model`), and no key goes to another one.
+    """
+
+    place: Place
+    cllm_path: Path
+    model: str | None
+    model_is_explicit: bool
+    file_model: str | None
+    system: GivenPrompt
+    stream: bool
+    raw: bool
+    on_interrupt: str
+    retries: int
+    parameters: dict[str, Any]
+    top_provider: ProviderSettings
+    providers: dict[str, ProviderSettings]
+    store: str
+    notices: tuple[Notice, ...]
+
+
+class _Layered(msgspec.Struct, frozen=True, kw_only=True):
+    values: dict[str, Any]
+    sources: dict[str, str]
+    file_model: str | None
+
+
+def load_settings(place: Place, line: CommandLine) -> Settings:
+    """The settings that hold here and now."""
+    files = read_files(place, line)
+    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
+        ledger = TrustLedger(user_folder(place))
+        for file in files:
+            ledger.check(file)
+    layered = _layer(files, place, line)
+    _check_types(layered, files)
+    return _typed(layered, place, line)
+
+
+def user_folder(place: Place) -> Path:
+    return place.home / ".cllm"
+
+
+def chosen_folder(place: Place, line: CommandLine) -> Path | None:
+    """The cllm folder that the person named, if they named one."""
+    if line.cllm_path is not None:
+        return line.cllm_path
+    named = place.environment.get("CLLM_PATH")
+    return Path(named).expanduser() if named else None
+
+
+def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
+    """The Cllmfiles that apply, lowest first. A named folder stands for both usual ones."""
+    named = chosen_folder(place, line)
+    home_folder = user_folder(place)
+    local_folder = place.directory / ".cllm"
+    candidates: list[tuple[Path, bool]]
+    if named is not None:
+        candidates = [(named / FILE_NAME, True)]
+    else:
+        candidates = [(home_folder / FILE_NAME, True)]
+        if local_folder != home_folder:
+            candidates.append((local_folder / FILE_NAME, False))
+    candidates.append((place.directory / FILE_NAME, False))
+    found = (read_cllmfile(path, trusted_place=trusted) for path, trusted in candidates)
+    return [file for file in found if file is not None]
+
+
+def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+    """The upper mapping over the lower one, mappings inside them merged the same way."""
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _layer(files: list[Cllmfile], place: Place, line: CommandLine) -> _Layered:
+    layers = [(str(file.path), fill_in(file.content, place.environment)) for file in files]
+    file_model = next((c["model"] for _, c in reversed(layers) if c.get("model")), None)
+    for variable, key in ENVIRONMENT_KEYS.items():
+        if place.environment.get(variable):
+            layers.append((variable, {key: place.environment[variable]}))
+    layers.append(("command line", line.values))
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, content in layers:
+        values = merge(values, content)
+        sources |= dict.fromkeys(content, source)
+    return _Layered(values=values, sources=sources, file_model=file_model)
+
+
+def _check_types(layered: _Layered, files: list[Cllmfile]) -> None:
+    for key in TEXT_KEYS:
+        value = layered.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise _wrong(layered, files, key, "a text")
+    for key in ("providers", "extra_headers"):
+        value = layered.values.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise _wrong(layered, files, key, "a mapping")
+    retries = layered.values.get("num_retries")
+    if retries is not None and (not isinstance(retries, int) or not 0 <= retries <= 20):  # noqa: PLR2004
+        raise _wrong(layered, files, "num_retries", "a whole number from 0 to 20")
+    if layered.values.get("on_interrupt") not in (None, "keep", "discard"):
+        raise _wrong(layered, files, "on_interrupt", "`keep` or `discard`")
+    for key in ("stream", "raw_response"):
+        if not isinstance(layered.values.get(key, False), bool | None):
+            raise _wrong(layered, files, key, "true or false")
+
+
+def _wrong(layered: _Layered, files: list[Cllmfile], key: str, expected: str) -> SettingsError:
+    source = layered.sources[key]
+    path = next((file.path for file in files if str(file.path) == source), None)
+    line = None if path is None else line_of(path, key)
+    return SettingsError(f"`{key}` must be {expected}.", path=source, line=line)
+
+
+def _typed(layered: _Layered, place: Place, line: CommandLine) -> Settings:
+    values = layered.values
+    folder = chosen_folder(place, line)
+    local = place.directory / ".cllm"
+    cllm_path = folder or (local if local.is_dir() else user_folder(place))
+    return Settings(
+        place=place,
+        cllm_path=cllm_path,
+        model=values.get("model") or None,
+        model_is_explicit="model" in line.values,
+        file_model=layered.file_model,
+        system=line.system or _configured_prompt(layered),
+        stream=values.get("stream") is not False,
+        raw=bool(values.get("raw_response")),
+        on_interrupt=values.get("on_interrupt") or "keep",
+        retries=values.get("num_retries", values.get("max_retries", 2)),
+        parameters=_parameters(values),
+        top_provider=_provider(values, where="the top level"),
+        providers={
+            name: _provider(row, where=f"providers.{name}")
+            for name, row in (values.get("providers") or {}).items()
+        },
+        store=_store_url(values, place, cllm_path),
+        notices=_misspelled(values),
+    )
+
+
+def _configured_prompt(layered: _Layered) -> GivenPrompt:
+    text = layered.values.get("default_system_message")
+    if text is None or not text.strip():
+        return GivenPrompt()
+    source = Path(layered.sources["default_system_message"])
+    return GivenPrompt(text=text, source=f"{source.name}: default_system_message")
+
+
+def _parameters(values: dict[str, Any]) -> dict[str, Any]:
+    """What goes into the request's body: everything that is neither cllm's nor the provider's."""
+    own = keys.CLLM_KEYS | keys.PROVIDER_KEYS
+    return {key: value for key, value in values.items() if key not in own and value is not None}
+
+
+def _provider(row: Any, *, where: str) -> ProviderSettings:
+    if not isinstance(row, dict):
+        raise SettingsError(f"`{where}` must be a mapping such as {{api_base: …, api_key: …}}.")
+    key = row.get("api_key")
+    models = row.get("models") or []
+    if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
+        raise SettingsError(f"`models` of {where} must be a list of names.")
+    used = {"type", "api_base", "base_url", "api_key", "extra_headers", "timeout", "models"}
+    return ProviderSettings(
+        kind=row.get("type"),
+        api_base=row.get("api_base") or row.get("base_url"),
+        api_key=Secret(str(key)) if key else None,
+        headers={str(name): str(value) for name, value in (row.get("extra_headers") or {}).items()},
+        timeout=_timeout(row.get("timeout"), where),
+        models=tuple(models),
+        options={name: value for name, value in row.items() if name not in used},
+    )
+
+
+def _timeout(value: Any, where: str) -> float | dict[str, float] | None:
+    try:
+        return msgspec.convert(value, type=float | dict[str, float] | None)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"`timeout` of {where} must be seconds, or {{connect: …, first_byte: …, idle: …}}."
+        ) from error
+
+
+def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:
+    if values.get("store"):
+        return str(values["store"])
+    named = values.get("conversations_path")
+    if named:
+        return f"json:{place.directory / Path(named).expanduser()}"
+    return f"json:{cllm_path / 'conversations'}"
+
+
+def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
+    """A warning for each unknown key that is close to a known one; it is sent on all the same."""
+    unknown = [key for key in values if key not in keys.KNOWN_KEYS]
+    if not unknown:
+        return ()
+    from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
+
+    near = {key: get_close_matches(key, keys.KNOWN_KEYS, n=1, cutoff=0.8) for key in unknown}
+    return tuple(
+        Notice(
+            code="unknown_key",
+            path=key,
+            message=f"Unknown setting `{key}` is passed to the model; did you mean `{match[0]}`?",
+        )
+        for key, match in near.items()
+        if match
+    )

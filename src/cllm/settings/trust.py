@@ -1,0 +1,91 @@
+"""Which Cllmfiles the person has vouched for.
+
+A Cllmfile in the current directory can be somebody else's. What in it could run, redirect, read or
+write something takes effect only once its content is trusted, remembered by a hash of just those
+keys, so that editing a prompt does not ask again.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
+from cllm.settings.cllmfile import Cllmfile, variables_in
+
+DANGEROUS_KEYS = (
+    "allow_dynamic_commands",
+    "api_base",
+    "base_url",
+    "context_commands",
+    "conversations_path",
+    "dynamic_commands",
+    "extra_headers",
+    "log_file",
+    "providers",
+    "store",
+)
+SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+LEDGER_NAME = "trusted.json"
+
+
+def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
+    """The keys that need trust, with their values: those named above, and any that use a secret."""
+    return {
+        key: value
+        for key, value in sorted(content.items())
+        if key in DANGEROUS_KEYS or any(SECRET_NAME.search(name) for name in variables_in(value))
+    }
+
+
+def fingerprint(parts: dict[str, Any]) -> str:
+    """The hash by which a trusted content is recognised."""
+    text = msgspec.json.encode(parts, order="deterministic", enc_hook=str)
+    return hashlib.sha256(text).hexdigest()
+
+
+class TrustLedger:
+    """The hashes that the person trusted, in a file of their own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LEDGER_NAME
+
+    def check(self, file: Cllmfile) -> None:
+        """Raise UntrustedFileError unless the file has nothing dangerous or is trusted."""
+        parts = dangerous_parts(file.content)
+        if parts and not file.trusted_place and fingerprint(parts) not in self._entries():
+            raise UntrustedFileError(path=str(file.path), keys=tuple(parts))
+
+    def trust(self, file: Cllmfile) -> tuple[str, ...]:
+        """Remember the file's dangerous keys as they are now; their names."""
+        parts = dangerous_parts(file.content)
+        if parts:
+            entries = self._entries() | {fingerprint(parts): str(file.path.absolute())}
+            self._write(entries)
+        return tuple(parts)
+
+    def _entries(self) -> dict[str, str]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            raise SettingsError(
+                "it cannot be read; mend or delete it.", path=str(self._path)
+            ) from error
+
+    def _write(self, entries: dict[str, str]) -> None:
+        scratch = self._path.with_name(f".{LEDGER_NAME}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(
+                os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+            ) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n")
+            scratch.replace(self._path)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise CllmError(f"Cannot write {self._path} ({reason}).") from error

@@ -1,0 +1,135 @@
+"""Files that are whole or not there: read once, written beside the old one, flushed, renamed.
+
+After `write_file` returns, a crash of the machine does not lose the file. Until then the old
+one stands untouched.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from cllm.core.errors import StoreUnavailableError
+
+LARGEST_FILE = 1 << 30
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space and ask again",
+    errno.EDQUOT: "your disk quota is used up; free some space and ask again",
+    errno.EFBIG: "the file would be larger than is allowed here; start another conversation",
+    errno.EACCES: "you may not write there; choose another folder with --conversations-path",
+    errno.EPERM: "you may not write there; choose another folder with --conversations-path",
+    errno.EROFS: "it can only be read; choose another folder with --conversations-path",
+    errno.ENOTDIR: "a file is in the way; choose another folder with --conversations-path",
+    errno.EEXIST: "a file is in the way; choose another folder with --conversations-path",
+    errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
+    errno.ELOOP: "a symbolic link is in the way; put the file itself there",
+}
+
+
+class NotAFileError(OSError):
+    """There is something of that name, and it is no file that could be read to its end."""
+
+
+def unavailable(error: OSError, path: Path, *, doing: str) -> StoreUnavailableError:
+    """The error for a person: what could not be done to which path, and what to do now."""
+    default = f"{error.strerror or error}; look at the folder, or choose another one with "
+    advice = _ADVICE.get(error.errno or 0, default + "--conversations-path")
+    return StoreUnavailableError(f"Cannot {doing} {path}: {advice}.", path=str(path))
+
+
+def read_file(path: Path) -> tuple[bytes, float]:
+    """The bytes of a regular file and when it was last changed."""
+    # Without O_NONBLOCK, opening a pipe of that name would wait for somebody to write to it.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotAFileError("it is not a regular file")
+        if status.st_size > LARGEST_FILE:
+            raise NotAFileError("it is larger than 1 GiB")
+        pieces = []
+        while piece := os.read(fd, max(status.st_size + 1, 65536)):
+            pieces.append(piece)
+    finally:
+        os.close(fd)
+    return b"".join(pieces), status.st_mtime
+
+
+def write_file(folder: Path, name: str, data: bytes) -> None:
+    """Put the file in the folder, durably. Only the holder of the name's lock may call this."""
+    path = folder / name
+    temporary = temporary_path(folder, name)
+    try:
+        fd = _open_new(temporary)
+        try:
+            try:
+                _write_all(fd, data)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        flush_folder(folder)
+    except OSError as error:
+        raise unavailable(error, path, doing="write") from error
+
+
+def remove_file(folder: Path, name: str) -> None:
+    """Take the file out of the folder, durably, with what a killed process left of it."""
+    path = folder / name
+    try:
+        with suppress(FileNotFoundError):
+            temporary_path(folder, name).unlink()
+        path.unlink()
+        flush_folder(folder)
+    except OSError as error:
+        raise unavailable(error, path, doing="delete") from error
+
+
+def make_folder(path: Path) -> None:
+    """The folder and what is above it, for nobody else's eyes; what is there stays as it is."""
+    try:
+        _make_folder(path.absolute())
+    except OSError as error:
+        raise unavailable(error, path, doing="make the folder") from error
+
+
+def _make_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        _make_folder(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+        flush_folder(path.parent)
+
+
+def temporary_path(folder: Path, name: str) -> Path:
+    """One name per file: under its lock, what has this name was left by a killed process."""
+    return folder / f".{name}.tmp"
+
+
+def flush_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _open_new(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        path.unlink()
+        return os.open(path, flags, 0o600)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,288 @@
+"""What happens to a conversation, as functions from one value to the next; every store uses them.
+
+A finished turn is never lost: what leaves the default path becomes a variant. No I/O, no clock:
+the time comes in as `now`.
+"""
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from cllm.core.conversation import (
+    Branch,
+    Conversation,
+    Summary,
+    Turn,
+    TurnFailure,
+    title_from,
+)
+from cllm.core.errors import (
+    InvalidIdError,
+    SequenceNotFoundError,
+    TurnNotFoundError,
+    UsageError,
+)
+from cllm.core.ports import Changes, NewConversation, Opening, TurnStart
+
+INTERRUPTED = "interrupted"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+
+replace = msgspec.structs.replace
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def check_id(ref: str) -> str:
+    """The ref, if it can be one; InvalidIdError before anything is built from it."""
+    if not is_id(ref):
+        raise InvalidIdError(ref)
+    return ref
+
+
+def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetime) -> Conversation:
+    """An empty conversation under the id `key`; a name that is no other is not kept twice."""
+    return Conversation(
+        id=key,
+        owner=owner,
+        name=None if new.name == key else new.name,
+        title=new.title,
+        model=new.model,
+        created_at=now,
+        updated_at=now,
+        metadata=dict(new.metadata),
+    )
+
+
+def with_opening(conversation: Conversation, opening: Opening | None) -> Conversation:
+    """Capture the opening, unless something was captured or said before."""
+    if opening is None or conversation.system_record is not None or not conversation.is_untouched:
+        return conversation
+    return replace(
+        conversation,
+        system=opening.system,
+        system_record=opening.system_record,
+        context_record=opening.context_record,
+    )
+
+
+def settled(conversation: Conversation, *, now: datetime) -> Conversation:
+    """The conversation when nobody runs a turn in it: a turn that still says so was interrupted."""
+    return replace(
+        conversation,
+        turns=tuple(_settled_turn(turn, now) for turn in conversation.turns),
+        variants=tuple(_settled_turn(turn, now) for turn in conversation.variants),
+    )
+
+
+def _settled_turn(turn: Turn, now: datetime) -> Turn:
+    if turn.state != "running":
+        return turn
+    failure = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
+    return replace(turn, state="failed", ended_at=now, failure=failure)
+
+
+def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime) -> Turn:
+    """The turn that begins. A variant can be made of what was said last, and of what failed since.
+
+    Later turns would answer something that nobody said, so an earlier place is refused.
+    """
+    if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
+        raise UsageError(f"Conversation '{conversation.id}' already has a turn '{start.id}'.")
+    if start.place is not None:
+        places = [turn.place for turn in conversation.turns]
+        if start.place not in places:
+            raise TurnNotFoundError(conversation.id, start.place)
+        after = conversation.turns[places.index(start.place) + 1 :]
+        if any(turn.is_history for turn in after):
+            raise UsageError(
+                f"Turn '{start.place}' of conversation '{conversation.id}' is not the last one; "
+                "branch the conversation there to answer it anew."
+            )
+    return Turn(
+        id=start.id,
+        place=start.id if start.place is None else start.place,
+        state="running",
+        messages=start.messages,
+        started_at=now,
+        model=start.model,
+    )
+
+
+def with_running(conversation: Conversation, turn: Turn) -> Conversation:
+    """Show the turn while it runs: at the end of the path, or among the variants of its place."""
+    if _is_on_path(conversation, turn.place):
+        return replace(conversation, variants=(*conversation.variants, turn))
+    return replace(conversation, turns=(*conversation.turns, turn))
+
+
+def with_finished(
+    conversation: Conversation, turn: Turn, *, opening: Opening | None, now: datetime
+) -> Conversation:
+    """Keep the turn as it ended. It was the only one that could run."""
+    others = settled(without_turn(conversation, turn.id), now=now)
+    opened = with_opening(others, opening)
+    if not _is_on_path(opened, turn.place):
+        kept = replace(opened, turns=(*opened.turns, turn))
+    elif turn.is_history:
+        kept = _put_in_place(opened, turn)
+    else:
+        kept = replace(opened, variants=(*opened.variants, turn))
+    return replace(kept, title=_title(kept), updated_at=now)
+
+
+def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
+    """The conversation as if that turn had never begun."""
+    return replace(
+        conversation,
+        turns=tuple(turn for turn in conversation.turns if turn.id != turn_id),
+        variants=tuple(turn for turn in conversation.variants if turn.id != turn_id),
+    )
+
+
+def cut_from(conversation: Conversation, sequence: int, *, now: datetime) -> Conversation:
+    """Without the message of that number, all later ones, and the variants of what they were in."""
+    _check_sequence(conversation, sequence)
+    return replace(_up_to(conversation, sequence - 1), updated_at=now)
+
+
+def branch_of(
+    conversation: Conversation, fresh: Conversation, *, at: int | None, opening: Opening | None
+) -> Conversation:
+    """The `fresh` conversation with the messages up to `at`; turns keep their ids.
+
+    A turn that is running is no part of the branch.
+    """
+    said = replace(conversation, turns=_not_running(conversation.turns))
+    if at is not None:
+        _check_sequence(said, at)
+    sequence = said.message_count if at is None else at
+    copied = _up_to(said, sequence)
+    head = conversation if opening is None else opening
+    return replace(
+        fresh,
+        model=conversation.model if fresh.model is None else fresh.model,
+        title=conversation.title if fresh.title is None else fresh.title,
+        system=head.system,
+        system_record=head.system_record,
+        context_record=head.context_record,
+        turns=copied.turns,
+        variants=_not_running(copied.variants),
+        parent=Branch(conversation=conversation.id, sequence=sequence),
+    )
+
+
+def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> Conversation:
+    """Put that variant on the path, in place of the one that is there."""
+    if any(turn.id == turn_id for turn in conversation.turns):
+        return conversation
+    chosen = next((turn for turn in conversation.variants if turn.id == turn_id), None)
+    if chosen is None or not _is_on_path(conversation, chosen.place):
+        raise TurnNotFoundError(conversation.id, turn_id)
+    if not chosen.is_history:
+        raise UsageError(
+            f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
+            "choose another one."
+        )
+    return replace(_put_in_place(without_turn(conversation, turn_id), chosen), updated_at=now)
+
+
+def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
+    """The conversation with another title, metadata or archive state."""
+    title = conversation.title if changes.title is msgspec.UNSET else changes.title
+    given = changes.metadata
+    metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
+    archived_at = conversation.archived_at
+    if changes.archived is True:
+        archived_at = archived_at or now
+    elif changes.archived is False:
+        archived_at = None
+    return replace(
+        conversation, title=title, metadata=metadata, archived_at=archived_at, updated_at=now
+    )
+
+
+def tail_of(conversation: Conversation, count: int | None) -> Conversation:
+    """With the fewest newest turns that have `count` messages; all turns if they have not."""
+    if count is None:
+        return conversation
+    kept = len(conversation.turns)
+    found = 0
+    while kept > 0 and found < count:
+        kept -= 1
+        found += len(conversation.turns[kept].messages)
+    left_out = sum(len(turn.messages) for turn in conversation.turns[:kept])
+    return replace(
+        conversation,
+        turns=conversation.turns[kept:],
+        first_sequence=conversation.first_sequence + left_out,
+    )
+
+
+def summary_of(conversation: Conversation) -> Summary:
+    return Summary(
+        id=conversation.id,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
+        message_count=conversation.message_count,
+        model=conversation.model,
+        name=conversation.name,
+        title=conversation.title,
+        archived_at=conversation.archived_at,
+        metadata=conversation.metadata,
+    )
+
+
+def _not_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    return tuple(turn for turn in turns if turn.state != "running")
+
+
+def _is_on_path(conversation: Conversation, place: str) -> bool:
+    return any(turn.place == place for turn in conversation.turns)
+
+
+def _put_in_place(conversation: Conversation, chosen: Turn) -> Conversation:
+    off_path = tuple(turn for turn in conversation.turns if turn.place == chosen.place)
+    turns = tuple(chosen if turn.place == chosen.place else turn for turn in conversation.turns)
+    return replace(conversation, turns=turns, variants=conversation.variants + off_path)
+
+
+def _title(conversation: Conversation) -> str | None:
+    """The title, or one from the first thing the user said in what counts as history."""
+    if conversation.title is not None:
+        return conversation.title
+    said = (
+        message
+        for turn in conversation.turns
+        if turn.is_history
+        for message in turn.messages
+        if message.role == "user"
+    )
+    first = next(said, None)
+    return None if first is None else title_from(first.text)
+
+
+def _check_sequence(conversation: Conversation, sequence: int) -> None:
+    if not 1 <= sequence <= conversation.message_count:
+        raise SequenceNotFoundError(conversation.id, sequence)
+
+
+def _up_to(conversation: Conversation, sequence: int) -> Conversation:
+    """The path up to that message. A turn that loses its end is incomplete, and has no variants."""
+    turns: list[Turn] = []
+    whole: set[str] = set()
+    left = sequence
+    for turn in conversation.turns:
+        if left <= 0:
+            break
+        if left >= len(turn.messages):
+            turns.append(turn)
+            whole.add(turn.place)
+        else:
+            state = "incomplete" if turn.is_history else turn.state
+            turns.append(replace(turn, messages=turn.messages[:left], state=state))
+        left -= len(turn.messages)
+    variants = tuple(turn for turn in conversation.variants if turn.place in whole)
+    return replace(conversation, turns=tuple(turns), variants=variants)

@@ -1,0 +1,257 @@
+"""Conversations as JSON files in a folder, one `<id>.json` each, that people and tools may edit.
+
+This half waits for locks and keeps track of leases; `JsonFolder` does what blocks. Without
+waiting no method suspends, so that a command can step one without an event loop.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.errors import (
+    ConversationBusyError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    UsageError,
+)
+from cllm.core.ports import (
+    ArchiveFilter,
+    Changes,
+    Clock,
+    Lease,
+    NewConversation,
+    Opening,
+    Page,
+    TurnStart,
+)
+from cllm.stores import edits
+from cllm.stores.json_folder import JsonFolder
+from cllm.stores.locks import Lock
+from cllm.stores.pages import page_of
+from cllm.stores.waiting import wait_for
+from cllm.wire.conversation_json import Remainder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs a function that may block; `asyncio.to_thread` is one."""
+
+    def __call__(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+async def in_place(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run it here and now, for programs that have nothing else to do meanwhile."""
+    return function(*args, **kwargs)
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """What the store knows of a lease it gave."""
+
+    lock: Lock
+    turn_id: str
+    remainder: Remainder
+
+
+class JsonFileStore:
+    """A folder of conversation files, all of the owner `local`.
+
+    A conversation's id is the stem of its file, and its name is the same thing. `patience` is
+    how many seconds a change that is no turn waits for a turn that runs.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        offload: Offload = in_place,
+        patience: float = 5.0,
+    ) -> None:
+        self._folder = JsonFolder(Path(folder), clock=clock)
+        self._clock = clock
+        self._offload = offload
+        self._patience = patience
+        self._held: dict[str, _Held] = {}
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+    ) -> Lease:
+        key = self._existing(ref, owner) if create is None else _own(ref, owner)
+        lock = await self._lock(key, wait)
+        try:
+            lease, remainder = await self._offload(self._folder.begin, lock, key, start, create)
+        except BaseException:
+            lock.release()
+            raise
+        self._held[key] = _Held(lock, start.id, remainder)
+        return lease
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        """The lease itself: it lasts as long as the process."""
+        self._holding(lease)
+        return lease
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        """Keep the turn. The lease is given back even if the file cannot be written."""
+        held = self._holding(lease)
+        if turn.id != held.turn_id:
+            raise UsageError(f"The lease is for turn '{held.turn_id}', not for '{turn.id}'.")
+        del self._held[lease.conversation.id]
+        try:
+            await self._offload(
+                self._folder.finish, held.lock, lease, held.remainder, turn, opening
+            )
+        finally:
+            held.lock.release()
+
+    async def drop_turn(self, lease: Lease) -> None:
+        held = self._holding(lease)
+        del self._held[lease.conversation.id]
+        try:
+            await self._offload(self._folder.drop, held.lock, lease)
+        finally:
+            held.lock.release()
+
+    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
+        conversation = edits.with_opening(self._new(new), opening)
+        await self._under_lock(conversation.id, self._folder.create, conversation)
+        return conversation
+
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
+    ) -> Conversation:
+        stored = await self._offload(self._folder.read, _own(ref, owner))
+        return edits.tail_of(stored.conversation, tail)
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        if owner != LOCAL_OWNER:
+            return Page(items=())
+        summaries, notices = await self._offload(self._folder.summaries)
+        return page_of(
+            summaries, archive_filter=archive_filter, limit=limit, cursor=cursor, notices=notices
+        )
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.with_changes(conversation, changes, now=self._clock())
+
+        return edits.summary_of(await self._edit(ref, owner, change))
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        key = self._existing(ref, owner)
+        await self._under_lock(key, self._folder.delete, key)
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.cut_from(conversation, sequence, now=self._clock())
+
+        await self._edit(ref, owner, change)
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        stored = await self._offload(self._folder.read, _own(ref, owner))
+        branch = edits.branch_of(stored.conversation, self._new(new), at=at, opening=opening)
+        await self._under_lock(branch.id, self._folder.create, branch)
+        return branch
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.with_variant(conversation, turn_id, now=self._clock())
+
+        return await self._edit(ref, owner, change)
+
+    async def close(self) -> None:
+        """Let go of every lock. Turns that were not finished are lost, as by a crash."""
+        for held in self._held.values():
+            held.lock.release()
+        self._held.clear()
+
+    def _existing(self, ref: str, owner: str) -> str:
+        """The id of a conversation that is there, so that nothing is made for one that is not."""
+        key = _own(ref, owner)
+        if not self._folder.has(key):
+            raise ConversationNotFoundError(ref)
+        return key
+
+    def _new(self, new: NewConversation) -> Conversation:
+        if new.owner != LOCAL_OWNER:
+            raise UsageError(
+                f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
+                f"'{new.owner}'; use a database for more people."
+            )
+        key = edits.check_id(new.name or new.id)
+        if self._folder.has(key):
+            raise ConversationExistsError(key)
+        return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
+
+    def _holding(self, lease: Lease) -> _Held:
+        held = self._held.get(lease.conversation.id)
+        if held is None or (held.turn_id, held.lock.number) != (lease.turn.id, lease.fence):
+            raise StaleLeaseError(lease.conversation.id)
+        return held
+
+    async def _lock(self, key: str, wait: float | None) -> Lock:
+        lock = await wait_for(lambda: self._folder.try_lock(key), wait=wait)
+        if lock is None:
+            raise ConversationBusyError(key)
+        return lock
+
+    async def _under_lock(
+        self,
+        key: str,
+        work: Callable[Concatenate[Lock, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        lock = await self._lock(key, self._patience)
+        try:
+            return await self._offload(work, lock, *args, **kwargs)
+        finally:
+            lock.release()
+
+    async def _edit(
+        self, ref: str, owner: str, change: Callable[[Conversation], Conversation]
+    ) -> Conversation:
+        key = self._existing(ref, owner)
+        return await self._under_lock(key, self._folder.edit, key, change)
+
+
+def _own(ref: str, owner: str) -> str:
+    """The ref as an id of this folder, where only one owner has anything."""
+    edits.check_id(ref)
+    if owner != LOCAL_OWNER:
+        raise ConversationNotFoundError(ref)
+    return ref

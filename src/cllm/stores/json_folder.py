@@ -1,0 +1,205 @@
+"""The blocking half of the JSON file store: one step on one folder at a time.
+
+Reading takes no lock and makes nothing. Every step that writes is given the conversation's
+lock, reads the file again, and replaces it whole. A file that is not understood is never
+written over, and a symbolic link is read but not written through.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.errors import (
+    BrokenConversationError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StoreUnavailableError,
+)
+from cllm.core.notice import Notice
+from cllm.core.ports import Clock, Lease, NewConversation, Opening, TurnStart
+from cllm.stores import edits
+from cllm.stores.durable import (
+    NotAFileError,
+    make_folder,
+    read_file,
+    remove_file,
+    unavailable,
+    write_file,
+)
+from cllm.stores.locks import Lock, try_lock
+from cllm.wire.conversation_json import (
+    ConversationFile,
+    Remainder,
+    decode_conversation,
+    decode_summary,
+    encode_conversation,
+)
+
+SUFFIX = ".json"
+LOCKS = ".locks"
+
+
+class JsonFolder:
+    """A folder of conversation files. A `key` is a checked id, the stem of its file."""
+
+    def __init__(self, folder: Path, *, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    def has(self, key: str) -> bool:
+        return os.path.lexists(self._path(key))
+
+    def try_lock(self, key: str) -> Lock | None:
+        folder = self._folder / LOCKS
+        path = folder / f"{key}.lock"
+        try:
+            try:
+                return try_lock(path)
+            except FileNotFoundError:
+                make_folder(folder)
+                return try_lock(path)
+        except OSError as error:
+            raise unavailable(error, path, doing="lock") from error
+
+    def read(self, key: str) -> ConversationFile:
+        data, modified_at = self._bytes(key)
+        return decode_conversation(
+            data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
+        )
+
+    def summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
+        """Every conversation of the folder, and a notice for each file that is not one."""
+        summaries: list[Summary] = []
+        notices: list[Notice] = []
+        for key in self._keys():
+            path = self._path(key)
+            try:
+                data, modified_at = self._bytes(key)
+                summaries.append(
+                    decode_summary(
+                        data, conversation_id=key, path=str(path), modified_at=modified_at
+                    )
+                )
+            except ConversationNotFoundError:
+                continue
+            except (BrokenConversationError, StoreUnavailableError) as error:
+                notices.append(
+                    Notice(code="conversation_skipped", path=str(path), message=str(error))
+                )
+        return summaries, tuple(notices)
+
+    def begin(
+        self, lock: Lock, key: str, start: TurnStart, create: NewConversation | None
+    ) -> tuple[Lease, Remainder]:
+        with lock:
+            now = self._clock()
+            created = create is not None and not self.has(key)
+            if create is not None and created:
+                fresh = edits.new_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
+                stored = ConversationFile(conversation=fresh, remainder=Remainder())
+            else:
+                stored = self.read(key)
+                self._refuse_link(key)
+            conversation = edits.settled(stored.conversation, now=now)
+            turn = edits.started_turn(conversation, start, now=now)
+            if start.visible:
+                self._write(edits.with_running(conversation, turn), stored.remainder)
+            lease = Lease(
+                conversation=conversation,
+                turn=turn,
+                fence=lock.number,
+                created=created,
+                visible=start.visible,
+            )
+            return lease, stored.remainder
+
+    def finish(
+        self, lock: Lock, lease: Lease, remainder: Remainder, turn: Turn, opening: Opening | None
+    ) -> None:
+        with lock:
+            try:
+                stored = self.read(lease.conversation.id)
+            except ConversationNotFoundError:
+                # New, or taken away by hand in the meantime: then the answer is worth more.
+                stored = ConversationFile(conversation=lease.conversation, remainder=remainder)
+            kept = edits.with_finished(
+                stored.conversation, turn, opening=opening, now=self._clock()
+            )
+            self._write(kept, stored.remainder)
+
+    def drop(self, lock: Lock, lease: Lease) -> None:
+        key = lease.conversation.id
+        with lock:
+            if lease.visible and self.has(key):
+                stored = self.read(key)
+                left = edits.without_turn(stored.conversation, lease.turn.id)
+                if not lease.created or left.turns or left.system is not None:
+                    self._write(edits.settled(left, now=self._clock()), stored.remainder)
+                    return
+                remove_file(self._folder, key + SUFFIX)
+            if lease.created and not self.has(key):
+                lock.remove()
+
+    def create(self, lock: Lock, conversation: Conversation) -> None:
+        with lock:
+            if self.has(conversation.id):
+                raise ConversationExistsError(conversation.id)
+            self._write(conversation, Remainder())
+
+    def edit(
+        self, lock: Lock, key: str, change: Callable[[Conversation], Conversation]
+    ) -> Conversation:
+        with lock:
+            stored = self.read(key)
+            changed = change(edits.settled(stored.conversation, now=self._clock()))
+            if changed != stored.conversation:
+                self._write(changed, stored.remainder)
+            return changed
+
+    def delete(self, lock: Lock, key: str) -> None:
+        with lock:
+            self.read(key)
+            remove_file(self._folder, key + SUFFIX)
+            lock.remove()
+
+    def _path(self, key: str) -> Path:
+        return self._folder / (key + SUFFIX)
+
+    def _keys(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if not entry.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise unavailable(error, self._folder, doing="read") from error
+        stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return sorted(stem for stem in stems if edits.is_id(stem))
+
+    def _bytes(self, key: str) -> tuple[bytes, datetime]:
+        path = self._path(key)
+        try:
+            data, modified_at = read_file(path)
+        except FileNotFoundError:
+            raise ConversationNotFoundError(key) from None
+        except NotAFileError as error:
+            raise BrokenConversationError(str(path), reason=str(error)) from None
+        except OSError as error:
+            raise unavailable(error, path, doing="read") from error
+        return data, datetime.fromtimestamp(modified_at, tz=UTC)
+
+    def _refuse_link(self, key: str) -> None:
+        path = self._path(key)
+        if path.is_symlink():
+            raise StoreUnavailableError(
+                f"{path} is a symbolic link, which is read but never written through; "
+                "put the file itself there.",
+                path=str(path),
+            )
+
+    def _write(self, conversation: Conversation, remainder: Remainder) -> None:
+        self._refuse_link(conversation.id)
+        data = encode_conversation(conversation, remainder)
+        write_file(self._folder, conversation.id + SUFFIX, data)

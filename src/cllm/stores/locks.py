@@ -1,0 +1,80 @@
+"""A lock on one conversation, that the end of its process gives back: flock on a file beside it.
+
+The lock belongs to the open file, so that two stores in one process exclude each other as two
+processes do. The file also counts how often the lock was taken. It holds nothing else.
+"""
+
+import fcntl
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+
+class Lock:
+    """A lock that is held until everybody who holds it has let go.
+
+    Who takes it holds it; `with lock:` is one more holder, so that work in a thread keeps the
+    lock even if the task that asked for it has been cancelled meanwhile.
+    """
+
+    def __init__(self, fd: int, path: Path, number: int) -> None:
+        self._fd = fd
+        self._path = path
+        self._holders = 1
+        self._guard = threading.Lock()
+        self.number = number
+
+    def __enter__(self) -> Self:
+        with self._guard:
+            if self._holders == 0:
+                raise ValueError("The lock has been released.")
+            self._holders += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        with self._guard:
+            self._holders -= 1
+            if self._holders == 0:
+                os.close(self._fd)
+
+    def remove(self) -> None:
+        """Take the file away while it is locked; who opened it meanwhile will notice and retry."""
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
+
+def try_lock(path: Path) -> Lock | None:
+    """The lock, or None while somebody else holds it. OSError if there can be no such file."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        if _is_still(path, fd):
+            return Lock(fd, path, _count(fd))
+        os.close(fd)
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    """Whether the path names the file that was opened: its last holder may have removed it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _count(fd: int) -> int:
+    text = os.pread(fd, 20, 0)
+    number = int(text) + 1 if text.isdigit() else 1
+    os.pwrite(fd, str(number).encode(), 0)
+    return number

@@ -1,0 +1,291 @@
+"""Conversations in this process's memory: for tests, and for what shall not be kept.
+
+Leases are real: they expire by the clock, and a fencing number refuses late writers. Nothing is
+ever written anywhere.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.errors import (
+    ConversationBusyError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    UsageError,
+)
+from cllm.core.ports import (
+    ArchiveFilter,
+    Changes,
+    Clock,
+    Lease,
+    NewConversation,
+    Opening,
+    Page,
+    TurnStart,
+)
+from cllm.stores import edits
+from cllm.stores.pages import page_of
+from cllm.stores.waiting import wait_for
+
+LEASE_SECONDS = 60.0
+
+_Key = tuple[str, str]
+
+
+class _Granted(msgspec.Struct, frozen=True):
+    """A lease that was given and not given back."""
+
+    fence: int
+    turn_id: str
+    expires_at: datetime
+
+
+class MemoryData:
+    """What several stores on the same data share.
+
+    `begun` has the conversations that a hidden first turn is about to make.
+    """
+
+    def __init__(self) -> None:
+        self.conversations: dict[_Key, Conversation] = {}
+        self.begun: dict[_Key, Conversation] = {}
+        self.granted: dict[_Key, _Granted] = {}
+        self.fence = 0
+
+
+class MemoryStore:
+    """Conversations of any number of owners."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        data: MemoryData | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        patience: float = 5.0,
+    ) -> None:
+        self._data = MemoryData() if data is None else data
+        self._clock = clock
+        self._lease = timedelta(seconds=lease_seconds)
+        self._patience = patience
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+    ) -> Lease:
+        def attempt() -> Lease | None:
+            return self._try_begin(ref, start, owner, create)
+
+        lease = await wait_for(attempt, wait=wait)
+        if lease is None:
+            raise ConversationBusyError(ref)
+        return lease
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        key, granted = self._holding(lease)
+        renewed = msgspec.structs.replace(granted, expires_at=self._clock() + self._lease)
+        self._data.granted[key] = renewed
+        return msgspec.structs.replace(lease, expires_at=renewed.expires_at)
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        key, granted = self._holding(lease)
+        if turn.id != granted.turn_id:
+            raise UsageError(f"The lease is for turn '{granted.turn_id}', not for '{turn.id}'.")
+        now = self._clock()
+        conversation = self._data.conversations.get(key, lease.conversation)
+        self._data.conversations[key] = edits.with_finished(
+            conversation, turn, opening=opening, now=now
+        )
+        self._give_back(key)
+
+    async def drop_turn(self, lease: Lease) -> None:
+        key, _ = self._holding(lease)
+        conversation = self._data.conversations.get(key)
+        if conversation is not None:
+            left = edits.without_turn(conversation, lease.turn.id)
+            if lease.created and not left.turns and left.system is None:
+                del self._data.conversations[key]
+            else:
+                self._data.conversations[key] = left
+        self._give_back(key)
+
+    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
+        conversation = edits.with_opening(self._new(new, new.owner), opening)
+        self._data.conversations[new.owner, conversation.id] = conversation
+        return conversation
+
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
+    ) -> Conversation:
+        return edits.tail_of(self._data.conversations[self._find(ref, owner)], tail)
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        return page_of(
+            [
+                edits.summary_of(conversation)
+                for conversation in self._data.conversations.values()
+                if conversation.owner == owner
+            ],
+            archive_filter=archive_filter,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.with_changes(conversation, changes, now=self._clock())
+
+        return edits.summary_of(await self._edit(ref, owner, change))
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        del self._data.conversations[await self._free(ref, owner)]
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.cut_from(conversation, sequence, now=self._clock())
+
+        await self._edit(ref, owner, change)
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        source = self._data.conversations[self._find(ref, owner)]
+        branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
+        self._data.conversations[owner, branch.id] = branch
+        return branch
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.with_variant(conversation, turn_id, now=self._clock())
+
+        return await self._edit(ref, owner, change)
+
+    async def close(self) -> None:
+        """Nothing to do: leases run out by themselves, and the data is its owner's."""
+
+    def _find(self, ref: str, owner: str) -> _Key:
+        edits.check_id(ref)
+        key = _lookup(self._data.conversations, ref, owner)
+        if key is None:
+            raise ConversationNotFoundError(ref)
+        return key
+
+    def _new(self, new: NewConversation, owner: str) -> Conversation:
+        for ref in {new.id, new.name or new.id}:
+            edits.check_id(ref)
+            if _lookup(self._data.conversations, ref, owner) is not None:
+                raise ConversationExistsError(ref)
+            begun = _lookup(self._data.begun, ref, owner)
+            if begun is not None and self._is_leased(begun):
+                raise ConversationBusyError(ref)
+        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+
+    def _is_leased(self, key: _Key) -> bool:
+        granted = self._data.granted.get(key)
+        return granted is not None and granted.expires_at > self._clock()
+
+    def _try_begin(
+        self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
+    ) -> Lease | None:
+        """The lease, or None while somebody else has one."""
+        edits.check_id(ref)
+        data = self._data
+        key = _lookup(data.conversations, ref, owner)
+        if key is None and create is not None:
+            key = _lookup(data.begun, ref, owner)
+        if key is not None and self._is_leased(key):
+            return None
+        if key is not None:
+            data.begun.pop(key, None)
+        if key is not None and key in data.conversations:
+            stored = data.conversations[key]
+            return self._grant(edits.settled(stored, now=self._clock()), start, created=False)
+        if create is None:
+            raise ConversationNotFoundError(ref)
+        return self._grant(self._new(create, owner), start, created=True)
+
+    def _grant(self, conversation: Conversation, start: TurnStart, *, created: bool) -> Lease:
+        data = self._data
+        key = (conversation.owner, conversation.id)
+        now = self._clock()
+        turn = edits.started_turn(conversation, start, now=now)
+        if start.visible:
+            data.conversations[key] = edits.with_running(conversation, turn)
+        elif created:
+            data.begun[key] = conversation
+        data.fence += 1
+        granted = _Granted(data.fence, turn.id, now + self._lease)
+        data.granted[key] = granted
+        return Lease(
+            conversation=conversation,
+            turn=turn,
+            fence=granted.fence,
+            created=created,
+            visible=start.visible,
+            expires_at=granted.expires_at,
+        )
+
+    def _holding(self, lease: Lease) -> tuple[_Key, _Granted]:
+        key = (lease.conversation.owner, lease.conversation.id)
+        granted = self._data.granted.get(key)
+        if granted is None or granted.fence != lease.fence or not self._is_leased(key):
+            raise StaleLeaseError(lease.conversation.id)
+        return key, granted
+
+    def _give_back(self, key: _Key) -> None:
+        del self._data.granted[key]
+        self._data.begun.pop(key, None)
+
+    async def _free(self, ref: str, owner: str) -> _Key:
+        """The key of a conversation in which no turn runs."""
+
+        def attempt() -> _Key | None:
+            key = self._find(ref, owner)
+            return None if self._is_leased(key) else key
+
+        key = await wait_for(attempt, wait=self._patience)
+        if key is None:
+            raise ConversationBusyError(ref)
+        return key
+
+    async def _edit(
+        self, ref: str, owner: str, change: Callable[[Conversation], Conversation]
+    ) -> Conversation:
+        key = await self._free(ref, owner)
+        changed = change(edits.settled(self._data.conversations[key], now=self._clock()))
+        self._data.conversations[key] = changed
+        return changed
+
+
+def _lookup(conversations: dict[_Key, Conversation], ref: str, owner: str) -> _Key | None:
+    """The key of the owner's conversation with that id, or else that name."""
+    if (owner, ref) in conversations:
+        return owner, ref
+    found = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)
+    return next(found, None)

@@ -1,0 +1,62 @@
+"""Lists of conversations: their order, their filter, and where the next page goes on. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from cllm.core.conversation import Summary
+from cllm.core.errors import UsageError
+from cllm.core.notice import Notice
+from cllm.core.ports import ArchiveFilter, Page
+
+_SEPARATOR = "~"
+
+
+def page_of(
+    summaries: Iterable[Summary],
+    *,
+    archive_filter: ArchiveFilter,
+    limit: int,
+    cursor: str | None,
+    notices: tuple[Notice, ...] = (),
+) -> Page:
+    """The page after `cursor`: newest first, then by id. Notices come with the first page only."""
+    if limit < 1:
+        raise UsageError(f"A page of {limit} conversations cannot be shown; ask for 1 or more.")
+    wanted = [summary for summary in summaries if _passes(summary, archive_filter)]
+    wanted.sort(key=lambda summary: summary.id)
+    wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
+    if cursor is not None:
+        updated_at, last_id = _decode_cursor(cursor)
+        wanted = [
+            summary
+            for summary in wanted
+            if summary.updated_at < updated_at
+            or (summary.updated_at == updated_at and summary.id > last_id)
+        ]
+    items = tuple(wanted[:limit])
+    return Page(
+        items=items,
+        notices=notices if cursor is None else (),
+        next_cursor=_encode_cursor(items[-1]) if len(wanted) > limit else None,
+    )
+
+
+def _passes(summary: Summary, archive_filter: ArchiveFilter) -> bool:
+    if archive_filter == "all":
+        return True
+    return (summary.archived_at is not None) == (archive_filter == "archived")
+
+
+def _encode_cursor(last: Summary) -> str:
+    return f"{last.updated_at.isoformat()}{_SEPARATOR}{last.id}"
+
+
+def _decode_cursor(cursor: str) -> tuple[datetime, str]:
+    moment, separator, last_id = cursor.partition(_SEPARATOR)
+    try:
+        updated_at = datetime.fromisoformat(moment)
+    except ValueError:
+        separator = ""
+    if not separator or updated_at.tzinfo is None:
+        raise UsageError(f"{cursor!r} is not where a page of conversations ended.")
+    return updated_at, last_id

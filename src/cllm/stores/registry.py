@@ -1,0 +1,33 @@
+"""A store by its URL: `json:PATH` or `memory:`. The store's module is imported when it is named."""
+
+from collections.abc import Callable
+
+from cllm.core.errors import SettingsError
+from cllm.core.ports import Clock, Store
+
+
+def _open_json(folder: str, clock: Clock) -> Store:
+    from cllm.stores.json_files import JsonFileStore  # noqa: PLC0415
+
+    if not folder:
+        raise SettingsError("the store 'json:' needs the path of a folder, as json:PATH.")
+    return JsonFileStore(folder, clock=clock)
+
+
+def _open_memory(_location: str, clock: Clock) -> Store:
+    from cllm.stores.memory import MemoryStore  # noqa: PLC0415
+
+    return MemoryStore(clock=clock)
+
+
+SCHEMES: dict[str, Callable[[str, Clock], Store]] = {"json": _open_json, "memory": _open_memory}
+
+
+def open_store(url: str, *, clock: Clock) -> Store:
+    """The store that the URL names; nothing is created before something is written."""
+    scheme, colon, location = url.partition(":")
+    opener = SCHEMES.get(scheme)
+    if not colon or opener is None:
+        known = ", ".join(f"{name}:" for name in SCHEMES)
+        raise SettingsError(f"the store '{url}' is none of {known}; write for example json:PATH.")
+    return opener(location, clock)

@@ -1,0 +1,235 @@
+"""A message in OpenAI's words as typed parts, and parts as such a message.
+
+The parts are a view: decoding changes nothing, and a block that no part has a name for is kept as
+it came. What OpenAI's words cannot say of a part (a signature, say) is for the caller to know.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    Message,
+    Part,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+
+Block = dict[str, Any]
+ResultPart = Text | Image | Document | Unknown
+
+DATA_URL = "data:"
+BASE64 = ";base64,"
+
+
+def decode_parts(message: Message) -> tuple[AnyPart, ...]:
+    """The parts of a message, in order: thinking, content, refusal, tool calls."""
+    fields = message.json()
+    if message.role == "tool":
+        return (_decode_result(fields),)
+    return tuple(_decode_fields(fields))
+
+
+def _decode_fields(fields: Block) -> Iterator[AnyPart]:
+    if isinstance(fields.get("reasoning_content"), str):
+        yield Thinking(text=fields["reasoning_content"])
+    yield from _decode_content(fields.get("content"))
+    if isinstance(fields.get("refusal"), str):
+        yield Refusal(text=fields["refusal"])
+    for call in fields.get("tool_calls") or ():
+        yield _decode_call(call)
+
+
+def _decode_content(content: Any) -> Iterator[AnyPart]:
+    if isinstance(content, str):
+        if content:
+            yield Text(text=content)
+        return
+    for block in content or ():
+        yield _decode_block(block)
+
+
+def _decode_block(block: Any) -> AnyPart:
+    kind = block.get("type") if isinstance(block, dict) else None
+    decode = DECODERS.get(kind) if isinstance(kind, str) else None
+    part = None if decode is None else decode(dict(block))
+    return _unknown(block) if part is None else part
+
+
+def _decode_text(block: Block) -> AnyPart | None:
+    text = block.pop("text", None)
+    return Text(text=text, **_rest(block)) if isinstance(text, str) else None
+
+
+def _decode_refusal(block: Block) -> AnyPart | None:
+    text = block.pop("refusal", None)
+    return Refusal(text=text, **_rest(block)) if isinstance(text, str) else None
+
+
+def _decode_image(block: Block) -> AnyPart | None:
+    image = block.pop("image_url", None)
+    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
+        return None
+    url = image["url"]
+    if set(image) - {"url"}:
+        block["image_url"] = {name: value for name, value in image.items() if name != "url"}
+    head, comma, data = url.partition(BASE64)
+    if url.startswith(DATA_URL) and comma:
+        return Image(media_type=head.removeprefix(DATA_URL), data=data, **_rest(block))
+    return Image(url=url, **_rest(block))
+
+
+def _decode_file(block: Block) -> AnyPart | None:
+    file = block.pop("file", None)
+    if not isinstance(file, dict):
+        return None
+    known = {"file_data", "file_id", "filename"}
+    if set(file) - known or not all(isinstance(value, str) for value in file.values()):
+        return None
+    data = file.get("file_data")
+    head, comma, encoded = (data or "").partition(BASE64)
+    if data is not None and not (head.startswith(DATA_URL) and comma):
+        return None
+    return Document(
+        media_type=head.removeprefix(DATA_URL) if data else None,
+        data=encoded if data else None,
+        file_id=file.get("file_id"),
+        name=file.get("filename"),
+        **_rest(block),
+    )
+
+
+DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
+    "file": _decode_file,
+    "image_url": _decode_image,
+    "refusal": _decode_refusal,
+    "text": _decode_text,
+}
+
+
+def _decode_call(call: Any) -> AnyPart:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return _unknown(call)
+    extra = {key: call[key] for key in call if key not in ("id", "type", "function")}
+    return ToolCall(
+        id=str(call.get("id") or ""),
+        name=function["name"],
+        arguments=str(function.get("arguments") or ""),
+        extra=extra,
+    )
+
+
+def _decode_result(fields: Block) -> ToolResult:
+    parts = _decode_content(fields.get("content"))
+    content = tuple(
+        part if isinstance(part, ResultPart) else _unknown(_encode_block(part)) for part in parts
+    )
+    extra = {k: fields[k] for k in fields if k not in ("role", "content", "tool_call_id")}
+    return ToolResult(call_id=str(fields.get("tool_call_id") or ""), content=content, extra=extra)
+
+
+def _unknown(block: Any) -> Unknown:
+    return Unknown(dialect="openai", raw=msgspec.json.encode(block))
+
+
+def _rest(block: Block) -> dict[str, Any]:
+    """What is left of a block once its kind has been read: its cache mark, and unnamed fields."""
+    block.pop("type")
+    mark = block.get("cache_control")
+    if isinstance(mark, dict) and set(mark) <= {"type", "ttl"}:
+        block.pop("cache_control")
+        return {"cache": CacheMark(ttl=mark.get("ttl")), "extra": block}
+    return {"extra": block}
+
+
+def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
+    """A message of these parts; a tool result is a message of its own."""
+    if len(parts) == 1 and isinstance(parts[0], ToolResult):
+        return _encode_result(parts[0])
+    thinking = [part.text for part in parts if isinstance(part, Thinking)]
+    calls = [_encode_call(part) for part in parts if isinstance(part, ToolCall)]
+    said = [p for p in parts if not isinstance(p, Thinking | RedactedThinking | ToolCall)]
+    fields: Block = {"role": role, "content": _encode_content(said) or (None if calls else "")}
+    if thinking:
+        fields["reasoning_content"] = "\n".join(thinking)
+    if calls:
+        fields["tool_calls"] = calls
+    return Message(role=role, raw=msgspec.json.encode(fields))
+
+
+def _encode_result(result: ToolResult) -> Message:
+    content = _encode_content(result.content) or ""
+    fields = {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
+    return Message(role="tool", raw=msgspec.json.encode(fields))
+
+
+def _encode_content(parts: Sequence[AnyPart]) -> str | list[Any] | None:
+    """One plain text as a string, which every server takes; anything else as blocks."""
+    if not parts:
+        return None
+    only = parts[0]
+    if len(parts) == 1 and isinstance(only, Text) and not only.extra and only.cache is None:
+        return only.text
+    return [_encode_block(part) for part in parts]
+
+
+def _encode_block(part: AnyPart) -> Any:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text, **_tail(part)}
+        case Refusal():
+            return {"type": "refusal", "refusal": part.text, **_tail(part)}
+        case Image():
+            return _encode_image(part)
+        case Document():
+            return _encode_document(part)
+        case Unknown():
+            return msgspec.Raw(part.raw)
+        case ToolCall() | ToolResult() | Thinking() | RedactedThinking():
+            raise ValueError(f"a part of kind {type(part).__name__} is no block of a content list")
+        case _:
+            assert_never(part)
+
+
+def _encode_image(part: Image) -> Block:
+    url = part.url if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
+    tail = _tail(part)
+    more = tail.pop("image_url", {})
+    return {"type": "image_url", "image_url": {"url": url, **more}, **tail}
+
+
+def _encode_document(part: Document) -> Block:
+    if part.text is not None:
+        return {"type": "text", "text": part.text, **_tail(part)}
+    data = None if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
+    file = {"filename": part.name, "file_data": data, "file_id": part.file_id}
+    return {
+        "type": "file",
+        "file": {name: value for name, value in file.items() if value is not None},
+        **_tail(part),
+    }
+
+
+def _encode_call(part: ToolCall) -> Block:
+    function = {"name": part.name, "arguments": part.arguments}
+    return {"id": part.id, "type": "function", "function": function, **part.extra}
+
+
+def _tail(part: Part) -> Block:
+    """The unnamed fields of a part, and its cache mark."""
+    if part.cache is None:
+        return dict(part.extra)
+    ttl = {} if part.cache.ttl is None else {"ttl": part.cache.ttl}
+    return {**part.extra, "cache_control": {"type": "ephemeral", **ttl}}

@@ -1,0 +1,535 @@
+"""Issue 2, "Bad input": one sentence that says what to do, exit 1, nothing lost or half-written."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fake_provider import Cut, Head, Send, Silence, closed_port, whole
+
+HELLO = [("user", "Hello"), ("assistant", "Hi.")]
+PAGE = b"<!DOCTYPE html>\n<html><body>Please log in to the hotel network</body></html>"
+
+
+@pytest.fixture(params=["new", "existing"])
+def ask(request, home, settings, cllm):
+    """Asks in a new or an existing conversation; afterwards every file is as it was."""
+    if request.param == "existing":
+        home.keep_old("demo", *HELLO)
+
+    def run(*flags, **options):
+        before = home.snapshot()
+        result = cllm("And now?", "--conversation", "demo", *flags, **options)
+        assert home.snapshot() == before, result.report()
+        assert list(home.temporary.iterdir()) == []
+        return result
+
+    return run
+
+
+both_ways = pytest.mark.parametrize(
+    "flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"]
+)
+
+
+def test_an_unknown_model(provider, settings, cllm, home):
+    before = home.snapshot()
+
+    result = cllm("Hello", "--conversation", "demo", "-m", "no-such-model-anywhere")
+
+    result.failed_with_one_sentence("no-such-model-anywhere")
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+def test_a_model_that_is_nearly_right_is_told_the_near_ones(provider, settings, cllm):
+    result = cllm("Hello", "-m", "local/smollm2-135")
+
+    result.failed_with_one_sentence("smollm2-135m")
+
+
+def test_a_model_that_the_provider_does_not_know(ask, provider):
+    provider.fail(404, "The model `gpt-test` does not exist.", code="model_not_found")
+
+    ask().failed_with_one_sentence("gpt-test")
+
+
+def test_an_unknown_provider(provider, settings, cllm, home):
+    before = home.snapshot()
+
+    result = cllm("Hello", "--conversation", "demo", "-m", "nosuchprovider/some-model")
+
+    result.failed_with_one_sentence("nosuchprovider")
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+def test_the_provider_of_an_old_conversation_is_unknown(home, provider, settings, cllm):
+    home.keep_old("demo", *HELLO, model="gemini/gemini-pro")
+    before = home.snapshot()
+
+    cllm("Again", "--conversation", "demo").failed_with_one_sentence("gemini", "litellm")
+
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+@pytest.fixture
+def offline():
+    """A wrapper that cuts the command off from every network, where the machine allows that."""
+    probe = ["unshare", "-rn", "true"]
+    if shutil.which("unshare") and not subprocess.run(probe, check=False).returncode:
+        return tuple(probe[:-1])
+    return ()
+
+
+def test_a_missing_key(ask, settings, offline):
+    settings(api_key=..., api_base=...)
+
+    ask(wrapper=offline).failed_with_one_sentence("OPENAI_API_KEY")
+
+
+def test_an_empty_key_is_a_missing_one(ask, settings, offline):
+    settings(api_key=..., api_base=...)
+
+    result = ask(wrapper=offline, env={"OPENAI_API_KEY": ""})
+
+    result.failed_with_one_sentence("OPENAI_API_KEY")
+
+
+@both_ways
+def test_an_unreachable_server(flags, ask, settings):
+    port = closed_port()
+    settings(api_base=f"http://127.0.0.1:{port}/v1")
+
+    ask(*flags).failed_with_one_sentence(f"127.0.0.1:{port}")
+
+
+def test_a_host_that_does_not_exist(ask, settings):
+    settings(api_base="http://no-such-host.invalid/v1")
+
+    ask().failed_with_one_sentence("no-such-host.invalid")
+
+
+@pytest.mark.parametrize("base", ["not a url", "ftp://127.0.0.1/v1", "http://", "127.0.0.1:80"])
+def test_a_base_url_that_is_none(base, ask, settings, provider):
+    settings(api_base=base)
+
+    result = ask()
+
+    assert result.code == 1, result.report()
+    assert "Traceback" not in result.err
+    assert len(result.warnings) == 1, result.report()
+
+
+@both_ways
+def test_status_401_names_the_key_and_does_not_show_it(flags, ask, provider, secret):
+    provider.fail(401, f"Incorrect API key provided: {secret}.", code="invalid_api_key")
+
+    ask(*flags).failed_with_one_sentence("key")
+    assert len(provider.requests) == 1
+
+
+@both_ways
+def test_status_429(flags, ask, provider):
+    provider.fail(429, "Rate limit reached for gpt-test.", code="rate_limit_exceeded")
+
+    ask(*flags).failed_with_one_sentence()
+    assert len(provider.requests) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("status", [500, 502, 503, 529])
+def test_status_500_and_above(status, flags, ask, provider):
+    provider.fail(status, "The engine is on fire.")
+
+    ask(*flags).failed_with_one_sentence(str(status))
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 422, 418])
+def test_a_refusal_says_what_the_provider_said(status, ask, provider):
+    provider.fail(status, "The parameter frobnicate is out of range.")
+
+    ask().failed_with_one_sentence("frobnicate")
+
+
+def test_a_refusal_of_several_lines_is_still_one_line(ask, provider):
+    provider.fail(400, "First line.\nSecond line.\r\n\r\nThird line.")
+
+    ask().failed_with_one_sentence("First line.")
+
+
+def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
+    provider.fail(400, "Before \x1b[2J\x1b]0;owned\x07 after.")
+
+    line = ask().failed_with_one_sentence("Before")
+    assert "\x1b" not in line
+    assert "\x07" not in line
+
+
+@pytest.mark.parametrize("status", [200, 302, 401, 500])
+@both_ways
+def test_a_web_page_instead_of_json(status, flags, ask, provider):
+    provider.answer(*whole(status, PAGE, content_type="text/html"))
+
+    line = ask(*flags).failed_with_one_sentence()
+    assert "\n" not in line
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b'{"id": "chatcmpl-1", "choi', id="half of it"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"{}", id="an empty object"),
+        pytest.param(b'{"choices": []}', id="no choices"),
+        pytest.param(b'{"choices": [{"message": 3}]}', id="a number as message"),
+        pytest.param(b"\xff\xfe\x00\x01", id="bytes"),
+    ],
+)
+def test_garbage_instead_of_json(body, flags, ask, provider):
+    provider.answer(*whole(200, body))
+
+    ask(*flags).failed_with_one_sentence()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(b"data: {not json\n\n", id="not JSON"),
+        pytest.param(b"data: [1, 2]\n\n", id="a list"),
+        pytest.param(b'data: {"choices": "none"}\n\n', id="choices are text"),
+        pytest.param(b"data: \xff\xfe\n\n", id="bytes"),
+        pytest.param(
+            b'data: {"error": {"message": "The engine stalled.", "type": "server_error"}}\n\n',
+            id="an error event",
+        ),
+    ],
+)
+def test_garbage_in_the_middle_of_a_stream(event, ask, provider):
+    provider.answer(
+        Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
+        Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
+        Send(event),
+        Send(b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'),
+        Send(b"data: [DONE]\n\n"),
+    )
+
+    ask("--stream").failed_with_one_sentence()
+
+
+def test_broken_json_in_a_reply_that_began_well(ask, provider):
+    provider.say("Well, ", "it", " depends", garbage_before=1)
+
+    ask("--stream").failed_with_one_sentence()
+
+
+def test_a_stream_cut_in_the_middle(ask, provider):
+    provider.say("Well, ", "it depends", stop_after=1)
+
+    result = ask("--stream")
+
+    result.failed_with_one_sentence()
+    assert result.out in ("Well, ", "Well, \n")
+    assert len(provider.requests) == 1
+
+
+def test_a_stream_cut_before_the_first_word(ask, provider):
+    provider.say("Well, ", stop_after=0)
+
+    ask("--stream").failed_with_one_sentence()
+
+
+def test_a_stream_that_ends_politely_before_the_answer_does(ask, provider):
+    provider.say("Well, ", "it depends", stop_after=1, abrupt=False)
+
+    ask("--stream").failed_with_one_sentence()
+
+
+def test_a_stream_cut_in_the_middle_of_an_event(ask, provider):
+    provider.answer(
+        Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
+        Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
+        Send(b'data: {"choices": [{"index": 0, "del'),
+        Cut(),
+    )
+
+    ask("--stream").failed_with_one_sentence()
+
+
+def test_a_whole_reply_cut_in_the_middle(ask, provider):
+    provider.say("Well, it depends", stop_after=0)
+
+    ask("--no-stream").failed_with_one_sentence()
+
+
+def test_a_connection_closed_without_a_word(ask, provider):
+    provider.answer(Cut())
+
+    ask().failed_with_one_sentence()
+
+
+def test_what_is_not_http(ask, provider):
+    provider.answer(Send(b"SSH-2.0-OpenSSH_9.6\r\n"), Cut())
+
+    ask().failed_with_one_sentence()
+
+
+@both_ways
+def test_a_server_that_never_answers(flags, ask, provider, settings):
+    settings(timeout=0.5)
+    provider.answer(Silence())
+
+    ask(*flags).failed_with_one_sentence()
+    provider.requests[0].wait_disconnected()
+
+
+def test_a_server_that_falls_silent_in_the_middle(ask, provider, settings):
+    settings(timeout=0.5)
+    provider.answer(
+        Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
+        Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
+        Silence(),
+    )
+
+    ask("--stream").failed_with_one_sentence()
+    provider.requests[0].wait_disconnected()
+
+
+def test_a_folder_that_cannot_be_made(home, provider, settings, cllm):
+    (home.path / "in-the-way").write_bytes(b"a file")
+    before = home.snapshot()
+    provider.say("Precious.")
+
+    folder = str(home.path / "in-the-way/conversations")
+    result = cllm("Hello", "--conversation", "demo", "--conversations-path", folder)
+
+    result.failed_with_one_sentence("in-the-way")
+    assert home.snapshot() == before
+    assert provider.requests == [] or "Precious." in result.out
+
+
+def test_a_folder_that_is_a_file(home, provider, settings, cllm):
+    home.conversations.parent.mkdir(exist_ok=True)
+    home.conversations.write_bytes(b"a file")
+    before = home.snapshot()
+
+    cllm("Hello", "--conversation", "demo").failed_with_one_sentence("conversations")
+
+    assert home.snapshot() == before
+
+
+def test_a_conversation_file_that_is_a_folder(home, provider, settings, cllm):
+    home.file("demo").mkdir(parents=True)
+    before = home.entries()
+
+    cllm("Hello", "--conversation", "demo").failed_with_one_sentence("demo.json")
+
+    assert [entry for entry in home.entries() if "lock" not in entry] == before
+
+
+@pytest.fixture
+def small_disk(home, cllm):
+    """Runs the command where the conversations are on a file system of their own.
+
+    The file system lives in a mount namespace of the command's and is gone with it; what was on it
+    at the end is returned as a snapshot. `options` are those of mount.
+    """
+    unshare = shutil.which("unshare")
+    script = """
+        set -e
+        mkdir -p "$1"
+        cp -a "$1/." "$2/"
+        mount -t tmpfs -o "$3" tmpfs "$1"
+        cp -a "$2/." "$1/"
+        mount -o "remount,$3,$4" "$1"
+        folder=$1 copy=$2
+        shift 4
+        code=0
+        "$@" || code=$?
+        rm -rf "$copy"
+        cp -a "$folder" "$copy"
+        exit $code
+    """
+    probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(home.temporary)]
+    if unshare is None or subprocess.run(probe, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount a file system in a namespace")
+
+    def run(*arguments, size="64k", access="rw"):
+        copy = home.path.parent / "copy"
+        copy.mkdir()
+        names = (str(home.conversations), str(copy), f"size={size}", access)
+        wrapper = ("unshare", "-rm", "sh", "-c", script, "sh", *names)
+        return cllm(*arguments, wrapper=wrapper), home.snapshot(copy)
+
+    return run
+
+
+def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
+    data = home.keep_old("demo", *HELLO)
+    provider.say("Precious.")
+
+    result, after = small_disk("Again", "--conversation", "demo", access="ro")
+
+    result.failed_with_one_sentence("conversations")
+    assert after == {"demo.json": data}
+    assert provider.requests == [] or "Precious." in result.out
+
+
+def test_a_full_disk(home, provider, settings, small_disk):
+    data = home.keep_old("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
+    provider.say("y" * 30_000)
+
+    result, after = small_disk("Again", "--conversation", "demo", size="32k")
+
+    result.failed_with_one_sentence()
+    assert after == {"demo.json": data}
+    assert "y" * 30_000 in result.out
+
+
+@pytest.mark.parametrize("limit", [0, 1024, 20_500], ids=["no byte", "few bytes", "all but a few"])
+def test_a_file_that_cannot_grow(limit, home, provider, settings, cllm):
+    home.keep_old("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
+    before = home.snapshot()
+    provider.say("Precious.")
+
+    result = cllm.with_file_size_limit(limit, "Again", "--conversation", "demo")
+
+    result.failed_with_one_sentence()
+    assert home.snapshot() == before
+    assert provider.requests == [] or "Precious." in result.out
+
+
+def test_a_new_file_that_cannot_be_written(home, provider, settings, cllm):
+    before = home.snapshot()
+
+    result = cllm.with_file_size_limit(100, "Hello", "--conversation", "demo")
+
+    result.failed_with_one_sentence()
+    assert home.snapshot() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written(home, settings, cllm):
+    script = 'exec "$@" > /dev/full'
+
+    result = cllm("Hello", wrapper=("sh", "-c", script, "sh"))
+
+    assert result.code != 0, result.report()
+    assert "Traceback" not in result.err
+    assert "Exception ignored" not in result.err
+
+
+def test_an_invalid_id(home, provider, settings, cllm):
+    before = home.snapshot()
+
+    cllm("Hello", "--conversation", "../../x").failed_with_one_sentence("../../x")
+
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+def test_an_id_that_is_too_long_for_a_file_name(home, provider, settings, cllm):
+    before = home.snapshot()
+
+    result = cllm("Hello", "--conversation", "x" * 300)
+
+    result.failed_with_one_sentence()
+    assert home.snapshot() == before
+
+
+def test_a_broken_conversation_file(home, provider, settings, cllm):
+    home.keep("demo", b'{"id": "demo", "messages": [{"role": "user", "content": "Hel')
+    before = home.snapshot()
+
+    cllm("Hello", "--conversation", "demo").failed_with_one_sentence("demo.json")
+
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("model: [openai", ("Cllmfile.yml",), id="torn"),
+        pytest.param("- a\n- list\n", ("Cllmfile.yml",), id="a list"),
+        pytest.param("model: a\n\tb: c\n", ("Cllmfile.yml", "line 2"), id="a tab"),
+    ],
+)
+def test_a_broken_cllmfile(text, words, provider, settings, cllm):
+    settings().write_text(text, encoding="utf-8")
+
+    result = cllm("Hello")
+
+    line = result.failed_with_one_sentence(*words, prefix="")
+    assert "Configuration error: " in line
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"num_retries": "many"},
+        {"timeout": "soon"},
+        {"extra_headers": "X-Team"},
+        {"providers": ["openai"]},
+        {"model": 7},
+        {"default_system_message": ["a", "list"]},
+    ],
+    ids=lambda keys: next(iter(keys)),
+)
+def test_a_setting_of_the_wrong_kind_is_named(keys, home, provider, settings, cllm):
+    settings(**keys)
+
+    result = cllm("Hello")
+
+    line = result.failed_with_one_sentence(next(iter(keys)), prefix="")
+    assert "Configuration error: " in line
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("name", ["Cllmfile.yml", ".cllm/Cllmfile.yml"])
+def test_a_cllmfile_of_somebody_else_sends_nothing_anywhere(name, home, provider, settings, cllm):
+    path = home.work / name
+    path.parent.mkdir(exist_ok=True)
+    settings(api_base=f"http://127.0.0.1:{closed_port()}/v1")
+    path.write_text(f"api_base: {provider.url}\n", encoding="utf-8")
+
+    line = cllm("Hello").failed_with_one_sentence("cllm trust", "api_base", prefix="")
+
+    assert line.startswith(("Error: ", "Configuration error: "))
+    assert provider.requests == []
+    cllm("Hello", env={"CLLM_TRUST": "always"}).succeeded()
+    assert len(provider.requests) == 1
+
+
+def test_an_error_after_turns_that_were_kept_loses_none_of_them(home, provider, settings, cllm):
+    for number in range(3):
+        cllm(f"Question {number}", "--conversation", "demo").succeeded()
+    before = home.snapshot()
+    provider.fail(500)
+    provider.say("Well, ", "it", stop_after=1)
+
+    cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
+    cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
+    assert home.snapshot() == before
+    cllm("Found", "--conversation", "demo").succeeded()
+
+    asked = [content for role, content in provider.requests[-1].said if role == "user"]
+    assert asked == ["Question 0", "Question 1", "Question 2", "Found"]
+    assert json.loads(home.file("demo").read_bytes())["id"] == "demo"
+
+
+def test_the_installed_command_fails_as_the_module_does(provider, settings, cllm):
+    installed = Path(sys.executable).with_name("cllm")
+    assert installed.exists(), "the package is not installed beside this Python"
+    cllm.command = (str(installed),)
+    provider.fail(500, "The engine is on fire.")
+
+    cllm("Hello").failed_with_one_sentence("500")
+    cllm("Hello").succeeded()

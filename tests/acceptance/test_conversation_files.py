@@ -1,0 +1,405 @@
+"""Conversation files: where they are, what is in them, and whose they are."""
+
+import json
+import re
+
+import pytest
+
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+HELLO = [("user", "Hello"), ("assistant", "Hi.")]
+INVALID_IDS = ["../../x", "a/b", "..", ".hidden", "a.json", "x\ny", "ünï"]
+
+
+def test_a_file_has_the_format_that_other_tools_read(home, provider, settings, cllm, mode):
+    settings(default_system_message="Short, please.")
+    provider.say("Hi.", usage=(11, 7))
+
+    cllm("Hello", "--conversation", "demo").succeeded()
+
+    data = home.load("demo")
+    text = home.file("demo").read_text(encoding="utf-8").removesuffix("\n")
+    assert list(data) == ["id", "model", "messages", "created_at", "updated_at", "metadata"]
+    assert data["id"] == "demo"
+    assert data["model"] == "openai/gpt-test"
+    assert data["messages"] == [
+        {"role": "system", "content": "Short, please."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi."},
+    ]
+    assert text == json.dumps(data, indent=2, ensure_ascii=False)
+    assert TIMESTAMP.fullmatch(data["created_at"])
+    assert TIMESTAMP.fullmatch(data["updated_at"])
+    assert data["metadata"]["total_tokens"] == 18
+    assert mode(home.file("demo")) == 0o600
+
+
+def test_a_new_conversation_records_that_its_context_was_captured(home, settings, cllm):
+    cllm("Hello", "--conversation", "demo").succeeded()
+
+    record = home.load("demo")["metadata"]["context"]
+
+    assert TIMESTAMP.fullmatch(record["executed_at"])
+    assert record["commands"] == []
+
+
+def test_the_tokens_of_all_turns_are_added_up(home, provider, settings, cllm):
+    provider.say("One.", usage=(11, 7))
+    provider.say("Two.", usage=(30, 2))
+
+    cllm("Hello", "--conversation", "demo").succeeded()
+    cllm("Again", "--conversation", "demo").succeeded()
+
+    assert home.load("demo")["metadata"]["total_tokens"] == 50
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)], ids=["streamed", "whole"])
+def test_tokens_that_were_not_reported_are_estimated(flags, home, provider, settings, cllm):
+    provider.say("Some words that answer.", usage=None)
+
+    cllm("Some words that ask", "--conversation", "demo", *flags).succeeded()
+
+    assert home.load("demo")["metadata"]["total_tokens"] > 0
+
+
+def test_every_turn_is_recorded_under_our_own_key(home, settings, cllm):
+    cllm("Hello", "--conversation", "demo").succeeded()
+    cllm("Again", "--conversation", "demo").succeeded()
+
+    assert home.turn_states("demo") == ["complete", "complete"]
+
+
+def test_the_mode_of_a_file_stays_private_after_a_second_turn(home, settings, cllm, mode):
+    home.keep_old("demo", *HELLO)
+    home.file("demo").chmod(0o644)
+
+    cllm("Again", "--conversation", "demo").succeeded()
+
+    assert mode(home.file("demo")) == 0o600
+
+
+def test_files_go_to_the_home_when_the_work_folder_has_none_of_ours(home, settings, cllm):
+    cllm("Hello", "--conversation", "demo").succeeded()
+
+    assert home.file("demo").is_file()
+    assert list(home.work.iterdir()) == []
+
+
+def test_files_go_to_the_work_folder_when_it_has_one_of_ours(home, settings, cllm):
+    (home.work / ".cllm").mkdir()
+
+    cllm("Hello", "--conversation", "demo").succeeded()
+
+    assert (home.work / ".cllm/conversations/demo.json").is_file()
+    assert not home.file("demo").exists()
+
+
+def test_the_folder_is_chosen_by_flag_then_environment_then_settings(home, settings, cllm):
+    settings(conversations_path=str(home.path / "by-settings"))
+    (home.work / ".cllm").mkdir()
+    environment = {"CLLM_CONVERSATIONS_PATH": str(home.path / "by-environment")}
+
+    cllm("Hello", "--conversation", "demo").succeeded()
+    cllm("Hello", "--conversation", "demo", env=environment).succeeded()
+    flag = ("--conversations-path", str(home.path / "by-flag"))
+    cllm("Hello", "--conversation", "demo", *flag, env=environment).succeeded()
+
+    for folder in ("by-settings", "by-environment", "by-flag"):
+        loaded = json.loads((home.path / folder / "demo.json").read_bytes())
+        assert len(loaded["messages"]) == 2, folder
+    assert not (home.work / ".cllm/conversations").exists()
+
+
+def test_another_cllm_folder_holds_settings_and_conversations(home, provider, settings, cllm):
+    settings(default_system_message="From home.")
+    settings(folder=home.path / "mine", default_system_message="From mine.")
+    settings(folder=home.path / "ours", default_system_message="From ours.")
+    environment = {"CLLM_PATH": str(home.path / "mine")}
+
+    cllm("Hello", "--conversation", "demo", env=environment).succeeded()
+    flag = ("--cllm-path", str(home.path / "ours"))
+    cllm("Hello", "--conversation", "demo", *flag, env=environment).succeeded()
+
+    assert (home.path / "mine/conversations/demo.json").is_file()
+    assert (home.path / "ours/conversations/demo.json").is_file()
+    assert [request.said[0] for request in provider.requests] == [
+        ("system", "From mine."),
+        ("system", "From ours."),
+    ]
+
+
+def test_unknown_keys_survive_a_save(home, settings, cllm):
+    home.keep_old("demo", *HELLO, written_by={"tool": "other", "n": [1, None]}, pinned=True)
+    data = home.load("demo")
+    data["metadata"]["note"] = "mine"
+    data["messages"][0]["name"] = "ada"
+    home.keep("demo", data)
+
+    cllm("Again", "--conversation", "demo").succeeded()
+
+    saved = home.load("demo")
+    assert saved["written_by"] == {"tool": "other", "n": [1, None]}
+    assert saved["pinned"] is True
+    assert saved["metadata"]["note"] == "mine"
+    assert saved["messages"][0] == {"role": "user", "content": "Hello", "name": "ada"}
+    assert len(saved["messages"]) == 4
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2025-10-31T12:00:00Z", "2025-10-31T12:00:00.123456Z", "2025-10-31T12:00:00.5+00:00"]
+)
+def test_timestamps_of_older_files_are_read(stamp, home, settings, cllm):
+    home.keep_old("demo", *HELLO, created_at=stamp, updated_at=stamp)
+
+    cllm("Again", "--conversation", "demo").succeeded()
+
+    saved = home.load("demo")
+    assert len(saved["messages"]) == 4
+    assert saved["created_at"].startswith("2025-10-31T12:00:00")
+    assert saved["updated_at"] > "2026"
+
+
+def test_an_edit_by_hand_is_what_is_sent_next(home, provider, settings, cllm):
+    provider.say("My name is Bob.")
+    cllm("Who are you?", "--conversation", "demo").succeeded()
+    edited = home.load("demo")
+    edited["messages"][0]["content"] = "Who am I?"
+    edited["messages"][1]["content"] = "You are Ada."
+    home.keep("demo", edited)
+
+    cllm("Really?", "--conversation", "demo").succeeded()
+
+    expected = [("user", "Who am I?"), ("assistant", "You are Ada."), ("user", "Really?")]
+    assert provider.requests[1].said == expected
+    assert home.messages("demo")[:3] == expected
+
+
+def test_messages_taken_out_by_hand_stay_out(home, provider, settings, cllm):
+    for number in range(3):
+        cllm(f"Question {number}", "--conversation", "demo").succeeded()
+    edited = home.load("demo")
+    del edited["messages"][2:4]
+    home.keep("demo", edited)
+
+    cllm("And now?", "--conversation", "demo").succeeded()
+
+    assert [content for role, content in provider.requests[3].said if role == "user"] == [
+        "Question 0",
+        "Question 2",
+        "And now?",
+    ]
+    assert len(home.messages("demo")) == 6
+
+
+def test_broken_and_foreign_files_are_skipped_in_the_list_with_a_warning(home, settings, cllm):
+    home.keep_old("good", *HELLO)
+    kept = {
+        "torn": home.keep("torn", b'{"id": "torn", "messages": [{"role": '),
+        "list": home.keep("list", [1, 2, 3]),
+        "alien": home.keep("alien", {"hello": "world"}),
+        "bytes": home.keep("bytes", b"\xff\xfe\x00garbage"),
+        "empty": home.keep("empty", b""),
+    }
+
+    result = cllm("--list-conversations").succeeded()
+
+    assert "good" in result.out
+    for name, data in kept.items():
+        assert name not in result.out
+        assert sum(f"{name}.json" in line for line in result.warnings) == 1, result.report()
+        assert home.file(name).read_bytes() == data
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'{"id": "demo", "messages": [{"role": ', id="torn"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"[1, 2, 3]", id="not an object"),
+        pytest.param(b'{"hello": "world"}', id="another tool's"),
+        pytest.param(b"\xff\xfe\x00", id="not text"),
+        pytest.param(b'{"id": "demo", "messages": "none"}', id="messages are text"),
+        pytest.param(b'{"id": "demo", "messages": [1]}', id="a message is a number"),
+    ],
+)
+def test_a_broken_file_is_never_overwritten(content, home, provider, settings, cllm):
+    home.keep("demo", content)
+    before = home.snapshot()
+
+    asked = cllm("Hello", "--conversation", "demo")
+    shown = cllm("--show-conversation", "demo")
+
+    asked.failed_with_one_sentence("demo.json")
+    shown.failed_with_one_sentence("demo.json")
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("flag", ["--show-conversation", "--delete-conversation"])
+@pytest.mark.parametrize("ref", INVALID_IDS)
+def test_an_invalid_id_is_refused_before_any_path_is_built(ref, flag, home, settings, cllm):
+    home.keep_old("demo", *HELLO)
+    outside = home.path / "x.json"
+    outside.write_bytes(home.file("demo").read_bytes())
+    before = home.snapshot()
+
+    cllm(flag, ref).failed_with_one_sentence()
+
+    assert home.snapshot() == before
+
+
+@pytest.mark.parametrize("ref", ["../../x", "a/b", "a.json"])
+def test_an_invalid_id_beside_a_prompt_is_refused(ref, home, provider, settings, cllm):
+    before = home.snapshot()
+
+    result = cllm("Hello", "--conversation", ref)
+
+    result.failed_with_one_sentence(ref)
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+def test_an_argument_that_is_not_an_id_is_the_prompt(home, provider, settings, cllm):
+    result = cllm("--conversation", "What is a cat?").succeeded()
+
+    (created,) = home.conversations.glob("*.json")
+    assert created.stem in result.err
+    assert home.messages(created.stem)[0] == ("user", "What is a cat?")
+    assert provider.requests[0].said == [("user", "What is a cat?")]
+    assert result.out == "echo: What is a cat?\n"
+
+
+def test_an_automatic_id_is_made_and_printed_on_stderr(home, provider, settings, cllm):
+    first = cllm("Hello", "--conversation").succeeded()
+    (created,) = home.conversations.glob("*.json")
+    cllm("Hello", "--conversation").succeeded()
+
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", created.stem)
+    assert created.stem in first.err
+    assert created.stem not in first.out
+    assert home.load(created.stem)["id"] == created.stem
+    assert len(list(home.conversations.glob("*.json"))) == 2
+
+    cllm("Again", "--conversation", created.stem).succeeded()
+
+    assert len(provider.requests[2].said) == 3
+
+
+def test_the_id_before_the_prompt_is_the_id(home, provider, settings, cllm):
+    cllm("--conversation", "demo", "Hello").succeeded()
+
+    assert home.messages("demo")[0] == ("user", "Hello")
+
+
+def test_an_id_with_a_prompt_from_standard_input(home, provider, settings, cllm):
+    cllm("--conversation", "demo", stdin=b"Hello from a pipe").succeeded()
+
+    assert home.messages("demo")[0] == ("user", "Hello from a pipe")
+
+
+def test_the_model_is_fixed_at_creation(home, provider, settings, cllm):
+    home.keep_old("demo", *HELLO)
+
+    result = cllm("Again", "--conversation", "demo", "-m", "openai/gpt-other").succeeded()
+
+    assert result.err == (
+        "Warning: Conversation uses model 'openai/gpt-test', but you specified "
+        "'openai/gpt-other'. Using 'openai/gpt-test'.\n"
+    )
+    assert provider.requests[0].json["model"] == "gpt-test"
+    assert home.load("demo")["model"] == "openai/gpt-test"
+
+
+def test_the_fixed_model_is_not_mentioned_unless_the_user_named_another_one(
+    home, provider, settings, cllm
+):
+    home.keep_old("demo", *HELLO)
+    settings(model="openai/gpt-other")
+
+    unnamed = cllm("Again", "--conversation", "demo").succeeded()
+    named = cllm("Again", "--conversation", "demo", "-m", "openai/gpt-test").succeeded()
+
+    assert unnamed.err == named.err == ""
+    assert [request.json["model"] for request in provider.requests] == ["gpt-test"] * 2
+    assert home.load("demo")["model"] == "openai/gpt-test"
+
+
+def test_read_only_sends_the_history_and_saves_nothing(home, provider, settings, cllm):
+    home.keep_old("demo", *HELLO)
+    before = home.snapshot()
+    provider.say("An aside.")
+
+    result = cllm("Aside?", "--conversation", "demo", "--read-only").succeeded()
+
+    assert result.out == "An aside.\n"
+    assert provider.requests[0].said == [*HELLO, ("user", "Aside?")]
+    assert home.snapshot() == before
+
+
+def test_read_only_needs_a_conversation(home, provider, settings, cllm):
+    result = cllm("Hello", "--read-only")
+
+    assert result.code in (1, 2), result.report()
+    assert "--conversation" in result.err
+    assert "Traceback" not in result.err
+    assert provider.requests == []
+
+
+def test_read_only_needs_a_conversation_that_exists(home, provider, settings, cllm):
+    before = home.snapshot()
+
+    cllm("Hello", "--conversation", "demo", "--read-only").failed_with_one_sentence("demo")
+
+    assert home.snapshot() == before
+    assert provider.requests == []
+
+
+def test_raw_prints_the_providers_json_and_saves_nothing(home, provider, settings, cllm):
+    home.keep_old("demo", *HELLO)
+    before = home.snapshot()
+    provider.say("As it", " came: ä.")
+
+    result = cllm("Again", "--conversation", "demo", "--raw").succeeded()
+
+    printed = json.loads(result.out)
+    assert printed["object"] == "chat.completion"
+    assert printed["choices"][0]["message"]["content"] == "As it came: ä."
+    assert printed["usage"]["total_tokens"] == 18
+    assert home.snapshot() == before
+
+
+def test_a_conversation_can_be_shown(home, settings, cllm):
+    home.keep_old("demo", ("system", "Short."), ("user", "Hello there"), ("assistant", "Hi."))
+    before = home.snapshot()
+
+    result = cllm("--show-conversation", "demo").succeeded()
+
+    for text in ("Short.", "Hello there", "Hi."):
+        assert text in result.out
+    assert home.snapshot() == before
+
+
+def test_a_conversation_can_be_deleted(home, settings, cllm):
+    home.keep_old("demo", *HELLO)
+    home.keep_old("other", *HELLO)
+
+    cllm("--delete-conversation", "demo").succeeded()
+
+    assert not home.file("demo").exists()
+    assert home.file("other").exists()
+
+
+@pytest.mark.parametrize("flag", ["--show-conversation", "--delete-conversation"])
+def test_a_conversation_that_is_not_there_is_named(flag, home, settings, cllm):
+    cllm(flag, "nowhere").failed_with_one_sentence("nowhere")
+
+
+def test_the_list_names_every_conversation(home, settings, cllm):
+    for name in ("one", "two", "three"):
+        home.keep_old(name, *HELLO)
+
+    result = cllm("--list-conversations").succeeded()
+
+    for name in ("one", "two", "three"):
+        assert sum(name in line.split() for line in result.out.splitlines()) == 1, result.report()
+    assert result.err == ""

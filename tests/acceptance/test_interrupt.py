@@ -1,0 +1,190 @@
+"""Ctrl-C and friends: the answer stops, what was said is kept, the exit code is 130."""
+
+import json
+import signal
+
+import pytest
+
+
+@pytest.fixture
+def stopped(provider, cllm):
+    """Starts a turn, waits until its first words are printed, and stops it by a signal.
+
+    Returns how the command ended, once the provider has seen it go.
+    """
+
+    def stop(number, *, terminal=False):
+        provider.say_held("Once upon a time ", "and never this", at=1)
+        running = cllm.start("Tell me.", "--conversation", "demo", terminal=terminal)
+        running.wait_for_output("Once upon a time ")
+        if terminal:
+            running.type(b"\x03")
+        else:
+            running.signal(number)
+        result = running.finish()
+        provider.requests[-1].wait_disconnected()
+        return result
+
+    return stop
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
+def test_ctrl_c_in_mid_stream_keeps_what_was_said(terminal, home, settings, stopped):
+    settings(default_system_message="Talk.")
+
+    result = stopped(signal.SIGINT, terminal=terminal)
+
+    assert result.code == 130, result.report()
+    assert "Traceback" not in result.out + result.err
+    assert home.messages("demo") == [
+        ("system", "Talk."),
+        ("user", "Tell me."),
+        ("assistant", "Once upon a time "),
+    ]
+    assert home.turn_states("demo") == ["incomplete"]
+    assert list(home.snapshot(home.conversations)) == ["demo.json"]
+
+
+def test_the_turn_after_an_interrupted_one_sends_what_was_said(
+    home, provider, settings, cllm, stopped
+):
+    stopped(signal.SIGINT)
+
+    cllm("Go on.", "--conversation", "demo").succeeded()
+
+    assert provider.requests[1].said == [
+        ("user", "Tell me."),
+        ("assistant", "Once upon a time "),
+        ("user", "Go on."),
+    ]
+    assert home.turn_states("demo") == ["incomplete", "complete"]
+    assert len(home.messages("demo")) == 4
+
+
+def test_ctrl_c_in_a_later_turn_keeps_the_earlier_ones(home, settings, cllm, stopped):
+    cllm("First", "--conversation", "demo").succeeded()
+
+    stopped(signal.SIGINT)
+
+    assert home.messages("demo") == [
+        ("user", "First"),
+        ("assistant", "echo: First"),
+        ("user", "Tell me."),
+        ("assistant", "Once upon a time "),
+    ]
+    assert home.turn_states("demo") == ["complete", "incomplete"]
+
+
+def test_the_settings_can_say_that_an_interrupted_turn_is_not_kept(home, settings, cllm, stopped):
+    settings(on_interrupt="discard")
+    cllm("First", "--conversation", "demo").succeeded()
+    before = home.snapshot()
+
+    result = stopped(signal.SIGINT)
+
+    assert result.code == 130, result.report()
+    assert home.snapshot() == before
+
+
+def test_sigterm_in_mid_stream_keeps_what_was_said(home, settings, stopped):
+    result = stopped(signal.SIGTERM)
+
+    assert result.code != 0, result.report()
+    assert "Traceback" not in result.err
+    assert home.messages("demo") == [("user", "Tell me."), ("assistant", "Once upon a time ")]
+    assert home.turn_states("demo") == ["incomplete"]
+
+
+@pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
+def test_ctrl_c_before_the_first_word_leaves_the_file_readable(
+    flags, home, provider, settings, cllm
+):
+    cllm("First", "--conversation", "demo").succeeded()
+    provider.say_held("never", at=0)
+    running = cllm.start("Tell me.", "--conversation", "demo", *flags)
+    provider.wait_for(2)
+
+    running.signal(signal.SIGINT)
+    result = running.finish()
+
+    assert result.code == 130, result.report()
+    assert "Traceback" not in result.err
+    provider.requests[1].wait_disconnected()
+    assert home.messages("demo")[:2] == [("user", "First"), ("assistant", "echo: First")]
+    assert "never" not in json.dumps(home.load("demo"))
+    cllm("Go on.", "--conversation", "demo").succeeded()
+    assert provider.requests[2].said[-1] == ("user", "Go on.")
+
+
+def test_ctrl_c_without_a_conversation_leaves_nothing(home, provider, settings, cllm):
+    before = home.snapshot()
+    provider.say_held("Once ", "never", at=1)
+    running = cllm.start("Tell me.")
+    running.wait_for_output("Once ")
+
+    running.signal(signal.SIGINT)
+    result = running.finish()
+
+    assert result.code == 130, result.report()
+    assert "Traceback" not in result.err
+    assert home.snapshot() == before
+
+
+def test_ctrl_c_while_waiting_to_ask_again(home, provider, settings, cllm):
+    settings(num_retries=5)
+    provider.fail(429, retry_after="30")
+    running = cllm.start("Tell me.", "--conversation", "demo")
+    assert provider.wait_for(1).answered.wait(60)
+
+    running.signal(signal.SIGINT)
+    result = running.finish()
+
+    assert result.code == 130, result.report()
+    assert "Traceback" not in result.err
+    assert len(provider.requests) == 1
+    cllm("Go on.", "--conversation", "demo").succeeded()
+    assert provider.requests[1].said[-1] == ("user", "Go on.")
+
+
+def test_a_second_ctrl_c_does_not_tear_the_file(home, provider, settings, cllm):
+    provider.say_held("Once upon a time ", "never", at=1)
+    running = cllm.start("Tell me.", "--conversation", "demo")
+    running.wait_for_output("Once upon a time ")
+
+    for _ in range(3):
+        if running.process.poll() is None:
+            running.signal(signal.SIGINT)
+    result = running.finish()
+
+    assert result.code in (130, -signal.SIGINT), result.report()
+    assert "Traceback" not in result.err
+    if home.file("demo").exists():
+        assert home.messages("demo") == [("user", "Tell me."), ("assistant", "Once upon a time ")]
+    cllm("Go on.", "--conversation", "demo").succeeded()
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
+def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
+    terminal, home, provider, cllm, start_waiting
+):
+    cllm("First", "--conversation", "demo").succeeded()
+    before = home.snapshot()
+    gate = provider.say_held("Slow", " answer", at=1)
+    holder = cllm.start("Second", "--conversation", "demo")
+    holder.wait_for_output("Slow")
+    waiter = start_waiting("Third", "--conversation", "demo", terminal=terminal)
+
+    if terminal:
+        waiter.type(b"\x03")
+    else:
+        waiter.signal(signal.SIGINT)
+    result = waiter.finish()
+
+    assert result.code == 130, result.report()
+    assert "Traceback" not in result.out + result.err
+    assert home.snapshot() == before
+    assert len(provider.requests) == 2
+    gate.open()
+    assert holder.finish().code == 0
+    assert home.messages("demo")[2:] == [("user", "Second"), ("assistant", "Slow answer")]

@@ -1,0 +1,96 @@
+"""On a machine with nothing configured, the local model answers, and remembers."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def fetched(home, local_model):
+    """The real model, where a first use would have put it."""
+    models = home.cache / "cllm/models"
+    models.mkdir(parents=True)
+    (models / "smollm2-135m.gguf").symlink_to(local_model)
+
+
+@pytest.mark.usefixtures("fetched")
+def test_a_conversation_with_nothing_configured(home, cllm):
+    first = cllm("My cat is called Luna.", "--conversation", "demo").succeeded()
+    second = cllm("What is my cat called?", "--conversation", "demo").succeeded()
+
+    assert first.out.strip()
+    assert "Luna" in second.out
+    assert [role for role, _ in home.messages("demo")] == ["user", "assistant"] * 2
+    assert home.messages("demo")[3] == ("assistant", second.out.removesuffix("\n"))
+    assert home.load("demo")["model"] == "local/smollm2-135m"
+    assert home.load("demo")["metadata"]["total_tokens"] > 0
+    assert home.turn_states("demo") == ["complete", "complete"]
+
+
+@pytest.mark.usefixtures("fetched")
+def test_the_hint_at_a_larger_model_appears_once(cllm):
+    first = cllm("Hello", "--max-tokens", "5").succeeded()
+    second = cllm("Hello", "--max-tokens", "5").succeeded()
+
+    assert len(first.warnings) == 1, first.report()
+    assert "model" in first.err
+    assert second.err == ""
+
+
+@pytest.mark.usefixtures("fetched")
+def test_the_local_model_by_its_name_needs_no_hint(cllm):
+    result = cllm("Hello", "--max-tokens", "5", "-m", "local/smollm2-135m").succeeded()
+
+    assert result.out.strip()
+    assert result.err == ""
+
+
+def test_the_local_model_by_the_path_of_a_file(home, cllm, local_model):
+    result = cllm("Hello", "--max-tokens", "5", "-m", f"local/{local_model}").succeeded()
+
+    assert result.out.strip()
+
+
+def test_a_file_that_is_not_a_model(home, cllm):
+    (home.work / "notes.gguf").write_text("Dear diary", encoding="utf-8")
+    before = home.snapshot()
+
+    result = cllm("Hello", "--conversation", "demo", "-m", "local/./notes.gguf")
+
+    result.failed_with_one_sentence("notes.gguf")
+    assert home.snapshot() == before
+
+
+@pytest.mark.usefixtures("fetched")
+def test_ctrl_c_stops_the_local_model_and_keeps_what_was_said(home, cllm, until):
+    running = cllm.start("Count from one to one thousand.", "--conversation", "demo")
+    assert until(lambda: len(running.out.split()) > 3 or running.process.poll() is not None)
+    children = children_of(running.process.pid)
+
+    running.process.send_signal(2)
+    result = running.finish()
+
+    assert result.code == 130, result.report()
+    assert children, "the model did not run in a process of its own"
+    assert until(lambda: not any(is_running(child) for child in children))
+    assert home.turn_states("demo") == ["incomplete"]
+    kept = home.messages("demo")[1][1]
+    assert kept.strip()
+    assert result.out.startswith(kept.strip()[:20])
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes below this one, which outlive it only if something went wrong."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state != "Z"
+    return False

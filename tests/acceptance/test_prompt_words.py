@@ -1,0 +1,85 @@
+"""Where the words of a prompt come from: the command line, standard input, or both."""
+
+import pytest
+
+
+def test_the_prompt_is_the_argument(provider, settings, cllm):
+    result = cllm("What is a cat?").succeeded()
+
+    assert provider.requests[0].said == [("user", "What is a cat?")]
+    assert result.out == "echo: What is a cat?\n"
+    assert result.err == ""
+
+
+def test_the_prompt_is_standard_input(provider, settings, cllm):
+    cllm(stdin="Was ist das? 🐈".encode()).succeeded()
+
+    assert provider.requests[0].said == [("user", "Was ist das? 🐈")]
+
+
+def test_argument_and_standard_input_are_joined_by_a_newline(provider, settings, cllm):
+    cllm("Explain:", stdin=b"def f():\n    pass").succeeded()
+
+    assert provider.requests[0].said == [("user", "Explain:\ndef f():\n    pass")]
+
+
+@pytest.mark.parametrize("stdin", [b"", b"  \n\n"], ids=["empty", "blank"])
+def test_no_prompt_at_all_is_an_error_that_says_what_to_do(stdin, home, provider, settings, cllm):
+    before = home.snapshot()
+
+    result = cllm(stdin=stdin)
+
+    assert result.code == 1, result.report()
+    assert result.err == "Error: No prompt provided. Use 'cllm --help' for usage.\n"
+    assert result.out == ""
+    assert provider.requests == []
+    assert home.snapshot() == before
+
+
+def test_a_conversation_without_a_prompt_is_the_same_error(home, provider, settings, cllm):
+    result = cllm("--conversation", "demo")
+
+    assert result.code == 1, result.report()
+    assert result.err == "Error: No prompt provided. Use 'cllm --help' for usage.\n"
+    assert not home.file("demo").exists()
+
+
+def test_a_prompt_that_is_not_text_ends_without_a_traceback(home, provider, settings, cllm):
+    result = cllm("Explain:", "--conversation", "demo", stdin=b"\xff\xfe\x00\x80")
+
+    assert result.code in (0, 1), result.report()
+    assert "Traceback" not in result.err
+    if result.code == 1:
+        assert not home.file("demo").exists()
+
+
+def test_an_argument_that_is_not_text_ends_without_a_traceback(home, provider, settings, cllm):
+    result = cllm(b"Explain \xff\xfe", "--conversation", "demo")
+
+    assert result.code in (0, 1), result.report()
+    assert "Traceback" not in result.err
+    if result.code == 1:
+        result.failed_with_one_sentence()
+        assert not home.file("demo").exists()
+
+
+def test_a_long_prompt_arrives_whole(provider, settings, cllm):
+    text = "word " * 200_000 + "end"
+
+    cllm(stdin=text.encode()).succeeded()
+
+    assert provider.requests[0].said == [("user", text)]
+
+
+def test_an_unknown_flag_is_a_usage_error(provider, settings, cllm):
+    result = cllm("Hello", "--no-such-flag")
+
+    assert result.code == 2, result.report()
+    assert "--no-such-flag" in result.err
+    assert provider.requests == []
+
+
+def test_a_word_of_a_sub_command_can_be_a_prompt_when_there_is_more(provider, settings, cllm):
+    cllm("init is a word").succeeded()
+
+    assert provider.requests[0].said == [("user", "init is a word")]

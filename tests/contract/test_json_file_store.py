@@ -1,0 +1,34 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cllm.core.ports import Store
+from cllm.stores.json_files import JsonFileStore, in_place
+from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock
+
+
+class JsonFileHarness:
+    def __init__(self, folder: Path, *, threads: bool) -> None:
+        self._folder = folder
+        self._clock = TickingClock()
+        self._offload = asyncio.to_thread if threads else in_place
+
+    async def open(self) -> JsonFileStore:
+        return JsonFileStore(self._folder, clock=self._clock, offload=self._offload, patience=0.01)
+
+    async def lose(self, store: Store, /) -> None:
+        """A closed store lets go of its locks and writes nothing, as a dead process does."""
+        await store.close()
+
+
+class TestJsonFileStore(StoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StoreHarness:
+        return JsonFileHarness(tmp_path / "conversations", threads=False)
+
+
+class TestJsonFileStoreInThreads(StoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StoreHarness:
+        return JsonFileHarness(tmp_path / "conversations", threads=True)

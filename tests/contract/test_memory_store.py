@@ -1,0 +1,55 @@
+import pytest
+
+from cllm.core.errors import ConversationNotFoundError, StaleLeaseError
+from cllm.core.ports import NewConversation, Store
+from cllm.stores.memory import MemoryData, MemoryStore
+from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock, answered, start
+
+
+class MemoryHarness:
+    def __init__(self) -> None:
+        self.clock = TickingClock()
+        self._data = MemoryData()
+
+    async def open(self) -> MemoryStore:
+        return MemoryStore(clock=self.clock, data=self._data, patience=0.01)
+
+    async def lose(self, _store: Store, /) -> None:
+        self.clock.advance(61)
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def harness(self) -> StoreHarness:
+        return MemoryHarness()
+
+
+async def test_a_renewed_lease_outlasts_its_first_minute():
+    harness = MemoryHarness()
+    store = await harness.open()
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    for _ in range(3):
+        harness.clock.advance(50)
+        lease = await store.renew_lease(lease)
+    await store.finish_turn(lease, answered(lease))
+    assert len((await store.load("demo")).turns) == 1
+
+
+async def test_a_late_finish_is_refused_even_if_nobody_came_after():
+    harness = MemoryHarness()
+    store = await harness.open()
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    harness.clock.advance(61)
+    with pytest.raises(StaleLeaseError):
+        await store.finish_turn(lease, answered(lease))
+
+
+async def test_owners_may_use_the_same_id():
+    store = await MemoryHarness().open()
+    await store.create(NewConversation(id="demo", owner="ann", title="Ann's"))
+    await store.create(NewConversation(id="demo", owner="bob", title="Bob's"))
+    assert (await store.load("demo", owner="ann")).title == "Ann's"
+    await store.delete("demo", owner="ann")
+    assert (await store.load("demo", owner="bob")).title == "Bob's"
+    with pytest.raises(ConversationNotFoundError):
+        await store.load("demo", owner="ann")

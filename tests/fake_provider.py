@@ -1,0 +1,529 @@
+"""A provider on loopback that records what it was sent and answers from a script.
+
+It runs on an event loop in a thread of the test process. A test queues answers (`say`, `fail`,
+`answer`), runs the command, and looks at `requests`. Without a queued answer it repeats the newest
+user text. Protocols are rows in `PROTOCOLS`: each turns a `Reply` into the steps of a response;
+the server only carries steps. Nothing here waits for a clock: a `Gate` holds an answer until the
+test opens it.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+WAIT = 60.0
+"""Seconds after which a wait for something that must happen is given up."""
+
+
+class Gate:
+    """Holds an answer back until the test opens it, and says when the answer has got there."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._opened = threading.Event()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._lock = threading.Lock()
+
+    def wait_reached(self, timeout: float = WAIT) -> None:
+        if not self._reached.wait(timeout):
+            raise TimeoutError("no answer got to the gate")
+
+    def open(self) -> None:
+        with self._lock:
+            self._opened.set()
+            waiters, self._waiters = self._waiters, []
+        for loop, event in waiters:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+                loop.call_soon_threadsafe(event.set)
+
+    async def passed(self) -> None:
+        event = asyncio.Event()
+        with self._lock:
+            if self._opened.is_set():
+                event.set()
+            else:
+                self._waiters.append((asyncio.get_running_loop(), event))
+        self._reached.set()
+        await event.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The status line and headers. With `chunked`, what follows goes out as HTTP chunks."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    chunked: bool = False
+
+
+@dataclass(frozen=True)
+class Send:
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Hold:
+    gate: Gate
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Nothing more comes; the connection stays open until the client leaves."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The connection breaks off, without the end that HTTP promises."""
+
+
+Step = Head | Send | Hold | Silence | Cut
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What the model says, in pieces, and everything that can be wrong with how it travels.
+
+    `hold` has a gate for the moment before piece number N (the number of pieces: before the end).
+    `stop_after` ends the stream after that many pieces, `abrupt` says how; after all of them, the
+    end has been announced. With `finish` None it never is; with `done` false the last marker of
+    the stream is left out. `packet` is the size of the parts that an event is sent in.
+    """
+
+    pieces: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: str | None = "stop"
+    usage: tuple[int, int] | None = (11, 7)
+    hold: Mapping[int, Gate] = field(default_factory=dict)
+    stop_after: int | None = None
+    abrupt: bool = True
+    done: bool = True
+    garbage_before: int | None = None
+    line_end: str = "\n"
+    comments: bool = False
+    packet: int | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+@dataclass(kw_only=True)
+class Request:
+    """One request as it came, and what became of it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    received_at: float
+    json: Any = None
+    answered: threading.Event = field(default_factory=threading.Event)
+    disconnected: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = self.json["messages"]
+        return messages
+
+    @property
+    def said(self) -> list[tuple[str, Any]]:
+        """The messages as pairs of role and content, which is what most tests compare."""
+        return [(message["role"], message.get("content")) for message in self.messages]
+
+    def wait_disconnected(self, timeout: float = WAIT) -> None:
+        if not self.disconnected.wait(timeout):
+            raise TimeoutError("the client did not disconnect")
+
+
+Answer = Reply | tuple[Step, ...]
+
+
+class WireProtocol(Protocol):
+    """Turns a reply into the response of one protocol."""
+
+    def echo(self, request: Request) -> Reply: ...
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]: ...
+
+    def error(self, status: int, message: str, code: str | None) -> bytes: ...
+
+
+class OpenAIChat:
+    """OpenAI Chat Completions."""
+
+    def echo(self, request: Request) -> Reply:
+        texts = [
+            _text(message.get("content"))
+            for message in (request.json or {}).get("messages", [])
+            if message.get("role") == "user"
+        ]
+        return Reply(pieces=("echo: ", texts[-1] if texts else ""))
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
+        if request.json.get("stream"):
+            return tuple(self._stream(reply, request, number))
+        return tuple(self._whole(reply, request, number))
+
+    def error(self, status: int, message: str, code: str | None) -> bytes:
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        error = {"message": message, "type": kind, "param": None, "code": code}
+        return json.dumps({"error": error}).encode()
+
+    def _whole(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        if reply.reasoning:
+            message["reasoning_content"] = "".join(reply.reasoning)
+        if reply.tool_calls:
+            message["content"] = reply.text or None
+            message["tool_calls"] = [_tool_call(call) for call in reply.tool_calls]
+        body = self._frame(request, number, "chat.completion") | {
+            "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}]
+        }
+        if reply.usage is not None:
+            body["usage"] = _usage(reply.usage)
+        for _, gate in sorted(reply.hold.items()):
+            yield Hold(gate)
+        data = json.dumps(body, ensure_ascii=False).encode()
+        if reply.stop_after is None:
+            yield from whole(200, data)
+            return
+        yield Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
+        yield Send(data[: len(data) // 2])
+        yield Cut()
+
+    def _stream(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
+        frame = self._frame(request, number, "chat.completion.chunk")
+        wants_usage = bool((request.json.get("stream_options") or {}).get("include_usage"))
+        if wants_usage:
+            frame["usage"] = None
+        yield Head(headers={"Content-Type": "text/event-stream; charset=utf-8"}, chunked=True)
+        for delta in self._openings(reply):
+            yield from _chunk(reply, frame, delta)
+        stopped = yield from self._pieces(reply, frame)
+        if stopped:
+            return
+        if wants_usage and reply.usage is not None:
+            last = frame | {"choices": [], "usage": _usage(reply.usage)}
+            yield from _event(json.dumps(last), reply)
+        if reply.done:
+            yield from _event("[DONE]", reply)
+
+    def _openings(self, reply: Reply) -> Iterator[dict[str, Any]]:
+        yield {"role": "assistant", "content": ""}
+        for thought in reply.reasoning:
+            yield {"reasoning_content": thought}
+        for index, call in enumerate(reply.tool_calls):
+            yield {"tool_calls": [{"index": index} | _tool_call(call)]}
+
+    def _pieces(self, reply: Reply, frame: dict[str, Any]) -> Generator[Step, None, bool]:
+        """The text and its announced end; returns whether the stream stops there."""
+        for index, piece in enumerate((*reply.pieces, None)):
+            if index in reply.hold:
+                yield Hold(reply.hold[index])
+            if piece is None and reply.finish is not None:
+                yield from _chunk(reply, frame, {}, reply.finish)
+            if index == reply.stop_after:
+                if reply.abrupt:
+                    yield Cut()
+                return True
+            if index == reply.garbage_before:
+                yield from _event('{"choices": [{"delta": {"content": <html>', reply)
+            if piece is not None:
+                yield from _chunk(reply, frame, {"content": piece})
+        return False
+
+    def _frame(self, request: Request, number: int, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{number}",
+            "object": kind,
+            "created": 1_760_000_000 + number,
+            "model": request.json.get("model"),
+        }
+
+
+PROTOCOLS: dict[str, WireProtocol] = {"/v1/chat/completions": OpenAIChat()}
+
+
+def whole(status: int, data: bytes, **headers: str) -> tuple[Step, ...]:
+    """A response in one piece; header names are written with underscores."""
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    defaults = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+    return (Head(status=status, headers=defaults | named), Send(data))
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(part.get("text", "") for part in parts if isinstance(part, dict))
+
+
+def _usage(counts: tuple[int, int]) -> dict[str, int]:
+    sent, received = counts
+    return {
+        "prompt_tokens": sent,
+        "completion_tokens": received,
+        "total_tokens": sent + received,
+    }
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _event(data: str, reply: Reply) -> Iterator[Step]:
+    end = reply.line_end
+    comment = f": ping{end}{end}" if reply.comments else ""
+    encoded = f"{comment}data: {data}{end}{end}".encode()
+    size = reply.packet or len(encoded)
+    for start in range(0, len(encoded), size):
+        yield Send(encoded[start : start + size])
+
+
+def _chunk(
+    reply: Reply, frame: dict[str, Any], delta: dict[str, Any], finish: str | None = None
+) -> Iterator[Step]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    yield from _event(json.dumps(frame | {"choices": [choice]}, ensure_ascii=False), reply)
+
+
+class FakeProvider:
+    """The server. `with FakeProvider() as provider:` starts and stops it."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.errors: list[BaseException] = []
+        self._answers: deque[Answer | tuple[int, str, str | None, dict[str, str]]] = deque()
+        self._arrived = threading.Condition()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="fake provider", daemon=True)
+        self._gates: list[Gate] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready = threading.Event()
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if not self._ready.wait(WAIT):
+            raise TimeoutError("the fake provider did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for gate in self._gates:
+            gate.open()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT)
+        if self.errors:
+            raise self.errors[0]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def gate(self) -> Gate:
+        """A gate that is opened at the latest when the provider stops."""
+        gate = Gate()
+        self._gates.append(gate)
+        return gate
+
+    def say(self, *pieces: str, **options: Any) -> Reply:
+        """Queue a reply made of these pieces; the options are the fields of `Reply`."""
+        reply = Reply(pieces=pieces, **options)
+        self._answers.append(reply)
+        return reply
+
+    def say_held(self, *pieces: str, at: int = 1, **options: Any) -> Gate:
+        """Queue a reply that stops before piece number `at` until the gate is opened."""
+        gate = self.gate()
+        self.say(*pieces, hold={at: gate}, **options)
+        return gate
+
+    def fail(
+        self, status: int, message: str = "No.", *, code: str | None = None, **headers: str
+    ) -> None:
+        """Queue an error response in the words of the protocol that is spoken."""
+        self._answers.append((status, message, code, headers))
+
+    def answer(self, *steps: Step) -> None:
+        """Queue a response step by step, for what no protocol would send."""
+        self._answers.append(steps)
+
+    def wait_for(self, count: int, timeout: float = WAIT) -> Request:
+        """Wait until this many requests have come, and return the newest of them."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: len(self.requests) >= count, timeout):
+                raise TimeoutError(f"{len(self.requests)} requests came, not {count}")
+            return self.requests[count - 1]
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._listen())
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._stop())
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=256)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._ready.set()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await _read_request(reader)
+            if request is not None:
+                await self._respond(request, reader, writer)
+        except ConnectionError:
+            pass
+        except Exception as error:  # noqa: BLE001 - kept, and raised where the test can see it
+            self.errors.append(error)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _respond(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        steps = self._steps(request)
+        answering = asyncio.ensure_future(_carry_out(steps, writer))
+        watching = asyncio.ensure_future(_until_gone(reader))
+        try:
+            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() or isinstance(answering.exception(), ConnectionError):
+                request.disconnected.set()
+            else:
+                answering.result()
+                request.answered.set()
+        finally:
+            for task in (answering, watching):
+                task.cancel()
+            await asyncio.gather(answering, watching, return_exceptions=True)
+
+    def _steps(self, request: Request) -> tuple[Step, ...]:
+        protocol = PROTOCOLS.get(request.path)
+        with self._arrived:
+            self.requests.append(request)
+            number = len(self.requests)
+            answer = self._answers.popleft() if protocol and self._answers else None
+            self._arrived.notify_all()
+        if protocol is None or request.method != "POST" or not isinstance(request.json, dict):
+            return whole(404, OpenAIChat().error(404, f"No route {request.path}", None))
+        if answer is None:
+            answer = protocol.echo(request)
+        if isinstance(answer, Reply):
+            return protocol.steps(answer, request, number)
+        if isinstance(answer[0], int):
+            status, message, code, headers = answer
+            return whole(status, protocol.error(status, message, code), **headers)
+        return answer
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Request | None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, separator, value in (line.partition(":") for line in lines)
+        if separator
+    }
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = await _read_chunks(reader)
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    request = Request(
+        method=method, path=path, headers=headers, body=body, received_at=time.monotonic()
+    )
+    with contextlib.suppress(ValueError):
+        request.json = json.loads(body)
+    return request
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int((await reader.readline()).split(b";")[0], 16):
+        body += await reader.readexactly(size)
+        await reader.readline()
+    await reader.readline()
+    return body
+
+
+async def _until_gone(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(65536):
+            pass
+
+
+async def _carry_out(steps: tuple[Step, ...], writer: asyncio.StreamWriter) -> None:
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    chunked = False
+    for step in steps:
+        match step:
+            case Head():
+                chunked = step.chunked
+                writer.write(_head(step))
+            case Send(data):
+                writer.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+            case Hold(gate):
+                await gate.passed()
+            case Silence():
+                await writer.drain()
+                await asyncio.Event().wait()
+            case Cut():
+                await writer.drain()
+                return
+        await writer.drain()
+        await asyncio.sleep(0)
+    if chunked:
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+
+def _head(head: Head) -> bytes:
+    headers = dict(head.headers) | {"Connection": "close"}
+    if head.chunked:
+        headers["Transfer-Encoding"] = "chunked"
+    lines = [f"HTTP/1.1 {head.status} Status"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def closed_port() -> int:
+    """A port on loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,176 @@
+"""What the real model is sent, what it answers, and what its slot files save."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cllm.core.errors import PromptTooLongError
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished
+from cllm.providers.http import Timeouts
+from cllm.providers.local.models import CachePaths
+from cllm.providers.local.slots import SlotFiles
+
+HELLO = (plain_message("user", "Say hello to Luna, my cat, and to all of her many friends."),)
+
+
+def prompt(*messages: Message, key: str | None = None, **changes: Any) -> Prompt:
+    parameters = {"temperature": 0, "max_tokens": 40}
+    options: dict[str, Any] = {"parameters": parameters, "cache_key": key} | changes
+    return Prompt(model="smollm2-135m", messages=messages, **options)
+
+
+async def finish(provider: Any, asked: Prompt) -> ReplyFinished:
+    events = [event async for event in provider.ask(asked)]
+    assert isinstance(events[-1], ReplyFinished)
+    return events[-1]
+
+
+async def rendered(provider: Any, *messages: dict[str, Any]) -> str:
+    """What llama.cpp makes of the messages."""
+    await provider.prepare()
+    child = provider._child
+    answer = await child._http.post(
+        f"{child.process.address}/apply-template",
+        headers={"Authorization": f"Bearer {child.process.key}", "Connection": "close"},
+        body=json.dumps({"messages": messages}).encode(),
+        provider="local",
+        timeouts=Timeouts(),
+    )
+    text: str = json.loads(await answer.read())["prompt"]
+    return text
+
+
+def slot_files(paths: CachePaths) -> list[Path]:
+    return sorted(paths.slots.iterdir())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_cat_is_called_luna(stream: bool, make_provider: Any):
+    provider = make_provider()
+    told = plain_message("user", "My cat is called Luna.")
+    options: dict[str, Any] = {"parameters": {}, "stream": stream}
+    first = await finish(provider, prompt(told, **options))
+    question = plain_message("user", "What is my cat called?")
+    second = await finish(provider, prompt(told, first.message, question, **options))
+    assert "Luna" in second.message.text
+
+
+async def test_without_a_system_prompt_none_is_sent(make_provider: Any):
+    text = await rendered(make_provider(), {"role": "user", "content": "Hello"})
+    assert text == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_a_system_prompt_is_sent_exactly_once(make_provider: Any):
+    text = await rendered(
+        make_provider(),
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+    )
+    assert text == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+async def test_content_in_parts_and_content_that_is_null_are_rendered(make_provider: Any):
+    text = await rendered(
+        make_provider(),
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": "c"},
+    )
+    assert text == (
+        "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+        "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+async def test_a_caller_s_bound_is_kept(make_provider: Any):
+    reply = await finish(make_provider(), prompt(*HELLO, parameters={"max_tokens": 3}))
+    assert reply.usage is not None
+    assert (reply.stop_reason, reply.usage.output) == ("length", 3)
+
+
+async def test_a_prompt_that_does_not_fit_is_told_apart(make_provider: Any):
+    long = plain_message("user", "word " * 9000)
+    with pytest.raises(PromptTooLongError):
+        await finish(make_provider(), prompt(long))
+
+
+async def test_a_model_trained_with_less_context_is_given_less(
+    make_provider: Any, local_model: Path, tmp_path: Path
+):
+    content = bytearray(local_model.read_bytes())
+    field = b"llama.context_length"
+    value = content.index(field) + len(field) + 4
+    content[value : value + 4] = (512).to_bytes(4, "little")
+    short = tmp_path / "short.gguf"
+    short.write_bytes(content)
+    with pytest.raises(PromptTooLongError, match="512"):
+        await finish(make_provider(short), prompt(plain_message("user", "word " * 900)))
+
+
+async def test_the_next_process_reads_the_history_from_the_slot_file(
+    make_provider: Any, paths: CachePaths
+):
+    first = await finish(make_provider(), prompt(*HELLO, key="a"))
+    assert first.usage is not None
+    assert [file.stat().st_mode & 0o777 for file in slot_files(paths)] == [0o600]
+    more = plain_message("user", "And now say good night.")
+    second = await finish(make_provider(), prompt(*HELLO, first.message, more, key="a"))
+    assert second.usage is not None
+    # The last token of an answer has been said but not read.
+    assert second.usage.cache_read >= first.usage.total - 1
+    assert len(slot_files(paths)) == 1
+
+
+async def test_conversations_taking_turns_in_one_child_keep_their_own_slots(make_provider: Any):
+    provider = make_provider()
+    other = plain_message("user", "What is the capital of France, and what of Italy?")
+    first = await finish(provider, prompt(*HELLO, key="a"))
+    await finish(provider, prompt(other, key="b"))
+    more = plain_message("user", "And now say good night.")
+    second = await finish(provider, prompt(*HELLO, first.message, more, key="a"))
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.cache_read >= first.usage.total - 1
+
+
+async def test_without_a_key_nothing_is_kept(make_provider: Any, paths: CachePaths):
+    await finish(make_provider(), prompt(*HELLO))
+    assert slot_files(paths) == []
+
+
+async def test_a_forgotten_conversation_leaves_no_slot_file(make_provider: Any, paths: CachePaths):
+    await finish(make_provider(), prompt(*HELLO, key="a"))
+    SlotFiles(folder=paths.slots).forget("a")
+    assert slot_files(paths) == []
+
+
+async def test_a_slot_file_that_kills_the_child_costs_nothing_but_time(
+    make_provider: Any, paths: CachePaths
+):
+    """llama.cpp ends itself over a truncated state, here under a checksum that is right."""
+    first = await finish(make_provider(), prompt(*HELLO, key="a"))
+    (sound,) = slot_files(paths)
+    truncated = sound.read_bytes()[: sound.stat().st_size // 2]
+    slots = SlotFiles(folder=paths.slots)
+    (paths.slots / "half.saving").write_bytes(truncated)
+    provider = make_provider()
+    await provider.prepare()
+    damaged = slots.keep("half.saving", "a", provider._child.identity)
+    assert damaged is not None
+    again = await finish(provider, prompt(*HELLO, key="a"))
+    assert again.message.text == first.message.text
+    assert not damaged.exists()
+
+
+async def test_a_turn_without_room_for_slot_files_is_a_turn(make_provider: Any, paths: CachePaths):
+    paths.root.mkdir(parents=True)
+    paths.slots.write_text("not a folder", encoding="utf-8")
+    reply = await finish(make_provider(), prompt(*HELLO, key="a"))
+    assert reply.message.text

@@ -1,0 +1,208 @@
+"""The child process: how it starts, what it can be seen to know, and that it always ends."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cllm.core.errors import BrokenStreamError, LocalModelError, MissingExtraError
+from cllm.core.message import plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished, TextDelta
+
+LONG = Prompt(
+    model="m",
+    messages=(plain_message("user", "Write a very long story about a dog."),),
+    parameters={"max_tokens": 4000, "logit_bias": [[2, -100]]},
+)
+SHORT = Prompt(
+    model="m", messages=(plain_message("user", "Hello"),), parameters={"max_tokens": 5}
+)
+
+HOLDER = """
+import asyncio, os, sys
+from pathlib import Path
+from cllm.providers.local.models import CachePaths, ModelFile
+from cllm.providers.local.provider import LocalProvider
+
+async def main():
+    model = ModelFile(name="m", path=Path(sys.argv[1]))
+    paths = CachePaths(root=Path(sys.argv[2]))
+    provider = LocalProvider(model=model, paths=paths, environ=dict(os.environ), threads=1)
+    await provider.prepare()
+    print(provider.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def wait_until(condition: Any, *, seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    # An orphan is its new parent's to collect.
+    return state == "Z"
+
+
+async def test_the_child_shows_neither_its_key_nor_ours(
+    make_provider: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-person")
+    provider = make_provider()
+    await provider.prepare()
+    key = provider._child.process.key.encode()
+    for seen in ("cmdline", "environ"):
+        content = Path(f"/proc/{provider.pid}/{seen}").read_bytes()
+        assert content
+        assert key not in content
+        assert b"sk-of-the-person" not in content
+
+
+async def test_without_the_key_nobody_is_answered(make_provider: Any):
+    provider = make_provider()
+    await provider.prepare()
+    provider._child._provider._key = "another"
+    with pytest.raises(Exception, match="401"):
+        _ = [event async for event in provider.ask(SHORT)]
+
+
+async def test_the_child_is_in_a_session_of_its_own(make_provider: Any):
+    provider = make_provider()
+    await provider.prepare()
+    assert os.getsid(provider.pid) == provider.pid
+
+
+async def test_closing_ends_the_child_and_leaves_no_zombie(make_provider: Any):
+    provider = make_provider()
+    await provider.prepare()
+    pid = provider.pid
+    await provider.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert provider.pid is None
+
+
+async def test_closing_in_the_middle_of_an_answer_ends_the_child(make_provider: Any):
+    provider = make_provider()
+    async with aclosing(provider.ask(LONG)) as events:
+        await anext(events)
+        pid = provider.pid
+    await provider.close()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_cancelled_answer_stops_the_computation(make_provider: Any):
+    provider = make_provider()
+    begun = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in provider.ask(LONG):
+            begun.set()
+
+    listening = asyncio.create_task(listen())
+    await begun.wait()
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    pid = provider.pid
+    used = [processor_seconds(pid)]
+
+    def is_idle() -> bool:
+        time.sleep(0.3)
+        used.append(processor_seconds(pid))
+        return used[-1] - used[-2] < 0.05
+
+    assert await wait_until(is_idle, seconds=10)
+    answer = [event async for event in provider.ask(SHORT)]
+    assert isinstance(answer[-1], ReplyFinished)
+
+
+async def test_a_child_killed_in_mid_answer_is_one_sentence_and_the_next_turn_works(
+    make_provider: Any,
+):
+    provider = make_provider()
+    answer = provider.ask(LONG)
+    assert isinstance(await anext(answer), TextDelta)
+    os.kill(provider.pid, signal.SIGKILL)
+    with pytest.raises(BrokenStreamError, match="process ended before its answer did"):
+        _ = [event async for event in answer]
+    events = [event async for event in provider.ask(SHORT)]
+    assert isinstance(events[-1], ReplyFinished)
+
+
+async def test_the_child_ends_when_its_parent_is_killed(local_model: Path, tmp_path: Path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(local_model), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        pid = int(holder.stdout.readline())
+        assert not is_gone(pid)
+        holder.kill()
+    assert await wait_until(lambda: is_gone(pid))
+
+
+async def test_a_start_that_is_cancelled_leaves_no_child(make_provider: Any):
+    provider = make_provider()
+    starting = asyncio.create_task(provider.prepare())
+    await asyncio.sleep(0.2)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8")
+    assert children.split() == []
+
+
+@pytest.mark.parametrize("kept", [200, 2_000_000])
+async def test_a_damaged_model_is_one_sentence(
+    kept: int, make_provider: Any, local_model: Path, tmp_path: Path
+):
+    damaged = tmp_path / "damaged.gguf"
+    with local_model.open("rb") as file:
+        damaged.write_bytes(file.read(kept))
+    with pytest.raises(LocalModelError, match="did not start") as raised:
+        await make_provider(damaged).prepare()
+    assert str(damaged) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_file_that_is_no_model_is_refused_before_anything_starts(
+    make_provider: Any, tmp_path: Path
+):
+    text = tmp_path / "a.gguf"
+    text.write_text("Hello", encoding="utf-8")
+    provider = make_provider(text)
+    with pytest.raises(LocalModelError, match="is not a GGUF model file"):
+        await provider.prepare()
+    assert provider.pid is None
+
+
+async def test_without_the_package_the_extra_is_named(
+    make_provider: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingExtraError, match=r"cllm\[local\]"):
+        await make_provider().prepare()

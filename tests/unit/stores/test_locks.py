@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from cllm.stores.locks import Lock, try_lock
+
+
+def taken(path: Path) -> Lock:
+    lock = try_lock(path)
+    assert lock is not None
+    return lock
+
+
+def test_a_lock_is_held_once(tmp_path: Path):
+    first = taken(tmp_path / "a.lock")
+    assert try_lock(tmp_path / "a.lock") is None
+    first.release()
+    second = taken(tmp_path / "a.lock")
+    assert second.number == first.number + 1
+    second.release()
+
+
+def test_a_lock_lasts_until_its_last_holder_lets_go(tmp_path: Path):
+    lock = taken(tmp_path / "a.lock")
+    with lock:
+        lock.release()
+        assert try_lock(tmp_path / "a.lock") is None
+    taken(tmp_path / "a.lock").release()
+    with pytest.raises(ValueError, match="released"), lock:
+        pass
+
+
+def test_a_lock_file_that_is_removed_does_not_lock_two(tmp_path: Path):
+    path = tmp_path / "a.lock"
+    old = taken(path)
+    old.remove()
+    old.remove()
+    new = taken(path)
+    assert try_lock(path) is None
+    old.release()
+    assert try_lock(path) is None
+    new.release()
+
+
+def test_a_lock_file_removed_between_opening_and_locking_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "a.lock"
+    real, times = Path.stat, iter([True, False])
+
+    def removed_once(self: Path, *, follow_symlinks: bool = True):
+        if next(times):
+            self.unlink()
+        return real(self, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", removed_once)
+    lock = try_lock(path)
+    monkeypatch.undo()
+    assert lock is not None
+    assert try_lock(path) is None
+    lock.release()
+
+
+def test_a_lock_file_with_other_content_counts_from_one(tmp_path: Path):
+    (tmp_path / "a.lock").write_text("what?", encoding="utf-8")
+    lock = taken(tmp_path / "a.lock")
+    assert lock.number == 1
+    lock.release()
+
+
+def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path):
+    (tmp_path / "a.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic"):
+        try_lock(tmp_path / "a.lock")
+    assert not (tmp_path / "target").exists()

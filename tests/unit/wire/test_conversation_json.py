@@ -1,0 +1,650 @@
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cllm.core.conversation import (
+    Branch,
+    ContextCommandRecord,
+    ContextRecord,
+    Conversation,
+    SystemRecord,
+    Turn,
+    TurnFailure,
+    WindowRecord,
+)
+from cllm.core.errors import BrokenConversationError, UsageError
+from cllm.core.message import Message, plain_message
+from cllm.core.notice import Notice
+from cllm.core.reply import Usage
+from cllm.wire.conversation_json import (
+    ConversationFile,
+    decode_conversation,
+    decode_summary,
+    encode_conversation,
+)
+
+NOW = datetime(2025, 10, 31, 12, 0, 0, 123456, tzinfo=UTC)
+replace = msgspec.structs.replace
+
+
+def decode(data: bytes | str | dict[str, Any], conversation_id: str = "demo") -> ConversationFile:
+    if isinstance(data, dict):
+        data = json.dumps(data, ensure_ascii=False)
+    if isinstance(data, str):
+        data = data.encode()
+    return decode_conversation(
+        data, conversation_id=conversation_id, path="demo.json", modified_at=NOW
+    )
+
+
+def summary(data: bytes, conversation_id: str = "demo"):
+    return decode_summary(data, conversation_id=conversation_id, path="demo.json", modified_at=NOW)
+
+
+def turn(turn_id: str, *texts: str, **fields: Any) -> Turn:
+    roles = ("user", "assistant") * len(texts)
+    messages = tuple(
+        plain_message(role, text)  # type: ignore[arg-type]
+        for role, text in zip(roles, texts, strict=False)
+    )
+    given: dict[str, Any] = {
+        "place": turn_id,
+        "state": "complete",
+        "started_at": NOW,
+        "messages": messages,
+    }
+    return Turn(id=turn_id, **(given | fields))
+
+
+def conversation(*turns: Turn, **fields: Any) -> Conversation:
+    given: dict[str, Any] = {"created_at": NOW, "updated_at": NOW, "model": "m", "turns": turns}
+    return Conversation(id="demo", **(given | fields))
+
+
+def old_file(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "demo",
+        "model": "gpt-4",
+        "messages": list(messages),
+        "created_at": "2025-10-31T12:00:00.123456Z",
+        "updated_at": "2025-10-31T12:00:00.123456Z",
+        "metadata": {"total_tokens": 150},
+    } | fields
+
+
+def edited(data: bytes, change) -> bytes:
+    """The file after another tool has changed it."""
+    document = json.loads(data)
+    change(document)
+    return json.dumps(document).encode()
+
+
+TWO = conversation(turn("t1", "one", "1"), turn("t2", "two", "2"), turn("t3", "three", "3"))
+ANTHROPIC = Message(
+    role="assistant",
+    dialect="anthropic",
+    raw=b'{"role":"assistant","content":[{"type":"thinking","thinking":"..","signature":"s"},'
+    b'{"type":"text","text":"ok"}]}',
+)
+
+
+def test_an_ordinary_file_reads_well():
+    said = conversation(
+        turn("t1", "My cat is called Luna.", "Hé!", usage=Usage(input=3, output=4), model="m"),
+        system=plain_message("system", "Be brief."),
+        system_record=SystemRecord(policy="captured", source="settings"),
+        context_record=ContextRecord(executed_at=NOW),
+        title="My cat is called Luna.",
+        metadata={"tags": ["a"]},
+    )
+    assert (
+        encode_conversation(said).decode()
+        == """\
+{
+  "id": "demo",
+  "model": "m",
+  "messages": [
+    {
+      "role": "system",
+      "content": "Be brief."
+    },
+    {
+      "role": "user",
+      "content": "My cat is called Luna."
+    },
+    {
+      "role": "assistant",
+      "content": "Hé!"
+    }
+  ],
+  "created_at": "2025-10-31T12:00:00.123456Z",
+  "updated_at": "2025-10-31T12:00:00.123456Z",
+  "metadata": {
+    "total_tokens": 7,
+    "system": {
+      "policy": "captured",
+      "source": "settings"
+    },
+    "context": {
+      "executed_at": "2025-10-31T12:00:00.123456Z",
+      "commands": []
+    },
+    "tags": [
+      "a"
+    ],
+    "cllm": {
+      "version": 1,
+      "title": "My cat is called Luna.",
+      "turns": [
+        {
+          "id": "t1",
+          "messages": 2,
+          "digest": "920318c784f3c942",
+          "model": "m",
+          "usage": {
+            "input": 3,
+            "output": 4
+          },
+          "started_at": "2025-10-31T12:00:00.123456Z"
+        }
+      ]
+    }
+  }
+}
+"""
+    )
+
+
+def test_a_prompt_adds_its_own_bytes_and_nothing_else():
+    without = encode_conversation(TWO)
+    prompt = plain_message("system", "x" * 1000)
+    data = encode_conversation(replace(TWO, system=prompt))
+    alone = b'    {\n      "role": "system",\n      "content": "' + b"x" * 1000 + b'"\n    },\n'
+    assert data.replace(alone, b"") == without
+
+
+def test_only_history_is_among_the_messages():
+    failed = turn("t2", "two", state="failed", failure=TurnFailure(code="x", message="y"))
+    running = turn("t3", "three", state="running")
+    cut = turn("t4", "four", state="incomplete")
+    said = conversation(turn("t1", "one", "1"), failed, cut, running)
+    data = encode_conversation(said)
+    assert [message["content"] for message in json.loads(data)["messages"]] == ["one", "1", "four"]
+    assert decode(data).conversation == said
+
+
+def test_variants_are_beside_the_messages():
+    said = conversation(turn("t1", "one", "1"), variants=(turn("t2", "one", "2", place="t1"),))
+    data = encode_conversation(said)
+    assert len(json.loads(data)["messages"]) == 2
+    assert decode(data).conversation == said
+
+
+def test_messages_keep_their_spelling():
+    spelled = '{"role": "user", "content": "\\u00e9\\/é", "x": [1.50e3, 1e999, {}], "y": -0.0}'
+    stored = decode('{"id":"demo","messages":[' + spelled.replace("1e999", "1E5") + "]}")
+    (message,) = stored.conversation.messages
+    assert message.raw.decode() == spelled.replace("1e999", "1E5").replace(": ", ":").replace(
+        ", ", ","
+    )
+    again = decode(encode_conversation(stored.conversation, stored.remainder))
+    assert again.conversation.messages == (message,)
+
+
+def test_unknown_keys_survive():
+    document = old_file({"role": "user", "content": "x"}, mine={"b": 1.50})
+    document["metadata"] |= {
+        "big": 12345678901234567890123,
+        "system": {"policy": "captured", "source": None, "later": 1},
+        "cllm": {"version": 1, "future": [1, 2]},
+    }
+    stored = decode(json.dumps(document).replace("1.5", "1.50"))
+    data = encode_conversation(stored.conversation, stored.remainder)
+    kept = json.loads(data)
+    assert b"1.50" in data
+    assert kept["mine"] == {"b": 1.5}
+    assert list(kept) == [*list(document)]
+    assert kept["metadata"]["big"] == 12345678901234567890123
+    assert kept["metadata"]["system"]["later"] == 1
+    assert kept["metadata"]["cllm"]["future"] == [1, 2]
+
+
+def test_metadata_keeps_its_spelling_until_it_changes():
+    stored = decode('{"id":"demo","messages":[],"metadata":{"a":1.50,"b":true}}')
+    changed = replace(stored.conversation, metadata={"a": 1.5, "b": 1})
+    section = encode_conversation(changed, stored.remainder)
+    assert b'"a": 1.50,' in section
+    assert b'"b": 1,' in section
+
+
+def test_metadata_under_our_own_names_is_kept_apart():
+    mine = {"cllm": 1, "total_tokens": "many", "system": {"policy": "dynamic"}, "context": 3}
+    said = conversation(metadata=mine, context_record=ContextRecord(executed_at=NOW))
+    stored = decode(encode_conversation(said))
+    assert stored.conversation == said
+    assert summary(encode_conversation(said)).metadata == mine
+
+
+def test_metadata_of_other_tools_under_our_names_stays_where_it_is():
+    document = old_file(metadata={"system": "be nice", "context": [1]})
+    stored = decode(document)
+    assert stored.conversation.metadata == {"system": "be nice", "context": [1]}
+    assert stored.conversation.system_record is None
+    kept = json.loads(encode_conversation(stored.conversation, stored.remainder))["metadata"]
+    assert (kept["system"], kept["context"]) == ("be nice", [1])
+
+
+def test_tokens_that_no_turn_explains_are_kept_and_added_to():
+    stored = decode(old_file({"role": "user", "content": "x"}))
+    more = replace(
+        stored.conversation,
+        turns=(*stored.conversation.turns, turn("t9", "y", usage=Usage(output=7))),
+    )
+    data = encode_conversation(more, stored.remainder)
+    assert json.loads(data)["metadata"]["total_tokens"] == 157
+    again = decode(data)
+    assert again.remainder.base_tokens == 150
+    assert (
+        json.loads(encode_conversation(again.conversation, again.remainder))["metadata"][
+            "total_tokens"
+        ]
+        == 157
+    )
+
+
+@pytest.mark.parametrize("total", ["many", -1, 1.5, None, True])
+def test_a_total_that_is_no_number_counts_nothing(total: Any):
+    stored = decode(old_file(metadata={"total_tokens": total}))
+    assert stored.remainder.base_tokens == 0
+
+
+def test_an_old_file_has_turns_too():
+    stored = decode(
+        old_file(
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "a"},
+            {"role": "user", "content": "b"},
+            {"role": "assistant", "content": None, "tool_calls": []},
+            {"role": "tool", "tool_call_id": "c", "content": "r"},
+            {"role": "assistant", "content": "d"},
+            {"role": "user", "content": "e"},
+            {"role": "system", "content": "inside"},
+            {"role": "function", "name": "f", "content": "f"},
+        )
+    ).conversation
+    assert stored.system is not None
+    assert stored.system.text == "S"
+    assert [len(turn.messages) for turn in stored.turns] == [5, 3]
+    assert [turn.state for turn in stored.turns] == ["complete", "complete"]
+    assert [message.role for message in stored.turns[1].messages] == ["user", "system", "tool"]
+    assert stored.turns[0].started_at == NOW
+
+
+def test_what_is_said_before_the_user_is_a_turn_of_its_own():
+    stored = decode(
+        old_file(
+            {"role": "developer", "content": "S"},
+            {"role": "assistant", "content": "Welcome"},
+            {"role": "user", "content": "a"},
+        )
+    ).conversation
+    assert stored.system is not None
+    assert (stored.system.role, stored.system.json()["role"]) == ("system", "developer")
+    assert [len(turn.messages) for turn in stored.turns] == [1, 1]
+
+
+def test_reading_an_old_file_twice_gives_the_same_turns():
+    document = old_file(*({"role": "user", "content": "x"}, {"role": "assistant"}) * 3)
+    first = decode(document).conversation
+    assert first == decode(document).conversation
+    assert len({turn.id for turn in first.turns}) == 3
+
+
+def test_a_system_message_that_was_said_is_no_prompt():
+    said = conversation(
+        replace(turn("t1"), messages=(plain_message("system", "S"), plain_message("user", "u")))
+    )
+    data = encode_conversation(said)
+    assert decode(data).conversation == said
+    assert summary(data).message_count == 2
+
+
+def test_a_prompt_put_in_front_by_hand_is_the_prompt():
+    def change(document: dict[str, Any]) -> None:
+        document["messages"].insert(0, {"role": "system", "content": "new"})
+
+    read = decode(edited(encode_conversation(TWO), change)).conversation
+    assert read.system is not None
+    assert read.turns == TWO.turns
+
+
+def test_a_changed_message_wins_over_its_record():
+    def change(document: dict[str, Any]) -> None:
+        document["messages"][3]["content"] = "corrected"
+
+    read = decode(edited(encode_conversation(TWO), change)).conversation
+    assert (read.turns[0], read.turns[2]) == (TWO.turns[0], TWO.turns[2])
+    assert [message.text for message in read.turns[1].messages] == ["two", "corrected"]
+    assert read.turns[1].id not in {"t1", "t2", "t3"}
+
+
+def test_deleted_messages_are_gone_and_the_rest_keeps_its_records():
+    def change(document: dict[str, Any]) -> None:
+        del document["messages"][:2]
+
+    read = decode(edited(encode_conversation(TWO), change)).conversation
+    assert read.turns == TWO.turns[1:]
+
+
+def test_appended_messages_are_a_new_turn():
+    failed = turn("t4", "four", state="failed")
+    said = replace(TWO, turns=(*TWO.turns, failed))
+
+    def change(document: dict[str, Any]) -> None:
+        document["messages"] += [
+            {"role": "user", "content": "five"},
+            {"role": "assistant", "content": "5"},
+        ]
+
+    read = decode(edited(encode_conversation(said), change)).conversation
+    assert read.turns[:4] == said.turns
+    assert [message.text for message in read.turns[4].messages] == ["five", "5"]
+
+
+def test_inserted_messages_do_not_disturb_what_follows():
+    def change(document: dict[str, Any]) -> None:
+        document["messages"][2:2] = [{"role": "user", "content": "more"}, {"role": "assistant"}]
+
+    read = decode(edited(encode_conversation(TWO), change)).conversation
+    assert (read.turns[0], *read.turns[2:]) == TWO.turns
+
+
+def test_a_turn_without_a_file_message_is_never_passed_over():
+    failed = turn("t9", "nine", state="failed")
+    said = conversation(failed, *TWO.turns[:1], replace(failed, id="t8", place="t8"))
+
+    def change(document: dict[str, Any]) -> None:
+        document["messages"][0]["content"] = "changed"
+
+    read = decode(edited(encode_conversation(said), change)).conversation
+    assert [turn.id for turn in read.turns if turn.state == "failed"] == ["t9", "t8"]
+
+    def swap(document: dict[str, Any]) -> None:
+        records = document["metadata"]["cllm"]["turns"]
+        records.insert(0, {**records[1], "digest": "gone", "id": "t0"})
+
+    read = decode(edited(encode_conversation(said), swap)).conversation
+    assert [turn.id for turn in read.turns] == ["t9", "t1", "t8"]
+
+
+def test_a_derived_id_is_never_used_twice():
+    document = old_file({"role": "user", "content": "x"})
+    derived = decode(document).conversation.turns[0].id
+    document["metadata"]["cllm"] = {
+        "variants": [{"id": derived, "started_at": "2025-01-01T00:00:00Z", "inline": []}]
+    }
+    read = decode(document).conversation
+    assert read.variants[0].id != read.turns[0].id
+
+
+def test_a_tool_that_spells_and_sorts_otherwise_changes_nothing():
+    said = conversation(
+        replace(turn("t1", "one"), messages=(plain_message("user", "é\x7f"), ANTHROPIC))
+    )
+    data = json.dumps(json.loads(encode_conversation(said)), sort_keys=True, indent=4)
+    assert "\\u00e9" in data
+    read = decode(data).conversation
+    assert [turn.id for turn in read.turns] == ["t1"]
+    assert read.messages[0].text == "é\x7f"
+    assert read.messages[1].dialect == "anthropic"
+    assert read.messages[1].json() == ANTHROPIC.json()
+
+
+def test_a_message_that_could_not_be_read_again_is_not_written():
+    cut = Message(role="user", raw=b'{"role":"user","content":"\\ud83d"}')
+    for state in ("complete", "failed"):
+        with pytest.raises(UsageError):
+            encode_conversation(conversation(turn("t1", messages=(cut,), state=state)))
+
+
+def test_a_message_of_another_dialect_is_kept_beside_its_text():
+    said = conversation(
+        replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC))
+    )
+    data = encode_conversation(said)
+    assert json.loads(data)["messages"][1] == {"role": "assistant", "content": "ok"}
+    assert decode(data).conversation == said
+
+
+def test_a_message_of_another_dialect_is_found_where_it_was_moved_to():
+    said = conversation(
+        turn("t0", "zero", "0"),
+        replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC)),
+    )
+
+    def change(document: dict[str, Any]) -> None:
+        del document["messages"][:2]
+
+    read = decode(edited(encode_conversation(said), change)).conversation
+    assert read.turns == said.turns[1:]
+
+
+@pytest.mark.parametrize("also", [[], [{"role": "assistant", "content": "ok"}] * 2])
+def test_an_edited_text_wins_over_the_original_of_another_dialect(also: list[Any]):
+    said = conversation(
+        replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC))
+    )
+
+    def change(document: dict[str, Any]) -> None:
+        document["messages"][1]["content"] = "edited"
+        document["messages"] += also
+
+    read = decode(edited(encode_conversation(said), change)).conversation
+    assert [message.dialect for message in read.messages] == ["openai"] * (2 + len(also))
+    assert read.messages[1].text == "edited"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2025-10-31T12:00:00Z", datetime(2025, 10, 31, 12, tzinfo=UTC)),
+        ("2025-10-31T12:00:00.5", datetime(2025, 10, 31, 12, 0, 0, 500000, tzinfo=UTC)),
+        ("2025-10-31T12:00:00.123456Z", NOW),
+        ("2025-10-31T14:00:00+02:00", datetime(2025, 10, 31, 12, tzinfo=UTC)),
+        ("2025-10-31 12:00:00", datetime(2025, 10, 31, 12, tzinfo=UTC)),
+    ],
+)
+def test_times_are_read_as_they_are_usually_written(text: str, expected: datetime):
+    read = decode(old_file(created_at=text, updated_at=text)).conversation
+    assert (read.created_at, read.updated_at) == (expected, expected)
+
+
+def test_a_file_without_times_has_the_time_of_the_file():
+    read = decode('{"id":"demo","messages":[]}').conversation
+    assert (read.created_at, read.updated_at, read.model) == (NOW, NOW, None)
+    later = NOW + timedelta(days=1)
+    read = decode({"id": "demo", "messages": [], "updated_at": later.isoformat()}).conversation
+    assert read.created_at == later
+
+
+BROKEN: list[tuple[bytes | str | dict[str, Any], str]] = [
+    ("", "truncated"),
+    ('{"id": "demo",\n  "messages": [},\n}', "line 2, column 16"),
+    (b'{"id": "demo",\n"messages": ["\xff"]}', "not UTF-8, line 2, column 15"),
+    ("[1]", "Expected `object`"),
+    ("null", "Expected `object`"),
+    ('{"id": "demo"}', "no messages"),
+    ('{"messages": []}', "id is not the name"),
+    (old_file(id="other"), "id is not the name"),
+    (old_file(id=3), "id is not the name"),
+    (old_file(messages={}), "messages"),
+    (old_file({"role": "ghost"}), "role 'ghost'"),
+    (old_file({"content": "x"}), "role"),
+    (old_file({"role": 3}), "Expected `str`"),
+    (old_file(messages=["x"]), "Expected `object`"),
+    (old_file(model=3), "model is not a text"),
+    (old_file(created_at="yesterday"), "created_at is not a time"),
+    (old_file(updated_at=5), "updated_at is not a time"),
+    (old_file(updated_at="0001-01-01T00:00:00+23:00"), "updated_at is not a time"),
+    (old_file(metadata=[]), "metadata is not an object"),
+    (old_file(metadata={"cllm": 3}), "metadata.cllm"),
+    (old_file(metadata={"cllm": {"version": 2}}), "newer cllm"),
+    (old_file(metadata={"cllm": {"turns": [1]}}), "metadata.cllm"),
+    ('{"id":"demo","messages":[],"deep":' + "[" * 100_000 + "]" * 100_000 + "}", "deeply"),
+]
+
+
+@pytest.mark.parametrize(("data", "reason"), BROKEN)
+def test_what_makes_no_sense_is_broken_and_says_why(data: Any, reason: str):
+    with pytest.raises(BrokenConversationError) as caught:
+        decode(data)
+    assert reason in caught.value.reason
+    assert caught.value.path == "demo.json"
+
+
+@pytest.mark.parametrize(
+    "content", ['"\\ud800"', '"\\udc00"', "[1e999]", '{"type": "text", "text": "\\ud83d"}']
+)
+def test_a_text_that_cannot_be_read_is_broken(content: str):
+    with pytest.raises(BrokenConversationError):
+        decode('{"id":"demo","messages":[{"role":"user","content":' + content + "}]}")
+
+
+@pytest.mark.parametrize("data", [data for data, _ in BROKEN], ids=[reason for _, reason in BROKEN])
+def test_a_list_finds_the_same_files_broken(data: Any):
+    if isinstance(data, dict):
+        data = json.dumps(data)
+    raw = data if isinstance(data, bytes) else data.encode()
+    with pytest.raises(BrokenConversationError):
+        summary(raw)
+
+
+def test_null_metadata_is_no_metadata():
+    assert decode(old_file(metadata=None)).conversation.metadata == {}
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+TIMES = st.datetimes(
+    min_value=NOW.replace(year=1970, tzinfo=None),
+    max_value=NOW.replace(year=2100, tzinfo=None),
+    timezones=st.just(UTC),
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    role = draw(st.sampled_from(["system", "user", "assistant", "tool"]))
+    dialect = draw(st.sampled_from(["openai", "openai", "openai", "anthropic", "bedrock"]))
+    fields = draw(st.dictionaries(TEXTS | st.just("dialect"), JSON, max_size=2))
+    blocks = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=2)
+    body = fields | {"role": role, "content": draw(TEXTS | blocks | st.none())}
+    raw = msgspec.json.encode(body)
+    return Message(role=role, raw=raw, dialect=dialect)  # type: ignore[arg-type]
+
+
+@st.composite
+def turns(draw: st.DrawFn, number: int) -> Turn:
+    turn_id = f"t{number}"
+    optional = {
+        "ended_at": TIMES,
+        "model": TEXTS,
+        "provider": TEXTS,
+        "usage": st.builds(Usage, input=st.integers(0, 9), estimated=st.booleans()),
+        "cost": st.floats(0, 5),
+        "window": st.builds(
+            WindowRecord, first_sequence=st.integers(1, 9), sent_messages=st.integers(0, 9)
+        ),
+        "failure": st.builds(TurnFailure, code=TEXTS, message=TEXTS),
+    }
+    chosen: dict[str, Any] = {key: draw(st.none() | values) for key, values in optional.items()}
+    return Turn(
+        id=turn_id,
+        place=draw(st.sampled_from([turn_id, "elsewhere"])),
+        state=draw(st.sampled_from(["complete", "incomplete", "running", "failed"])),
+        messages=tuple(draw(st.lists(messages(), max_size=3))),
+        started_at=draw(TIMES),
+        notices=tuple(
+            draw(st.lists(st.builds(Notice, code=TEXTS, message=TEXTS, path=TEXTS), max_size=1))
+        ),
+        **chosen,
+    )
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Conversation:
+    count = draw(st.integers(0, 4))
+    commands = st.builds(
+        ContextCommandRecord, name=TEXTS, command=TEXTS, state=TEXTS, exit_code=st.none()
+    )
+    prompt = st.builds(plain_message, st.just("system"), TEXTS)
+    return Conversation(
+        id="demo",
+        created_at=draw(TIMES),
+        updated_at=draw(TIMES),
+        model=draw(st.none() | TEXTS),
+        name=draw(st.none() | TEXTS),
+        title=draw(st.none() | TEXTS),
+        system=draw(st.none() | prompt),
+        system_record=draw(
+            st.none() | st.builds(SystemRecord, policy=st.just("captured"), source=TEXTS)
+        ),
+        context_record=draw(
+            st.none()
+            | st.builds(
+                ContextRecord,
+                executed_at=TIMES,
+                commands=st.lists(commands, max_size=2).map(tuple),
+            )
+        ),
+        turns=tuple(draw(turns(number)) for number in range(count)),
+        variants=tuple(draw(turns(number)) for number in range(count, draw(st.integers(0, 2)))),
+        parent=draw(st.none() | st.builds(Branch, conversation=TEXTS, sequence=st.integers(0, 9))),
+        archived_at=draw(st.none() | TIMES),
+        metadata=draw(
+            st.dictionaries(
+                TEXTS | st.sampled_from(["cllm", "system", "total_tokens"]), JSON, max_size=2
+            )
+        ),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(conversations())
+def test_what_is_written_is_what_is_read(said: Conversation):
+    data = encode_conversation(said)
+    stored = decode(data)
+    assert stored.conversation == said
+    assert encode_conversation(stored.conversation, stored.remainder) == data
+    listed = summary(data)
+    assert listed.message_count == said.message_count
+    assert (listed.title, listed.metadata, listed.updated_at) == (
+        said.title,
+        said.metadata,
+        said.updated_at,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(conversations(), st.data())
+def test_whatever_is_done_to_the_messages_the_file_wins(said: Conversation, data: st.DataObject):
+    document = json.loads(encode_conversation(said))
+    listed = document["messages"]
+    kept = data.draw(st.lists(st.sampled_from(range(len(listed))), max_size=6)) if listed else []
+    document["messages"] = [listed[index] for index in kept]
+    stored = decode(document)
+    again = json.loads(encode_conversation(stored.conversation, stored.remainder))
+    assert again["messages"] == document["messages"]
+    ids = [turn.id for turn in stored.conversation.turns]
+    assert len(set(ids)) == len(ids)
+    unsent = [turn for turn in said.turns if not turn.is_history]
+    assert [turn for turn in stored.conversation.turns if not turn.is_history] == unsent
