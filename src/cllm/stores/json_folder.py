@@ -100,8 +100,8 @@ class JsonFolder:
                 fresh = edits.new_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
                 stored = ConversationFile(conversation=fresh, remainder=Remainder())
             else:
-                stored = self.read(key)
                 self._refuse_link(key)
+                stored = self.read(key)
             conversation = edits.settled(stored.conversation, now=now)
             turn = edits.started_turn(conversation, start, now=now)
             if start.visible:
@@ -170,7 +170,7 @@ class JsonFolder:
     def _keys(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if not entry.is_dir()]
+                names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:

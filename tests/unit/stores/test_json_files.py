@@ -216,7 +216,7 @@ async def test_a_link_to_nothing_is_not_written_through(
 ):
     folder.mkdir(parents=True)
     (folder / "demo.json").symlink_to(tmp_path / "new.json")
-    with pytest.raises(ConversationNotFoundError):
+    with pytest.raises(StoreUnavailableError, match="symbolic link"):
         await store.begin_turn("demo", start("t1", visible=True), create=DEMO)
     assert not (tmp_path / "new.json").exists()
 

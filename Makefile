@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Each makes its own virtual environment; nothing is installed outside of it.
+
+PYTHON ?= python3
+DEMO := .venv-demo
+DEV := .venv
+TEST_ARGS ?=
+
+.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-store bench-local lock clean
+
+demo: $(DEMO)/ready
+	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
+
+$(DEMO)/ready: pyproject.toml requirements/local.txt $(shell find src -name '*.py')
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/local.txt
+	$(DEMO)/bin/pip install --quiet --disable-pip-version-check '.[local]'
+	@touch $@
+
+test tests: $(DEV)/ready
+	$(DEV)/bin/coverage erase
+	$(DEV)/bin/pytest --cov --cov-report= $(TEST_ARGS)
+	$(DEV)/bin/coverage report
+
+$(DEV)/ready: pyproject.toml requirements/dev.txt
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(DEV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+check: format lint types contracts test
+
+format: $(DEV)/ready
+	$(DEV)/bin/ruff format --check src tests bench
+
+lint: $(DEV)/ready
+	$(DEV)/bin/ruff check src tests bench
+
+types: $(DEV)/ready
+	$(DEV)/bin/mypy
+
+contracts: $(DEV)/ready
+	$(DEV)/bin/lint-imports
+
+# The storms and kills of the tests at their full counts.
+torture: $(DEV)/ready
+	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
+
+bench: bench-startup bench-store bench-local
+
+bench-startup: $(DEV)/ready
+	$(DEV)/bin/python bench/startup.py
+
+bench-store: $(DEV)/ready
+	$(DEV)/bin/python bench/store.py
+
+bench-local: $(DEV)/ready
+	$(DEV)/bin/python bench/local.py
+
+# Needs uv. The lock files name versions and hashes, and no registry.
+lock:
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11 --extra local pyproject.toml --output-file requirements/local.txt
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11 --extra dev pyproject.toml --output-file requirements/dev.txt
+
+clean:
+	rm -rf $(DEMO) $(DEV) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
