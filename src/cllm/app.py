@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cllm.core.errors import MissingKeyError, SettingsError
 from cllm.core.ports import Provider, Store
 from cllm.providers.registry import LOCAL, ROWS, ProviderRow, find_server
+from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import ProviderSettings, Settings
 from cllm.stores.registry import open_store
 
@@ -151,6 +152,9 @@ class App:
 
     def _key(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> str | None:
         if given.api_key is not None:
+            unset = VARIABLE.fullmatch(given.api_key.reveal())
+            if unset is not None:
+                raise MissingKeyError(provider=name, variable=unset[1])
             return given.api_key.reveal()
         if row is None or row.key is None:
             return None

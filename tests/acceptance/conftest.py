@@ -406,16 +406,22 @@ def start_waiting(home: Home, cllm: Cllm) -> Callable[..., Running]:
     return start
 
 
+def _two_seconds(_: float) -> bool:
+    time.sleep(2)
+    return False
+
+
 @contextlib.contextmanager
 def opened_files(folder: Path) -> Iterator[Callable[[float], bool]]:
-    """A way to wait until somebody opens a file in the folder; says whether somebody did."""
+    """A way to wait until somebody opens a file below the folder; says whether somebody did."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
-        yield lambda _: time.sleep(2) is None
+        yield _two_seconds
         return
     watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    added = libc.inotify_add_watch(watch, os.fsencode(folder), IN_OPEN)
-    assert added >= 0, os.strerror(ctypes.get_errno())
+    for watched in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        added = libc.inotify_add_watch(watch, os.fsencode(watched), IN_OPEN)
+        assert added >= 0, os.strerror(ctypes.get_errno())
 
     def wait(timeout: float) -> bool:
         ready, _, _ = select.select([watch], [], [], timeout)

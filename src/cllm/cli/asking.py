@@ -4,6 +4,7 @@ import asyncio
 import signal
 from contextlib import aclosing
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
@@ -14,8 +15,8 @@ from cllm.cli.progress import Progress
 from cllm.core.conversation import Policy
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
-from cllm.core.reply import TextDelta
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnRequest
+from cllm.core.reply import TextDelta, ThinkingDelta, ToolCallDelta
+from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.settings.load import CommandLine, Place, load_settings
 
 HINT = (
@@ -68,34 +69,60 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
 
 async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> None:
     terminated = _cancel_on_sigterm()
-    printer = printing.AnswerPrinter()
+    screen = _Screen(app, options)
     try:
         async with aclosing(app.engine().take_turn(request)) as events:
             async for event in events:
-                if isinstance(event, TurnBegan):
-                    _announce(event, options, app)
-                elif isinstance(event, TextDelta) and not app.settings.raw:
-                    printer.write(event.text)
-                elif isinstance(event, TurnEnded) and app.settings.raw:
-                    printer.write((event.reply.raw or b"").decode("utf-8", "replace"))
-                if printer.reader_is_gone and request.create is None:
-                    return
+                screen.show(event)
+                if screen.answer.is_silent and request.create is None:
+                    break
     except asyncio.CancelledError:
         if terminated.is_set():
             raise Terminated from None
         raise
     finally:
-        printer.end()
-        await app.close()
+        try:
+            screen.answer.end()
+        finally:
+            await app.close()
+    if screen.was_cut:
+        printing.note("The answer reached its limit of tokens; raise it with --max-tokens.")
 
 
-def _announce(event: TurnBegan, options: AskOptions, app: App) -> None:
-    if app.settings.model is None and event.model == DEFAULT_MODEL:
-        _hint_once(app.cache_paths.root)
-    for notice in event.prompt.notices:
-        printing.warn(notice)
-    if options.automatic and options.keep:
-        printing.note(f"Conversation: {event.conversation}")
+class _Screen:
+    """Shows the events of a turn: the answer on standard output, the rest on standard error."""
+
+    def __init__(self, app: App, options: AskOptions) -> None:
+        self.answer = printing.AnswerPrinter()
+        self.was_cut = False
+        self._app = app
+        self._options = options
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case TurnWaits():
+                printing.note(f"Waiting for another turn in '{event.conversation}' to end.")
+            case TurnBegan():
+                self._announce(event)
+            case TextDelta():
+                if not self._app.settings.raw:
+                    self.answer.write(event.text)
+            case TurnEnded():
+                self.was_cut = event.reply.stop_reason == "length"
+                if self._app.settings.raw:
+                    self.answer.write((event.reply.raw or b"").decode("utf-8", "replace"))
+            case ThinkingDelta() | ToolCallDelta():
+                pass
+            case _:
+                assert_never(event)
+
+    def _announce(self, event: TurnBegan) -> None:
+        if self._app.settings.model is None and event.model == DEFAULT_MODEL:
+            _hint_once(self._app.cache_paths.root)
+        for notice in event.prompt.notices:
+            printing.warn(notice)
+        if self._options.automatic and self._options.keep:
+            printing.note(f"Conversation: {event.conversation}")
 
 
 def _cancel_on_sigterm() -> asyncio.Event:

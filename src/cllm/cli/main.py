@@ -4,6 +4,7 @@ A command's module is imported when the command is used. A first word that is no
 beginning of a prompt.
 """
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -57,7 +58,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code."""
     printing.prepare_streams()
     try:
-        result = root.main(args=list(arguments), prog_name="cllm", standalone_mode=False)
+        result = root.main(
+            args=[_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
+        )
     except (click.exceptions.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except Terminated:
@@ -72,3 +75,8 @@ def run(arguments: Sequence[str]) -> int:
         printing.abandon_stdout()
         return EXIT_ERROR
     return result if isinstance(result, int) else 0
+
+
+def _text(word: str) -> str:
+    """A word of the command line as text, whatever bytes the shell gave."""
+    return os.fsencode(word).decode("utf-8", "replace")

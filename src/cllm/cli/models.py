@@ -56,7 +56,7 @@ def pull(model: str, sha256: str | None) -> None:
     target = fetch.parse_target(model, place.environment)
     fetcher = fetch.Fetcher(paths=_paths(), environ=place.environment, report=Progress())
     if isinstance(target, KnownModel):
-        fetched = fetch.fetch_known(target, fetcher, sha256=sha256)
+        fetched = fetch.fetch_known(target, fetcher, sha256=sha256 or target.sha256)
     else:
         fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
     printing.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
@@ -49,30 +50,46 @@ def _say(line: str) -> None:
 class AnswerPrinter:
     """Prints an answer as it comes, and ends it with exactly one line break.
 
-    Once nobody reads standard output any more it goes on in silence, so that the answer can still
-    be kept.
+    Line breaks wait until something follows them. Once standard output takes no more it goes on
+    in silence, so that the answer can still be kept; `end` then says what was wrong, unless it was
+    only that the reader had gone.
     """
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
-        self._last = "\n"
-        self.reader_is_gone = False
+        self._breaks = ""
+        self._wrote = False
+        self._failure: OSError | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether standard output takes no more."""
+        return self._failure is not None
 
     def write(self, text: str) -> None:
-        if self.reader_is_gone or not text:
-            return
-        shown = CONTROL.sub("", text) if self._is_terminal else text
-        try:
-            sys.stdout.write(shown)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            abandon_stdout()
-            self.reader_is_gone = True
-        self._last = shown[-1:] or self._last
+        shown = self._breaks + (CONTROL.sub("", text) if self._is_terminal else text)
+        said = shown.rstrip("\n")
+        self._breaks = shown[len(said) :]
+        if said:
+            self._put(said)
 
     def end(self) -> None:
-        if self._last != "\n":
-            self.write("\n")
+        if self._wrote:
+            self._put("\n")
+        if self._failure is not None and not isinstance(self._failure, BrokenPipeError):
+            reason = os.strerror(self._failure.errno or 0).lower()
+            raise UsageError(f"The answer cannot be written to standard output ({reason}).")
+
+    def _put(self, text: str) -> None:
+        if self._failure is not None:
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._wrote = True
+        except OSError as error:
+            abandon_stdout()
+            self._failure = error
 
 
 def abandon_stdout() -> None:

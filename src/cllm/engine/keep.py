@@ -29,6 +29,16 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     opening: Opening | None
 
 
+class Unkept:
+    """Stands where a keeper would, for a turn of which nothing is kept."""
+
+    def send(self, _sent: Sent) -> None: ...
+
+    def hear(self, _delta: ReplyDelta) -> None: ...
+
+    async def complete(self, _reply: ReplyFinished) -> None: ...
+
+
 class Keeper:
     """Holds a turn's lease while it runs, and settles it when the block is left.
 

@@ -15,13 +15,13 @@ import msgspec
 from cllm.assembly.assemble import assemble
 from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationBusyError, ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
-from cllm.core.ports import Clock, NewConversation, NewId, Provider, Store, TurnStart
+from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyDelta, ReplyFinished
-from cllm.engine.keep import Keeper, OnInterrupt, Sent
+from cllm.engine.keep import Keeper, OnInterrupt, Sent, Unkept
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
 
@@ -59,6 +59,12 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_key: str | None = None
 
 
+class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """Another turn is running in the conversation; this one begins when that has ended."""
+
+    conversation: str
+
+
 class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
     """The provider is about to be asked with this prompt."""
 
@@ -74,7 +80,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn | None
 
 
-TurnEvent = TurnBegan | ReplyDelta | TurnEnded
+TurnEvent = TurnWaits | TurnBegan | ReplyDelta | TurnEnded
 
 
 class Engine:
@@ -100,89 +106,87 @@ class Engine:
         self._jitter = jitter
 
     async def take_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
-        """Load, assemble, ask, keep; the events of it as they happen."""
-        await self._prepare(request)
-        async with AsyncExitStack() as stack:
-            conversation, keeper = await self._load(request, stack)
-            model = _model(conversation, request)
-            route = self._find_route(model)
-            choice = self._choose_system(conversation, request)
-            prompt = self._assemble(conversation, request, route, choice)
-            if keeper is not None:
-                sent = Sent(
-                    prompt=prompt, model=model, provider=route.provider.name, opening=choice.opening
-                )
-                keeper.send(sent)
-            name = None if conversation is None else conversation.id
-            yield TurnBegan(conversation=name, model=model, prompt=prompt)
-            async with aclosing(self._ask(route.provider, prompt)) as events:
-                async for event in events:
-                    if isinstance(event, ReplyFinished):
-                        turn = None if keeper is None else await keeper.complete(event)
-                        yield TurnEnded(reply=event, turn=turn)
-                        return
-                    if keeper is not None:
-                        keeper.hear(event)
-                    yield event
+        """Load, assemble, ask, keep; the events of it as they happen.
 
-    async def _prepare(self, request: TurnRequest) -> None:
-        """Do what takes long before the conversation is held, so that nobody waits for it."""
-        conversation = None
-        if request.ref is not None:
-            try:
-                conversation = await self._store.load(request.ref, owner=request.owner, tail=0)
-            except ConversationNotFoundError:
-                if request.create is None:
-                    raise
+        What takes long is prepared before the conversation is held, so that nobody waits for it.
+        """
+        conversation = await self._peek(request)
         await self._find_route(_model(conversation, request)).provider.prepare()
+        async with AsyncExitStack() as stack:
+            keeper: Keeper | Unkept = Unkept()
+            if request.ref is not None and not request.read_only:
+                lease = await self._begin_now(request)
+                if lease is None:
+                    yield TurnWaits(conversation=request.ref)
+                    lease = await self._begin(request, wait=request.wait)
+                conversation = lease.conversation
+                keeper = await self._keeper(lease, request, stack)
+            answered = await stack.enter_async_context(
+                aclosing(self._answered(conversation, request, keeper))
+            )
+            async for event in answered:
+                yield event
 
-    async def _load(
-        self, request: TurnRequest, stack: AsyncExitStack
-    ) -> tuple[Conversation | None, Keeper | None]:
-        """The conversation, and a keeper for its turn if the turn is to be kept."""
+    async def _answered(
+        self, conversation: Conversation | None, request: TurnRequest, keeper: Keeper | Unkept
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """Assemble, ask, keep."""
+        model = _model(conversation, request)
+        route = self._find_route(model)
+        choice = choose_system(
+            conversation, request.system, new_policy=request.policy, now=self._clock()
+        )
+        prompt = _assemble(conversation, request, route, choice)
+        keeper.send(
+            Sent(prompt=prompt, model=model, provider=route.provider.name, opening=choice.opening)
+        )
+        name = None if conversation is None else conversation.id
+        yield TurnBegan(conversation=name, model=model, prompt=prompt)
+        async with aclosing(self._ask(route.provider, prompt)) as events:
+            async for event in events:
+                if isinstance(event, ReplyFinished):
+                    yield TurnEnded(reply=event, turn=await keeper.complete(event))
+                    return
+                keeper.hear(event)
+                yield event
+
+    async def _peek(self, request: TurnRequest) -> Conversation | None:
+        """The conversation as it is stored now; None if there is none, or none yet."""
         if request.ref is None:
-            return None, None
-        if request.read_only:
-            return await self._store.load(request.ref, owner=request.owner), None
+            return None
+        try:
+            return await self._store.load(request.ref, owner=request.owner)
+        except ConversationNotFoundError:
+            if request.create is None:
+                raise
+            return None
+
+    async def _begin_now(self, request: TurnRequest) -> Lease | None:
+        """A lease, or None if the turn has to wait and may."""
+        try:
+            return await self._begin(request, wait=0)
+        except ConversationBusyError:
+            if request.wait == 0:
+                raise
+            return None
+
+    async def _begin(self, request: TurnRequest, *, wait: float | None) -> Lease:
         start = TurnStart(
             id=self._new_id(),
             messages=request.messages,
             model=request.model,
             visible=request.visible,
         )
-        lease = await self._store.begin_turn(
-            request.ref, start, owner=request.owner, create=request.create, wait=request.wait
+        return await self._store.begin_turn(
+            request.ref or "", start, owner=request.owner, create=request.create, wait=wait
         )
+
+    async def _keeper(self, lease: Lease, request: TurnRequest, stack: AsyncExitStack) -> Keeper:
+        """A keeper that settles the turn when the stack is left, however it is left."""
         keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
         await stack.enter_async_context(keeper)
         await stack.enter_async_context(renewed(self._store, lease, clock=self._clock))
-        return lease.conversation, keeper
-
-    def _choose_system(
-        self, conversation: Conversation | None, request: TurnRequest
-    ) -> SystemChoice:
-        return choose_system(
-            conversation, request.system, new_policy=request.policy, now=self._clock()
-        )
-
-    def _assemble(
-        self,
-        conversation: Conversation | None,
-        request: TurnRequest,
-        route: Route,
-        choice: SystemChoice,
-    ) -> Prompt:
-        fixed = _fixed_model_notice(conversation, request)
-        return assemble(
-            conversation,
-            request.messages,
-            system=choice,
-            notices=() if fixed is None else (fixed,),
-            model=route.model,
-            parameters=request.parameters,
-            stream=request.stream,
-            cache_key=request.cache_key,
-        )
+        return keeper
 
     def _ask(
         self, provider: Provider, prompt: Prompt
@@ -199,6 +203,22 @@ def _model(conversation: Conversation | None, request: TurnRequest) -> str:
     """A conversation keeps the model it was created with."""
     stored = None if conversation is None else conversation.model
     return stored or request.model
+
+
+def _assemble(
+    conversation: Conversation | None, request: TurnRequest, route: Route, choice: SystemChoice
+) -> Prompt:
+    fixed = _fixed_model_notice(conversation, request)
+    return assemble(
+        conversation,
+        request.messages,
+        system=choice,
+        notices=() if fixed is None else (fixed,),
+        model=route.model,
+        parameters=request.parameters,
+        stream=request.stream,
+        cache_key=request.cache_key,
+    )
 
 
 def _fixed_model_notice(conversation: Conversation | None, request: TurnRequest) -> Notice | None:

@@ -34,7 +34,7 @@ from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
 from cllm.stores.pages import page_of
 from cllm.stores.waiting import wait_for
-from cllm.wire.conversation_json import Remainder
+from cllm.wire.conversation_metadata import Remainder
 
 P = ParamSpec("P")
 T = TypeVar("T")

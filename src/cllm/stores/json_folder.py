@@ -31,11 +31,11 @@ from cllm.stores.durable import (
 from cllm.stores.locks import Lock, try_lock
 from cllm.wire.conversation_json import (
     ConversationFile,
-    Remainder,
     decode_conversation,
     decode_summary,
     encode_conversation,
 )
+from cllm.wire.conversation_metadata import Remainder
 
 SUFFIX = ".json"
 LOCKS = ".locks"

@@ -6,7 +6,7 @@ no clock.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,13 +14,20 @@ import msgspec
 
 from cllm.core.conversation import (
     Branch,
-    ContextRecord,
     Conversation,
     Summary,
-    SystemRecord,
 )
 from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.message import Dialect, Message, Role, plain_message
+from cllm.wire.conversation_metadata import (
+    RawObject,
+    Remainder,
+    decode_metadata,
+    decode_object,
+    encode_metadata,
+    total_tokens,
+    without,
+)
 from cllm.wire.turn_records import (
     ROLES,
     TurnRecord,
@@ -37,24 +44,9 @@ from cllm.wire.turn_records import (
 
 VERSION = 1
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
-_RECORDS: dict[str, Any] = {"system": SystemRecord, "context": ContextRecord}
 _BYTE = re.compile(r" \(byte (\d+)\)")
 
 T = TypeVar("T")
-RawObject = dict[str, msgspec.Raw]
-
-
-class Remainder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds and a conversation does not; a save puts it back.
-
-    `metadata` has the spelling of the metadata as it was read, `base_tokens` the tokens that
-    the file counts and no turn of it explains.
-    """
-
-    top: RawObject = msgspec.field(default_factory=dict)
-    metadata: RawObject = msgspec.field(default_factory=dict)
-    cllm: RawObject = msgspec.field(default_factory=dict)
-    base_tokens: int = 0
 
 
 class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,30 +131,36 @@ def decode_summary(
 def encode_conversation(conversation: Conversation, remainder: Remainder | None = None) -> bytes:
     """The file of a conversation; `remainder` is what came with it when it was read.
 
-    UsageError if it has a message that could not be read again.
+    UsageError if it holds something that could not be read again.
     """
     try:
-        return _encode(conversation, Remainder() if remainder is None else remainder)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"A message cannot be kept, its JSON is not valid ({error}).") from None
+        encoded = _encode(conversation, Remainder() if remainder is None else remainder)
+        # What could not be read again would make the whole file a broken one.
+        msgspec.json.decode(encoded)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+    return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
 def _encode(conversation: Conversation, rest: Remainder) -> bytes:
     originals = _stored_messages(conversation)
     forms = [openai_form(message) for message in originals]
     marks = [mark_of(form) for form in forms]
+    metadata, displaced = encode_metadata(conversation, rest)
+    extras = list(_extras(originals, forms, marks))
     document = {
         "id": conversation.id,
         "model": conversation.model,
         "messages": [msgspec.Raw(form.raw) for form in forms],
         "created_at": _encode_time(conversation.created_at),
         "updated_at": _encode_time(conversation.updated_at),
-        "metadata": _encode_metadata(
-            conversation, rest, marks=marks, extras=list(_extras(originals, forms, marks))
-        ),
+        "metadata": {
+            **metadata,
+            "cllm": _encode_cllm(conversation, marks, extras, displaced) | rest.cllm,
+        },
         **rest.top,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return msgspec.json.encode(document)
 
 
 _UNREADABLE = (UnreadableError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -192,8 +190,8 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     top = _decode_top(data, conversation_id)
     # A first reading that keeps nothing: afterwards every text in the file is known to be good.
     msgspec.json.decode(data)
-    raw_metadata = _object(top.get("metadata"), "metadata")
-    raw_cllm = _object(raw_metadata.get("cllm"), "metadata.cllm")
+    raw_metadata = decode_object(top.get("metadata"), "metadata")
+    raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
     cllm = _typed(raw_metadata, _Cllm)
     _check_version(cllm.version)
     created_at, updated_at = _decode_times(top, modified_at)
@@ -201,7 +199,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     variants = tuple(decode_turn(record) for record in cllm.variants)
     taken = {turn.id for turn in variants}
     turns = restore_path(cllm.turns, messages, marks=marks, taken=taken, moment=created_at)
-    metadata, records = _decode_metadata(raw_metadata, cllm.metadata)
+    metadata, records = decode_metadata(raw_metadata, cllm.metadata)
     conversation = Conversation(
         id=conversation_id,
         created_at=created_at,
@@ -218,11 +216,11 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=metadata,
     )
-    total = _total_tokens(raw_metadata) or 0
+    total = total_tokens(raw_metadata) or 0
     remainder = Remainder(
-        top=_without(top, _OWN_KEYS),
-        metadata=_without(raw_metadata, {"cllm", "total_tokens"}),
-        cllm=_without(raw_cllm, _Cllm.__struct_fields__),
+        top=without(top, _OWN_KEYS),
+        metadata=without(raw_metadata, {"cllm", "total_tokens"}),
+        cllm=without(raw_cllm, _Cllm.__struct_fields__),
         base_tokens=max(0, total - conversation.total_tokens),
     )
     return ConversationFile(conversation=conversation, remainder=remainder)
@@ -230,7 +228,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
 
 def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) -> Summary:
     top = _decode_top(data, conversation_id)
-    raw_metadata = _object(top.get("metadata"), "metadata")
+    raw_metadata = decode_object(top.get("metadata"), "metadata")
     cllm = _typed(raw_metadata, _ListedCllm)
     _check_version(cllm.version)
     created_at, updated_at = _decode_times(top, modified_at)
@@ -251,7 +249,7 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
         name=cllm.name,
         title=cllm.title,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
-        metadata=_decode_metadata(raw_metadata, cllm.metadata)[0],
+        metadata=decode_metadata(raw_metadata, cllm.metadata)[0],
     )
 
 
@@ -263,15 +261,6 @@ def _decode_top(data: bytes, conversation_id: str) -> RawObject:
     if "id" not in top or msgspec.json.decode(top["id"]) != conversation_id:
         raise UnreadableError("its id is not the name of the file")
     return top
-
-
-def _object(raw: msgspec.Raw | None, name: str) -> RawObject:
-    if raw is None or bytes(raw) == b"null":
-        return {}
-    try:
-        return msgspec.json.decode(raw, type=RawObject)
-    except msgspec.ValidationError:
-        raise UnreadableError(f"{name} is not an object") from None
 
 
 def _typed(raw: RawObject, kind: type[T]) -> T:
@@ -376,70 +365,6 @@ def _extras(
             )
 
 
-def _decode_metadata(
-    raw: RawObject, displaced: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The user's own metadata, and the records that stand beside it."""
-    users: dict[str, Any] = {}
-    records: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key == "cllm" or (key == "total_tokens" and _total_tokens(raw) is not None):
-            continue
-        record = _record(key, value)
-        if record is None:
-            users[key] = msgspec.json.decode(value)
-        else:
-            records[key] = record
-    return users | displaced, records
-
-
-def _record(key: str, raw: bytes | msgspec.Raw) -> Any:
-    """The record under a key of the metadata; None if what is there is somebody else's."""
-    if key not in _RECORDS:
-        return None
-    try:
-        record = msgspec.json.decode(raw, type=_RECORDS[key])
-    except msgspec.ValidationError:
-        return None
-    if isinstance(record, ContextRecord):
-        return msgspec.structs.replace(record, executed_at=in_utc(record.executed_at))
-    return record
-
-
-def _total_tokens(raw: RawObject) -> int | None:
-    total = msgspec.json.decode(raw["total_tokens"]) if "total_tokens" in raw else None
-    return total if type(total) is int and total >= 0 else None
-
-
-def _encode_metadata(
-    conversation: Conversation, rest: Remainder, *, marks: list[str], extras: list[_Extra]
-) -> dict[str, Any]:
-    section: dict[str, Any] = {"total_tokens": rest.base_tokens + conversation.total_tokens}
-    records = {"system": conversation.system_record, "context": conversation.context_record}
-    for key, record in records.items():
-        if record is not None:
-            kept = rest.metadata.get(key)
-            unchanged = kept is not None and _record(key, kept) == record
-            section[key] = kept if unchanged else record
-    displaced: dict[str, Any] = {}
-    for key, value in conversation.metadata.items():
-        spelling = _spelling(value, rest.metadata.get(key))
-        if key == "cllm" or key in section or _record(key, spelling) is not None:
-            displaced[key] = value
-        else:
-            section[key] = spelling
-    section["cllm"] = _encode_cllm(conversation, marks, extras, displaced) | rest.cllm
-    return section
-
-
-def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
-    """The value's JSON, spelled as it was read if it is still the same value."""
-    encoded = msgspec.json.encode(value)
-    if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
-        return kept
-    return msgspec.Raw(encoded)
-
-
 def _encode_cllm(
     conversation: Conversation, marks: list[str], extras: list[_Extra], displaced: dict[str, Any]
 ) -> dict[str, Any]:
@@ -474,7 +399,3 @@ def _stored_messages(conversation: Conversation) -> list[Message]:
     head = [] if conversation.system is None else [conversation.system]
     turns = (turn for turn in conversation.turns if turn.is_history)
     return head + [message for turn in turns for message in turn.messages]
-
-
-def _without(raw: RawObject, keys: Collection[str]) -> RawObject:
-    return {key: value for key, value in raw.items() if key not in keys}

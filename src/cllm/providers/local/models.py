@@ -10,7 +10,7 @@ from cllm.core.errors import LocalModelError, ModelNotFoundError
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
-TEMPERATURE = 0.2
+TEMPERATURE = 0.1
 
 # SmolLM2's own template puts in a system prompt when there is none; this one says what was said.
 CHATML_TEMPLATE = """\

@@ -27,7 +27,7 @@ from cllm.providers.local.slots import SlotFiles
 if TYPE_CHECKING:
     from cllm.providers.local.connection import Connection
 
-MAX_REPLY_TOKENS = 1024
+MAX_REPLY_TOKENS = 512
 
 T = TypeVar("T")
 

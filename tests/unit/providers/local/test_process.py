@@ -45,7 +45,7 @@ def test_without_an_error_line_the_last_line_is_the_reason():
 
 def test_a_prompt_without_parameters_gets_careful_ones():
     parameters = with_defaults(PROMPT, {"temperature": 0.2}).parameters
-    assert parameters == {"temperature": 0.2, "max_tokens": 1024}
+    assert parameters == {"temperature": 0.2, "max_tokens": 512}
 
 
 def test_what_the_caller_set_stays():
