@@ -28,17 +28,31 @@ DANGEROUS_KEYS = (
     "providers",
     "store",
 )
-SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD)$|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|CREDENTIALS?)(_|\d|$)",
+    re.IGNORECASE,
+)
 LEDGER_NAME = "trusted.json"
 
 
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
-    """The keys that need trust, with their values: those named above, and any that use a secret."""
+    """The keys that need trust, with their values.
+
+    Those named above, any that use a secret, and a model that is a file: a hostile one could do
+    more than answer.
+    """
     return {
         key: value
         for key, value in sorted(content.items())
-        if key in DANGEROUS_KEYS or any(SECRET_NAME.search(name) for name in variables_in(value))
+        if key in DANGEROUS_KEYS
+        or any(SECRET_NAME.search(name) for name in variables_in(value))
+        or (key == "model" and _is_model_file(value))
     }
+
+
+def _is_model_file(model: Any) -> bool:
+    name = str(model).removeprefix("local/")
+    return name != str(model) and ("/" in name or name.endswith(".gguf"))
 
 
 def fingerprint(parts: dict[str, Any]) -> str:

@@ -104,7 +104,9 @@ def _make_folder(path: Path) -> None:
         _make_folder(path.parent)
     with suppress(FileExistsError):
         path.mkdir(0o700)
-        flush_folder(path.parent)
+        # Where one may enter a folder and not read it, it cannot be flushed either.
+        with suppress(PermissionError):
+            flush_folder(path.parent)
 
 
 def temporary_path(folder: Path, name: str) -> Path:

@@ -122,8 +122,7 @@ class MemoryStore:
 
     async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
         conversation = edits.with_opening(self._new(new, new.owner), opening)
-        self._data.conversations[new.owner, conversation.id] = conversation
-        return conversation
+        return self._add(conversation)
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
@@ -175,8 +174,7 @@ class MemoryStore:
     ) -> Conversation:
         source = self._data.conversations[self._find(ref, owner)]
         branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
-        self._data.conversations[owner, branch.id] = branch
-        return branch
+        return self._add(branch)
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
@@ -201,10 +199,17 @@ class MemoryStore:
             edits.check_id(ref)
             if _lookup(self._data.conversations, ref, owner) is not None:
                 raise ConversationExistsError(ref)
+        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+
+    def _add(self, conversation: Conversation) -> Conversation:
+        """Keep a new conversation, unless a first turn is about to make it."""
+        owner = conversation.owner
+        for ref in {conversation.id, conversation.name or conversation.id}:
             begun = _lookup(self._data.begun, ref, owner)
             if begun is not None and self._is_leased(begun):
                 raise ConversationBusyError(ref)
-        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+        self._data.conversations[owner, conversation.id] = conversation
+        return conversation
 
     def _is_leased(self, key: _Key) -> bool:
         granted = self._data.granted.get(key)

@@ -304,6 +304,23 @@ class StoreContract:
             await store.renew_lease(lease)
         assert await other.load("demo") == before
 
+    async def test_who_lost_a_lease_cannot_end_the_turn_that_followed(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        lost = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await harness.lose(store)
+        lease = await other.begin_turn("demo", start("t2"))
+        for attempt in (
+            store.finish_turn(lost, answered(lost)),
+            store.drop_turn(lost),
+            store.renew_lease(lost),
+        ):
+            with pytest.raises(StaleLeaseError):
+                await attempt
+        await other.finish_turn(lease, answered(lease))
+        states = [(turn.id, turn.state) for turn in (await other.load("demo")).turns]
+        assert states == [("t1", "failed"), ("t2", "complete")]
+
     async def test_a_turn_whose_holder_died_has_failed(
         self, harness: StoreHarness, store: Store, other: Store
     ) -> None:

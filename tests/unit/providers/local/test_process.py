@@ -1,12 +1,20 @@
 """What a child is given, and how its end is explained."""
 
+import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from cllm.core.errors import LocalModelError
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.local.process import ChildSettings, _child_environment, _reason_in
+from cllm.providers.local.process import (
+    ChildSettings,
+    _child_environment,
+    _reason_in,
+    launch,
+)
 from cllm.providers.local.provider import with_defaults
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
@@ -23,6 +31,15 @@ def test_a_child_gets_no_keys():
 
 def test_the_persons_own_spin_count_wins():
     assert _child_environment({"GOMP_SPINCOUNT": "5"})["GOMP_SPINCOUNT"] == "5"
+
+
+def test_a_child_that_cannot_be_started_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    settings = ChildSettings(name="a", model=tmp_path, slots=tmp_path)
+    with pytest.raises(LocalModelError, match="cannot be started"):
+        launch(settings, {})
 
 
 def test_the_settings_are_one_line_with_the_key():

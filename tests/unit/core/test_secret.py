@@ -1,0 +1,50 @@
+"""A secret is not seen by accident."""
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.core.secret import Secret
+
+KEY = "sk-0123456789"
+
+
+@pytest.mark.parametrize(
+    "show",
+    [repr, str, "{}".format, "{!r}".format, "%s".__mod__, lambda s: f"{[s]} {({'key': s})}"],
+)
+def test_a_secret_cannot_be_printed(show):
+    assert KEY not in show(Secret(KEY))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        json.dumps,
+        msgspec.json.encode,
+        msgspec.to_builtins,
+        pickle.dumps,
+        copy.copy,
+        copy.deepcopy,
+        vars,
+    ],
+)
+def test_a_secret_cannot_be_written_down(write: Any):
+    with pytest.raises(TypeError) as caught:
+        write(Secret(KEY))
+    assert KEY not in str(caught.value)
+
+
+def test_only_reveal_gives_it_away():
+    assert Secret(KEY).reveal() == KEY
+
+
+def test_secrets_are_equal_when_their_texts_are():
+    assert Secret(KEY) == Secret(KEY)
+    assert hash(Secret(KEY)) == hash(Secret(KEY))
+    assert Secret(KEY) != Secret("other")
+    assert Secret(KEY) != KEY

@@ -1,0 +1,682 @@
+"""Chat Completions: what is sent, and what comes back whole or in pieces."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.malformed import MalformedError
+from cllm.wire.openai_chat import (
+    ErrorInStreamError,
+    StreamDecoder,
+    decode_answer,
+    decode_error,
+    encode_request,
+)
+
+HELLO = plain_message("user", "Hello")
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+def prompt(*messages: Message, **fields: Any) -> Prompt:
+    return Prompt(model="gpt-test", messages=messages or (HELLO,), **fields)
+
+
+def encode(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+class TestRequest:
+    def test_a_request_has_the_model_the_messages_and_the_parameters(self):
+        sent = prompt(
+            system=plain_message("system", "Be brief."),
+            parameters={"temperature": 0.5},
+            stream=False,
+        )
+
+        assert json.loads(encode_request(sent)) == {
+            "model": "gpt-test",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hello"},
+            ],
+            "temperature": 0.5,
+        }
+
+    @given(
+        st.lists(st.text(max_size=20), min_size=1, max_size=4),
+        st.dictionaries(st.sampled_from(["temperature", "stop", "seed", "x"]), JSON_VALUES),
+        st.booleans(),
+    )
+    def test_the_same_prompt_gives_the_same_bytes(self, texts, parameters, stream):
+        def made() -> bytes:
+            messages = (plain_message("user", text) for text in texts)
+            return encode_request(prompt(*messages, parameters=dict(parameters), stream=stream))
+
+        assert made() == made()
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b'{"content":"order","role":"user","name":"z"}',
+            b'{"role":"user","content":"\\u00e4 \\/ 1.0e5"}',
+            b'{"role":"user","content":[{"type":"new","n":1e3,"big":123456789012345678901234}]}',
+            b'{"role":"developer","content":"Be brief."}',
+            b'{"role":"user","content":"this is my reasoning"}',
+        ],
+    )
+    def test_the_bytes_of_a_message_are_not_touched(self, raw):
+        sent = encode_request(prompt(Message(role="user", raw=raw), HELLO))
+
+        assert b'"messages":[' + raw + b"," + HELLO.raw + b"]" in sent
+
+    def test_an_assistant_that_speaks_of_reasoning_is_sent_untouched_too(self):
+        raw = b'{"content":"my \\u00e4 reasoning","role":"assistant"}'
+
+        assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
+
+    @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
+    def test_reasoning_is_kept_in_the_message_and_not_sent_back(self, field):
+        raw = encode({"role": "assistant", "content": "4", field: ["2+2"], "refusal": "x"})
+        answer = Message(role="assistant", raw=raw)
+
+        sent = json.loads(encode_request(prompt(answer, HELLO)))
+
+        assert sent["messages"][0] == {"role": "assistant", "content": "4", "refusal": "x"}
+        assert answer.json()[field] == ["2+2"]
+
+    @pytest.mark.parametrize("value", [0, 0.0, False, "", []])
+    def test_a_parameter_that_is_falsy_is_sent(self, value):
+        sent = json.loads(encode_request(prompt(parameters={"temperature": value})))
+
+        assert sent["temperature"] == value
+
+    @pytest.mark.parametrize(
+        ("parameters", "options"),
+        [
+            ({}, {"include_usage": True}),
+            ({"stream_options": {"x": 1}}, {"include_usage": True, "x": 1}),
+            ({"stream_options": {"include_usage": False}}, {"include_usage": False}),
+            ({"stream_options": None}, {"include_usage": True}),
+        ],
+    )
+    def test_a_stream_asks_for_its_usage(self, parameters, options):
+        sent = json.loads(encode_request(prompt(parameters=parameters)))
+
+        assert sent["stream"] is True
+        assert sent["stream_options"] == options
+
+    def test_a_whole_answer_is_not_asked_for_as_a_stream(self):
+        assert not {"stream", "stream_options"} & set(
+            json.loads(encode_request(prompt(stream=False)))
+        )
+
+    @pytest.mark.parametrize(
+        "parameters", [{"messages": []}, {"model": "other"}], ids=["messages", "model"]
+    )
+    def test_a_parameter_never_takes_the_place_of_what_is_said_or_asked(self, parameters):
+        sent = json.loads(encode_request(prompt(parameters=parameters)))
+
+        assert sent["model"] == "gpt-test"
+        assert sent["messages"] == [{"role": "user", "content": "Hello"}]
+
+
+def answer(message: dict[str, Any] | None = None, **fields: Any) -> bytes:
+    said = {"role": "assistant", "content": "Hi"} if message is None else message
+    choice = {"index": 0, "message": said, "finish_reason": "stop"}
+    return encode({"choices": [choice], "model": "gpt-test-1", **fields})
+
+
+def finished(events: list[ReplyEvent]) -> ReplyFinished:
+    last = events[-1]
+    assert isinstance(last, ReplyFinished)
+    return last
+
+
+class TestWholeAnswer:
+    def test_an_answer_is_its_text_and_its_end(self):
+        body = answer(usage={"prompt_tokens": 3, "completion_tokens": 2})
+
+        assert decode_answer(body) == [
+            TextDelta(text="Hi"),
+            ReplyFinished(
+                message=plain_message("assistant", "Hi"),
+                stop_reason="end",
+                usage=Usage(input=3, output=2),
+                model="gpt-test-1",
+                raw=body,
+            ),
+        ]
+
+    def test_everything_it_said_is_kept_and_what_it_left_empty_is_not(self):
+        said = {
+            "annotations": [],
+            "audio": None,
+            "content": "Hi",
+            "new": {"deep": [1, 0.5]},
+            "refusal": None,
+            "role": "assistant",
+            "tool_calls": [],
+        }
+
+        kept = finished(decode_answer(answer(said))).message
+
+        assert kept.json() == {"role": "assistant", "content": "Hi", "new": {"deep": [1, 0.5]}}
+        assert kept.raw.startswith(b'{"role":"assistant","content":"Hi"')
+
+    def test_a_role_that_is_missing_or_odd_is_the_assistant_s(self):
+        kept = finished(decode_answer(answer({"role": "model", "content": "Hi"}))).message
+
+        assert kept == plain_message("assistant", "Hi")
+
+    def test_reasoning_refusal_and_tool_calls_come_as_events_in_order(self):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+        said = {
+            "content": "Hi",
+            "reasoning": "Hm.",
+            "refusal": "No.",
+            "tool_calls": [call, {"id": "c2"}],
+        }
+
+        events = decode_answer(answer(said))
+
+        assert events[:-1] == [
+            ThinkingDelta(text="Hm."),
+            TextDelta(text="Hi"),
+            TextDelta(text="No."),
+            ToolCallDelta(index=0, id="c1", name="f", arguments='{"a":1}'),
+            ToolCallDelta(index=1, id="c2"),
+        ]
+        assert finished(events).message.json()["reasoning"] == "Hm."
+
+    def test_an_answer_without_content_is_empty(self):
+        (only,) = decode_answer(answer({"role": "assistant"}))
+
+        assert isinstance(only, ReplyFinished)
+        assert only.message.json() == {"role": "assistant", "content": None}
+
+    def test_of_several_choices_the_first_counts(self):
+        choices = [{"message": {"content": text}} for text in ("first", "second")]
+
+        assert finished(decode_answer(answer(choices=choices))).message.text == "first"
+
+    @pytest.mark.parametrize(
+        ("reason", "expected"),
+        [
+            ("stop", "end"),
+            ("length", "length"),
+            ("tool_calls", "tool_calls"),
+            ("function_call", "tool_calls"),
+            ("content_filter", "content_filter"),
+            ("eos", "unknown"),
+            ("", "unknown"),
+            (None, "unknown"),
+        ],
+    )
+    def test_stop_reasons_have_our_words_and_a_new_one_is_unknown(self, reason, expected):
+        choice = {"message": {"content": "Hi"}, "finish_reason": reason}
+
+        assert finished(decode_answer(answer(choices=[choice]))).stop_reason == expected
+        decoder = StreamDecoder()
+        decoder.decode(chunk({"content": "Hi"}, finish_reason=reason))
+        decoder.decode(b"[DONE]")
+        streamed = decoder.finish()
+        assert streamed is not None
+        assert streamed.stop_reason == expected
+
+    @pytest.mark.parametrize(
+        ("usage", "expected"),
+        [
+            (None, None),
+            ({}, None),
+            ({"completion_tokens": 5}, None),
+            ({"prompt_tokens": 0}, Usage()),
+            ({"prompt_tokens": 10, "completion_tokens": 5}, Usage(input=10, output=5)),
+            (
+                {
+                    "prompt_tokens": 10,
+                    "completion_tokens": 5,
+                    "prompt_tokens_details": {"cached_tokens": 4},
+                    "completion_tokens_details": {"reasoning_tokens": 3},
+                },
+                Usage(input=6, cache_read=4, output=2, reasoning=3),
+            ),
+            (
+                {
+                    "prompt_tokens": 10,
+                    "completion_tokens": None,
+                    "prompt_tokens_details": None,
+                    "completion_tokens_details": {"reasoning_tokens": None},
+                },
+                Usage(input=10),
+            ),
+        ],
+    )
+    def test_usage_is_counted_without_overlap(self, usage, expected):
+        assert finished(decode_answer(answer(usage=usage))).usage == expected
+
+    @given(st.integers(0, 10**6), st.integers(0, 10**6), st.data())
+    def test_usage_adds_up_to_what_was_reported(self, sent, received, data):
+        cached, thought = data.draw(st.integers(0, sent)), data.draw(st.integers(0, received))
+        usage = finished(
+            decode_answer(
+                answer(
+                    usage={
+                        "prompt_tokens": sent,
+                        "completion_tokens": received,
+                        "prompt_tokens_details": {"cached_tokens": cached},
+                        "completion_tokens_details": {"reasoning_tokens": thought},
+                    }
+                )
+            )
+        ).usage
+
+        assert usage is not None
+        assert usage.total == sent + received
+        assert (usage.cache_read, usage.reasoning) == (cached, thought)
+
+    def test_no_number_of_a_usage_is_below_zero(self):
+        usage = {
+            "prompt_tokens": 1,
+            "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 5},
+        }
+        counted = finished(decode_answer(answer(usage=usage))).usage
+
+        assert counted == Usage(input=0, cache_read=5, output=0, reasoning=5)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"<html>Not found</html>",
+            b"null",
+            b"[]",
+            b"{}",
+            b'{"choices": []}',
+            b'{"choices": null}',
+            b'{"choices": [{}]}',
+            b'{"choices": [{"message": null}]}',
+            b'{"choices": [{"message": "Hi"}]}',
+            b'{"choices": [{"message": {}, "finish_reason": 5}]}',
+            b'{"choices": [{"message": {"tool_calls": 5}}]}',
+            b'{"choices": [{"message": {"tool_calls": ["no"]}}]}',
+            b'{"choices": [{"message": {"tool_calls": [{"function": "f"}]}}]}',
+            b'{"choices": [{"message": {"content": "\xff"}}]}',
+            b'{"choices": [{"message": {"content": "\\ud800"}}]}',
+            b'{"choices": [{"message": {}}], "usage": "many"}',
+            b'{"choices": [{"message": {}}]} trailing',
+            b'{"choices": [{"message": {"content": ' + b"[" * 50_000,
+            b'{"choices": [{"message": {}',
+        ],
+        ids=lambda body: body[:48].decode("latin-1"),
+    )
+    def test_what_is_not_an_answer_is_malformed(self, body):
+        with pytest.raises(MalformedError):
+            decode_answer(body)
+
+    def test_a_whole_answer_that_is_an_error_says_what_the_provider_said(self):
+        body = encode({"error": {"message": "The model is overloaded.", "code": 529}})
+
+        with pytest.raises(ErrorInStreamError) as caught:
+            decode_answer(body)
+        assert caught.value.details.message == "The model is overloaded."
+
+
+def chunk(delta: dict[str, Any] | None = None, **choice: Any) -> bytes:
+    said = {} if delta is None else {"delta": delta}
+    return encode({"choices": [{"index": 0, **said, **choice}]})
+
+
+def call_piece(index: int | None, **fields: Any) -> bytes:
+    piece = {"function": fields.pop("function", {}), **fields}
+    if index is not None:
+        piece["index"] = index
+    return chunk({"tool_calls": [piece]})
+
+
+def decode(*data: bytes) -> tuple[list[ReplyEvent], ReplyFinished | None]:
+    decoder = StreamDecoder()
+    events = [event for piece in data for event in decoder.decode(piece)]
+    return events, decoder.finish()
+
+
+def whole(*data: bytes) -> ReplyFinished:
+    _, last = decode(*data)
+    assert last is not None
+    return last
+
+
+STOP = chunk({}, finish_reason="stop")
+DONE = b"[DONE]"
+
+
+class TestStream:
+    def test_text_comes_in_pieces_and_adds_up(self):
+        events, last = decode(
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "Hel"}),
+            chunk({"content": "lo"}),
+            STOP,
+            DONE,
+        )
+
+        assert events == [TextDelta(text="Hel"), TextDelta(text="lo")]
+        assert last == ReplyFinished(
+            message=plain_message("assistant", "Hello"), stop_reason="end"
+        )
+
+    @given(st.lists(st.text(max_size=5)))
+    def test_the_message_is_what_the_pieces_add_up_to(self, pieces):
+        events, last = decode(*(chunk({"content": piece}) for piece in pieces), STOP)
+
+        assert last is not None
+        assert last.message == plain_message("assistant", "".join(pieces))
+        assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "".join(pieces)
+
+    @pytest.mark.parametrize(
+        ("data", "is_whole"),
+        [
+            ([chunk({"content": "Hi"}), STOP, DONE], True),
+            ([chunk({"content": "Hi"}), STOP], True),
+            ([chunk({"content": "Hi"}), DONE], True),
+            ([chunk({"content": "Hi"}), b" [DONE]\n"], True),
+            ([chunk({"content": "Hi"})], False),
+            ([], False),
+            ([encode({"choices": [], "usage": {"prompt_tokens": 1}})], False),
+        ],
+        ids=["both", "no done", "no reason", "padded done", "cut", "nothing", "only usage"],
+    )
+    def test_an_answer_is_whole_once_its_end_was_announced(self, data, is_whole):
+        _, last = decode(*data)
+
+        assert (last is not None) is is_whole
+
+    def test_done_is_known_once_it_came(self):
+        decoder = StreamDecoder()
+        decoder.decode(STOP)
+        assert not decoder.done
+        decoder.decode(DONE)
+        assert decoder.done
+
+    def test_an_end_without_a_reason_has_an_unknown_one(self):
+        assert whole(chunk({"content": "Hi"}), DONE).stop_reason == "unknown"
+
+    def test_what_was_said_before_a_cut_can_still_be_had(self):
+        decoder = StreamDecoder()
+        decoder.decode(chunk({"content": "Hel"}))
+
+        assert decoder.finish() is None
+        assert decoder.message() == plain_message("assistant", "Hel")
+
+    def test_an_empty_answer_is_an_empty_text(self):
+        assert whole(STOP, DONE).message == plain_message("assistant", "")
+
+    @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+    def test_reasoning_comes_as_thinking_and_stays_in_the_message(self, field):
+        events, last = decode(chunk({field: "Hm"}), chunk({field: "m."}), chunk({"content": "4"}), STOP)
+
+        assert events == [ThinkingDelta(text="Hm"), ThinkingDelta(text="m."), TextDelta(text="4")]
+        assert last is not None
+        assert last.message.json() == {
+            "role": "assistant",
+            "content": "4",
+            "reasoning_content": "Hmm.",
+        }
+
+    def test_reasoning_that_is_no_text_is_passed_over(self):
+        events, _ = decode(chunk({"reasoning": {"odd": True}}), STOP)
+
+        assert events == []
+
+    def test_a_refusal_is_said_and_kept_as_one(self):
+        events, last = decode(chunk({"refusal": "I "}), chunk({"refusal": "won't."}), STOP)
+
+        assert events == [TextDelta(text="I "), TextDelta(text="won't.")]
+        assert last is not None
+        assert last.message.json()["refusal"] == "I won't."
+
+    def test_tool_calls_are_put_together_from_their_pieces(self):
+        events, last = decode(
+            call_piece(0, id="c1", function={"name": "f", "arguments": ""}),
+            call_piece(0, function={"arguments": '{"a":'}),
+            call_piece(1, id="c2", function={"name": "g"}),
+            call_piece(0, function={"arguments": "1}"}),
+            chunk({}, finish_reason="tool_calls"),
+        )
+
+        assert events == [
+            ToolCallDelta(index=0, id="c1", name="f"),
+            ToolCallDelta(index=0, arguments='{"a":'),
+            ToolCallDelta(index=1, id="c2", name="g"),
+            ToolCallDelta(index=0, arguments="1}"),
+        ]
+        assert last is not None
+        assert last.stop_reason == "tool_calls"
+        assert last.message.json() == {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+                {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+            ],
+        }
+
+    def test_text_beside_tool_calls_is_kept(self):
+        last = whole(chunk({"content": "Wait."}), call_piece(0, id="c", function={"name": "f"}), STOP)
+
+        assert last.message.text == "Wait."
+
+    def test_calls_are_kept_in_the_order_of_their_numbers(self):
+        last = whole(
+            call_piece(1, id="c2", function={"name": "g"}),
+            call_piece(0, id="c1", function={"name": "f"}),
+            STOP,
+        )
+
+        assert [call["id"] for call in last.message.json()["tool_calls"]] == ["c1", "c2"]
+
+    def test_whole_calls_without_a_number_are_told_apart(self):
+        events, last = decode(
+            call_piece(None, id="c1", function={"name": "f", "arguments": "{}"}),
+            call_piece(None, id="c2", function={"name": "g", "arguments": "{}"}),
+            STOP,
+        )
+
+        assert [e.index for e in events if isinstance(e, ToolCallDelta)] == [0, 1]
+        assert last is not None
+        assert [call["id"] for call in last.message.json()["tool_calls"]] == ["c1", "c2"]
+
+    def test_a_piece_with_neither_number_nor_id_goes_on_with_the_call_before_it(self):
+        last = whole(
+            call_piece(None, id="c1", function={"name": "f", "arguments": '{"a":'}),
+            call_piece(None, function={"arguments": "1}"}),
+            STOP,
+        )
+
+        (call,) = last.message.json()["tool_calls"]
+        assert call["function"] == {"name": "f", "arguments": '{"a":1}'}
+
+    def test_a_call_without_a_function_has_empty_words(self):
+        last = whole(chunk({"tool_calls": [{"index": 0}]}), STOP)
+
+        (call,) = last.message.json()["tool_calls"]
+        assert call == {"id": "", "type": "function", "function": {"name": "", "arguments": "{}"}}
+
+    def test_usage_and_model_may_come_late_and_without_a_choice(self):
+        last = whole(
+            chunk({"content": "Hi"}),
+            STOP,
+            encode({"choices": [], "model": "m-1", "usage": {"prompt_tokens": 3}}),
+            encode({"choices": None, "model": "", "usage": None}),
+            DONE,
+        )
+
+        assert last.usage == Usage(input=3)
+        assert last.model == "m-1"
+
+    def test_the_newest_usage_counts(self):
+        counts = [encode({"usage": {"prompt_tokens": 9, "completion_tokens": n}}) for n in (1, 2)]
+
+        assert whole(*counts, STOP).usage == Usage(input=9, output=2)
+
+    def test_only_the_first_of_several_choices_is_heard(self):
+        both = {
+            "choices": [
+                {"index": 1, "delta": {"content": "other"}, "finish_reason": "length"},
+                {"index": 0, "delta": {"content": "Hi"}},
+            ]
+        }
+        events, last = decode(encode(both))
+
+        assert events == [TextDelta(text="Hi")]
+        assert last is None
+
+    def test_a_choice_without_a_delta_says_nothing(self):
+        events, last = decode(chunk(None, finish_reason="stop"))
+
+        assert events == []
+        assert last is not None
+
+    @pytest.mark.parametrize(
+        ("error", "message", "code"),
+        [
+            ({"message": "Overloaded.", "code": 529, "type": "t"}, "Overloaded.", "529"),
+            ("Overloaded.", "Overloaded.", ""),
+            ({}, "an error without a text", ""),
+            (5, "an error without a text", ""),
+        ],
+    )
+    def test_an_error_in_the_stream_is_the_provider_s_own(self, error, message, code):
+        decoder = StreamDecoder()
+        decoder.decode(chunk({"content": "Hi"}))
+
+        with pytest.raises(ErrorInStreamError, match=message) as caught:
+            decoder.decode(encode({"error": error}))
+        assert caught.value.details.code == code
+        assert decoder.finish() is None
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"[DONE",
+            b'"text"',
+            b"[]",
+            b"null",
+            b'{"choices": {}}',
+            b'{"choices": [5]}',
+            b'{"choices": [{"index": "zero"}]}',
+            b'{"choices": [{"delta": "Hi"}]}',
+            b'{"choices": [{"delta": {"content": 5}}]}',
+            b'{"choices": [{"delta": {"tool_calls": [{"index": "a"}]}}]}',
+            b'{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]}',
+            b'{"choices": [{"delta": {"content": "\xc3"}}]}',
+            b'{"usage": [1]}',
+            b'{"choices": ' + b"[" * 50_000,
+            b'{"choices": [{"delta": {"content": <html>',
+        ],
+        ids=lambda data: data[:48].decode("latin-1"),
+    )
+    def test_what_is_not_a_chunk_is_malformed(self, data):
+        with pytest.raises(MalformedError):
+            StreamDecoder().decode(data)
+
+
+VALID = [
+    answer(
+        {
+            "content": "Hi",
+            "reasoning": "Hm",
+            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        usage={"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}},
+    ),
+    chunk({"content": "Hi", "tool_calls": [{"index": 0, "function": {"name": "f"}}]}),
+    encode({"error": {"message": "No.", "code": 5}}),
+]
+
+
+@st.composite
+def mutated_bytes(draw: st.DrawFn) -> bytes:
+    """A valid body with some of its bytes replaced."""
+    body = bytearray(draw(st.sampled_from(VALID)))
+    for place in draw(st.lists(st.integers(0, len(body) - 1), min_size=1, max_size=4)):
+        body[place : place + draw(st.integers(0, 3))] = draw(st.binary(max_size=2))
+    return bytes(body)
+
+
+@st.composite
+def mutated_values(draw: st.DrawFn) -> bytes:
+    """A valid body in which some value is of another kind."""
+
+    def change(value: Any) -> Any:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(JSON_VALUES)
+        if isinstance(value, dict):
+            return {name: change(inner) for name, inner in value.items()}
+        return [change(inner) for inner in value] if isinstance(value, list) else value
+
+    return encode(change(json.loads(draw(st.sampled_from(VALID))))).replace(b"Infinity", b"1e999")
+
+
+def decode_stream(data: bytes) -> None:
+    decoder = StreamDecoder()
+    decoder.decode(data)
+    decoder.message()
+    decoder.finish()
+
+
+@pytest.mark.parametrize("decoder", [decode_answer, decode_stream])
+@given(data=st.binary(max_size=80) | mutated_bytes() | mutated_values())
+def test_anything_at_all_is_decoded_or_malformed(decoder, data):
+    try:
+        decoder(data)
+    except MalformedError as error:
+        assert str(error)  # noqa: PT017 - not raising is as good
+
+
+@given(st.binary(max_size=80) | mutated_bytes() | mutated_values())
+def test_any_body_of_an_error_says_something_or_nothing(data):
+    details = decode_error(data)
+
+    assert isinstance(details.message + details.type + details.code, str)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"error": {"message": "No.", "type": "t", "code": "c"}}', ("No.", "t", "c")),
+        (b'{"error": {"message": "No.", "code": 5}}', ("No.", "", "5")),
+        (b'{"error": "No."}', ("No.", "", "")),
+        (b'{"message": "No.", "type": "t"}', ("No.", "t", "")),
+        (b'{"error": null}', ("", "", "")),
+        (b'{"error": [1]}', ("", "", "")),
+        (b"[1]", ("", "", "")),
+        (b"<html>", ("", "", "")),
+        (b"\xff", ("", "", "")),
+        (b"[" * 50_000, ("", "", "")),
+    ],
+    ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
+)
+def test_an_error_body_is_read_in_every_shape(body, expected):
+    details = decode_error(body)
+
+    assert (details.message, details.type, details.code) == expected

@@ -1,0 +1,154 @@
+"""Server-sent events, however the network cuts them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.wire.malformed import MalformedError
+from cllm.wire.sse import SseDecoder, SseEvent
+
+LINE_ENDS = (b"\n", b"\r\n", b"\r")
+LINES = st.sampled_from(
+    [
+        b"data: one",
+        b"data:two",
+        b"data",
+        b"data:  padded",
+        "data: ä🐈".encode(),
+        b"event: delta",
+        b": a comment",
+        b"id: 7",
+        b"retry: 10",
+        b"nonsense",
+        b"",
+        b"",
+    ]
+)
+
+
+def decode(*pieces: bytes, **options: int) -> list[SseEvent]:
+    decoder = SseDecoder(**options)
+    return [event for piece in pieces for event in decoder.feed(piece)]
+
+
+def event(data: bytes, name: str = "") -> SseEvent:
+    return SseEvent(data=data, name=name)
+
+
+@st.composite
+def streams(draw: st.DrawFn, line_ends: st.SearchStrategy[bytes]) -> bytes:
+    return b"".join(line + draw(line_ends) for line in draw(st.lists(LINES, max_size=12)))
+
+
+@st.composite
+def cut(draw: st.DrawFn, stream: bytes) -> list[bytes]:
+    places = sorted(draw(st.sets(st.integers(0, len(stream)))))
+    ends = [*places, len(stream)]
+    return [stream[start:end] for start, end in zip([0, *places], ends, strict=True)]
+
+
+@pytest.mark.parametrize("line_end", LINE_ENDS)
+@given(data=st.data())
+def test_any_cut_of_the_bytes_gives_the_same_events(line_end, data):
+    stream = data.draw(streams(st.just(line_end)))
+
+    assert decode(*data.draw(cut(stream))) == decode(stream)
+
+
+@given(data=st.data())
+def test_any_cut_gives_the_same_events_where_line_ends_are_mixed(data):
+    stream = data.draw(streams(st.sampled_from(LINE_ENDS)))
+
+    assert decode(*data.draw(cut(stream))) == decode(stream)
+    assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == decode(stream)
+
+
+@given(stream=streams(st.just(b"\n")), line_end=st.sampled_from(LINE_ENDS))
+def test_every_line_end_gives_the_same_events(stream, line_end):
+    assert decode(stream.replace(b"\n", line_end)) == decode(stream)
+
+
+@given(st.binary(max_size=200), st.data())
+def test_any_bytes_at_all_are_events_or_none_whatever_the_cut(stream, data):
+    assert decode(*data.draw(cut(stream))) == decode(stream)
+
+
+def test_a_crlf_that_is_cut_in_two_ends_one_line_and_no_more():
+    assert decode(b"data: x\r", b"\n", b"\n") == [event(b"x")]
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (b"data: x\n\n", [event(b"x")]),
+        (b"data:x\n\n", [event(b"x")]),
+        (b"data:  x\n\n", [event(b" x")]),
+        (b"data\n\n", [event(b"")]),
+        (b"data: a: b\n\n", [event(b"a: b")]),
+        (b"data: one\ndata: two\ndata:\ndata: three\n\n", [event(b"one\ntwo\n\nthree")]),
+        (b": ping\n\ndata: x\n: ping\ndata: y\n\n", [event(b"x\ny")]),
+        (b"event: stop\ndata: x\n\ndata: y\n\n", [event(b"x", "stop"), event(b"y")]),
+        (b"event: stop\n\ndata: y\n\n", [event(b"y")]),
+        (b"event: \xff\ndata: x\n\n", [event(b"x", "\ufffd")]),
+        (b"id: 1\nretry: 5\n\n", []),
+        (b"\n\n\ndata: x\n\n\n\n", [event(b"x")]),
+        (b"datax: y\nDATA: z\n\n", []),
+        (b"", []),
+    ],
+)
+def test_fields_are_read_as_the_standard_says(stream, expected):
+    assert decode(stream) == expected
+
+
+@pytest.mark.parametrize("tail", [b"data: y", b"data: y\n", b"data: y\r\n", b"event: z\n", b": c"])
+def test_what_stands_unfinished_at_the_end_is_no_event(tail):
+    assert decode(b"data: x\n\n" + tail) == [event(b"x")]
+
+
+def test_a_character_may_be_cut_in_two():
+    cat = "data: 🐈\n\n".encode()
+
+    assert decode(cat[:8], cat[8:]) == [event("🐈".encode())]
+
+
+def test_an_event_comes_with_the_piece_that_completes_it():
+    decoder = SseDecoder()
+
+    assert list(decoder.feed(b"data: x\n")) == []
+    assert list(decoder.feed(b"\ndata: y\n\nda")) == [event(b"x"), event(b"y")]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"data: " + b"x" * 101 + b"\n\n",),
+        (b"data: " + b"x" * 101,),
+        (b"data: ", *[b"x"] * 101),
+        (b"x" * 101,),
+        (b"data: " + b"x" * 60 + b"\n", b"data: " + b"x" * 60 + b"\n\n"),
+    ],
+    ids=["whole", "unfinished line", "byte by byte", "no field", "two lines"],
+)
+def test_an_event_that_is_too_large_is_malformed(pieces):
+    with pytest.raises(MalformedError, match="100 bytes"):
+        decode(*pieces, max_event_bytes=100)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_an_event_below_the_limit_is_not_too_large(line_end):
+    data = b"x" * 80
+    stream = b"data: " + data + line_end * 2
+
+    assert decode(stream, max_event_bytes=100) == [event(data)]
+    assert decode(*(stream[i : i + 7] for i in range(0, len(stream), 7)), max_event_bytes=100) == [
+        event(data)
+    ]
+
+
+def test_lines_without_content_count_against_the_limit_too():
+    with pytest.raises(MalformedError, match="100 bytes"):
+        decode(b"data:\n" * 1000, max_event_bytes=100)
+
+
+def test_the_limit_is_for_one_event_and_not_for_the_stream():
+    assert len(decode(b"data: 0123456789\n\n" * 100, max_event_bytes=100)) == 100
