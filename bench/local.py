@@ -57,7 +57,7 @@ class Home:
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "cllm", said, "--conversation", conversation),
-                *("--temperature", "0", "--max-tokens", "32"),
+                *("--temperature", "0", "--max-tokens", "16"),
             ],
             env=self.environ,
             cwd=self.root,

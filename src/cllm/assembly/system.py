@@ -4,13 +4,13 @@ Three policies, one rule: never a second system prompt, never one twice, and alw
 came from. Chooses among prompts; it never writes one.
 """
 
+import re
 from datetime import datetime
 from typing import assert_never
 
 import msgspec
 
 from cllm.core.conversation import (
-    CONTEXT_START,
     ContextRecord,
     Conversation,
     Policy,
@@ -20,6 +20,8 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Opening
+
+BLOCK_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?: ")
 
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,4 @@ def _difference(conversation: Conversation, given: GivenPrompt) -> Notice | None
 
 def prompt_without_context(text: str) -> str:
     """A stored system prompt without the context blocks under it."""
-    if text.startswith(CONTEXT_START):
-        return ""
-    return text.split(f"\n\n{CONTEXT_START}", 1)[0]
+    return BLOCK_START.split(text, maxsplit=1)[0]

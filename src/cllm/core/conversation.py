@@ -131,7 +131,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_untouched(self) -> bool:
         """Whether nothing has been said yet, so that it is captured as if it were new."""
-        return self.system is None and not any(turn.is_history for turn in self.turns)
+        said = self.first_sequence > 1 or any(turn.is_history for turn in self.turns)
+        return self.system is None and not said
 
     def has_system_message(self) -> bool:
         """Whether the conversation stores a system prompt."""

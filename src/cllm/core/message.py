@@ -125,10 +125,11 @@ class Refusal(Part, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
-    """A block of a kind we have no name for, as it came."""
+    """A block of a kind we have no name for, as it came, and the list in which it stood."""
 
     dialect: Dialect
     raw: bytes
+    field: str = "content"
 
 
 class ToolResult(Part, frozen=True, kw_only=True, tag="tool_result"):

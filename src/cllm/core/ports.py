@@ -125,7 +125,8 @@ class Store(Protocol):
         """Keep the turn as it ended and give the lease back, in one step that a crash cannot part.
 
         A finished variant takes its place on the default path, unless it failed. The opening
-        is kept only if the conversation has none yet.
+        is kept only if the conversation has none yet. The lease is given back even when the turn
+        cannot be kept.
         """
         ...
 
@@ -155,7 +156,7 @@ class Store(Protocol):
         ...
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        """Change title, metadata or archive state."""
+        """Change title, metadata (replaced as a whole) or archive state."""
         ...
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:

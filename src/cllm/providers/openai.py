@@ -55,7 +55,7 @@ class OpenAIProvider:
             async with aclosing(events):
                 async for event in events:
                     yield event
-        except openai_chat.ErrorInStreamError as error:
+        except openai_chat.ProviderSaidError as error:
             said = refusal.one_line(str(error), secret=self._key)
             raise UpstreamError(
                 f"Provider '{self.name}' broke off its answer: {said}",

@@ -4,7 +4,6 @@ A finished turn is never lost: what leaves the default path becomes a variant. N
 the time comes in as `now`.
 """
 
-import re
 from datetime import datetime
 
 import msgspec
@@ -18,7 +17,6 @@ from cllm.core.conversation import (
     title_from,
 )
 from cllm.core.errors import (
-    InvalidIdError,
     SequenceNotFoundError,
     TurnNotFoundError,
     UsageError,
@@ -26,20 +24,8 @@ from cllm.core.errors import (
 from cllm.core.ports import Changes, NewConversation, Opening, TurnStart
 
 INTERRUPTED = "interrupted"
-_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
 replace = msgspec.structs.replace
-
-
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
-
-
-def check_id(ref: str) -> str:
-    """The ref, if it can be one; InvalidIdError before anything is built from it."""
-    if not is_id(ref):
-        raise InvalidIdError(ref)
-    return ref
 
 
 def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetime) -> Conversation:

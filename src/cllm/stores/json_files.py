@@ -19,6 +19,7 @@ from cllm.core.errors import (
     StaleLeaseError,
     UsageError,
 )
+from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
     Changes,
@@ -212,7 +213,7 @@ class JsonFileStore:
                 f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
                 f"'{new.owner}'; use a database for more people."
             )
-        key = edits.check_id(new.name or new.id)
+        key = check_id(new.name or new.id)
         if self._folder.has(key):
             raise ConversationExistsError(key)
         return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
@@ -251,7 +252,7 @@ class JsonFileStore:
 
 def _own(ref: str, owner: str) -> str:
     """The ref as an id of this folder, where only one owner has anything."""
-    edits.check_id(ref)
+    check_id(ref)
     if owner != LOCAL_OWNER:
         raise ConversationNotFoundError(ref)
     return ref

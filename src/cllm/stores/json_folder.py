@@ -17,6 +17,7 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     StoreUnavailableError,
 )
+from cllm.core.identity import is_valid_id
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, TurnStart
 from cllm.stores import edits
@@ -176,7 +177,7 @@ class JsonFolder:
         except OSError as error:
             raise unavailable(error, self._folder, doing="read") from error
         stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-        return sorted(stem for stem in stems if edits.is_id(stem))
+        return sorted(stem for stem in stems if is_valid_id(stem))
 
     def _bytes(self, key: str) -> tuple[bytes, datetime]:
         path = self._path(key)

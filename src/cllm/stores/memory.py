@@ -17,6 +17,7 @@ from cllm.core.errors import (
     StaleLeaseError,
     UsageError,
 )
+from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
     Changes,
@@ -188,7 +189,7 @@ class MemoryStore:
         """Nothing to do: leases run out by themselves, and the data is its owner's."""
 
     def _find(self, ref: str, owner: str) -> _Key:
-        edits.check_id(ref)
+        check_id(ref)
         key = _lookup(self._data.conversations, ref, owner)
         if key is None:
             raise ConversationNotFoundError(ref)
@@ -196,7 +197,7 @@ class MemoryStore:
 
     def _new(self, new: NewConversation, owner: str) -> Conversation:
         for ref in {new.id, new.name or new.id}:
-            edits.check_id(ref)
+            check_id(ref)
             if _lookup(self._data.conversations, ref, owner) is not None:
                 raise ConversationExistsError(ref)
         return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
@@ -219,7 +220,7 @@ class MemoryStore:
         self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
     ) -> Lease | None:
         """The lease, or None while somebody else has one."""
-        edits.check_id(ref)
+        check_id(ref)
         data = self._data
         key = _lookup(data.conversations, ref, owner)
         if key is None and create is not None:

@@ -28,6 +28,7 @@ from cllm.wire.conversation_metadata import (
     total_tokens,
     without,
 )
+from cllm.wire.openai_chat import without_reasoning
 from cllm.wire.turn_records import (
     ROLES,
     TurnRecord,
@@ -99,10 +100,13 @@ class _ListedMessage(msgspec.Struct):
 
 
 def openai_form(message: Message) -> Message:
-    """The message in the words a conversation file is written in."""
-    if message.dialect == "openai":
-        return Message(role=message.role, raw=compact(message.raw))
-    return plain_message(message.role, message.text)
+    """The message in the words a conversation file is written in.
+
+    Reasoning has no field among OpenAI's. Fields that other tools put into a message stay.
+    """
+    if message.dialect != "openai":
+        return plain_message(message.role, message.text)
+    return Message(role=message.role, raw=compact(without_reasoning(message.raw)))
 
 
 def decode_conversation(
@@ -355,7 +359,8 @@ def _extras(
 ) -> Iterator[_Extra]:
     for at, (original, form) in enumerate(zip(originals, forms, strict=True)):
         read_back = ROLES[msgspec.json.decode(form.raw, type=_ListedMessage).role]
-        if original.dialect != "openai" or read_back != original.role:
+        kept_whole = original.dialect == "openai" and compact(original.raw) == form.raw
+        if not kept_whole or read_back != original.role:
             yield _Extra(
                 at=at,
                 digest=marks[at],

@@ -36,8 +36,8 @@ def encode_request(prompt: Prompt) -> bytes:
     body: dict[str, Any] = {
         "model": prompt.model,
         "messages": [_encode_message(message) for message in prompt.all_messages],
-        **prompt.parameters,
     }
+    body = body | prompt.parameters | body
     if prompt.stream:
         options = prompt.parameters.get("stream_options")
         chosen = options if isinstance(options, dict) else {}
@@ -47,11 +47,16 @@ def encode_request(prompt: Prompt) -> bytes:
 
 def _encode_message(message: Message) -> msgspec.Raw:
     """The message's own bytes, but for reasoning, which servers refuse to be sent back."""
-    if message.role == "assistant" and any(f.encode() in message.raw for f in REASONING_FIELDS):
-        fields = message.json()
-        kept = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
-        return msgspec.Raw(msgspec.json.encode(kept))
-    return msgspec.Raw(message.raw)
+    return msgspec.Raw(without_reasoning(message.raw))
+
+
+def without_reasoning(raw: bytes) -> bytes:
+    """A message's JSON without its reasoning; the same bytes if it has none."""
+    if b'"reasoning' not in raw:
+        return raw
+    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    kept = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
+    return raw if len(kept) == len(fields) else msgspec.json.encode(kept)
 
 
 class _Details(msgspec.Struct):
@@ -104,7 +109,8 @@ class _Choice(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[_Choice] | None = None
+    error: Any = None
     model: str | None = None
     usage: _Usage | None = None
 
@@ -127,6 +133,8 @@ def decode_answer(body: bytes) -> list[ReplyEvent]:
         answer = _answer_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"not a chat completion: {error}") from error
+    if answer.error is not None:
+        raise ProviderSaidError(_error_details(answer.error))
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
@@ -183,8 +191,8 @@ def _usage(usage: _Usage | None) -> Usage | None:
     )
 
 
-class ErrorInStreamError(MalformedError):
-    """The provider broke off its stream with an error of its own."""
+class ProviderSaidError(MalformedError):
+    """Where an answer should be there is an error of the provider's own."""
 
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or "an error without a text")
@@ -223,7 +231,7 @@ class StreamDecoder:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedError(f"not a chunk of a chat completion: {error}") from error
         if chunk.error is not None:
-            raise ErrorInStreamError(_error_details(chunk.error))
+            raise ProviderSaidError(_error_details(chunk.error))
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         events: list[ReplyEvent] = []
@@ -249,7 +257,7 @@ class StreamDecoder:
             yield self._call_delta(piece)
 
     def _call_delta(self, piece: _ToolCallPiece) -> ToolCallDelta:
-        index = len(self._calls) if piece.index is None else piece.index
+        index = piece.index if piece.index is not None else self._index_for(piece)
         call = self._calls.setdefault(index, _BuiltCall())
         function = piece.function or _Function()
         call.id = call.id or piece.id
@@ -258,6 +266,10 @@ class StreamDecoder:
         return ToolCallDelta(
             index=index, id=piece.id, name=function.name, arguments=function.arguments or ""
         )
+
+    def _index_for(self, piece: _ToolCallPiece) -> int:
+        """A piece without a number begins a call if it has an id, else goes on with the last."""
+        return len(self._calls) if piece.id else max(self._calls, default=0)
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""

@@ -31,6 +31,7 @@ ResultPart = Text | Image | Document | Unknown
 
 DATA_URL = "data:"
 BASE64 = ";base64,"
+TOOL_CALLS = "tool_calls"
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
@@ -47,7 +48,8 @@ def _decode_fields(fields: Block) -> Iterator[AnyPart]:
     yield from _decode_content(fields.get("content"))
     if isinstance(fields.get("refusal"), str):
         yield Refusal(text=fields["refusal"])
-    for call in fields.get("tool_calls") or ():
+    calls = fields.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
         yield _decode_call(call)
 
 
@@ -56,7 +58,7 @@ def _decode_content(content: Any) -> Iterator[AnyPart]:
         if content:
             yield Text(text=content)
         return
-    for block in content or ():
+    for block in content if isinstance(content, list) else ():
         yield _decode_block(block)
 
 
@@ -121,14 +123,21 @@ DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
 def _decode_call(call: Any) -> AnyPart:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        return _unknown(call)
+        return _unknown(call, field=TOOL_CALLS)
     extra = {key: call[key] for key in call if key not in ("id", "type", "function")}
     return ToolCall(
         id=str(call.get("id") or ""),
         name=function["name"],
-        arguments=str(function.get("arguments") or ""),
+        arguments=_as_json_text(function.get("arguments")),
         extra=extra,
     )
+
+
+def _as_json_text(arguments: Any) -> str:
+    """Arguments as text; some servers give the object itself."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return msgspec.json.encode(arguments).decode()
 
 
 def _decode_result(fields: Block) -> ToolResult:
@@ -140,8 +149,8 @@ def _decode_result(fields: Block) -> ToolResult:
     return ToolResult(call_id=str(fields.get("tool_call_id") or ""), content=content, extra=extra)
 
 
-def _unknown(block: Any) -> Unknown:
-    return Unknown(dialect="openai", raw=msgspec.json.encode(block))
+def _unknown(block: Any, *, field: str = "content") -> Unknown:
+    return Unknown(dialect="openai", raw=msgspec.json.encode(block), field=field)
 
 
 def _rest(block: Block) -> dict[str, Any]:
@@ -159,8 +168,8 @@ def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
     if len(parts) == 1 and isinstance(parts[0], ToolResult):
         return _encode_result(parts[0])
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
-    calls = [_encode_call(part) for part in parts if isinstance(part, ToolCall)]
-    said = [p for p in parts if not isinstance(p, Thinking | RedactedThinking | ToolCall)]
+    calls = [_encode_call(part) for part in parts if _is_call(part)]
+    said = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
     fields: Block = {"role": role, "content": _encode_content(said) or (None if calls else "")}
     if thinking:
         fields["reasoning_content"] = "\n".join(thinking)
@@ -222,7 +231,13 @@ def _encode_document(part: Document) -> Block:
     }
 
 
-def _encode_call(part: ToolCall) -> Block:
+def _is_call(part: AnyPart) -> bool:
+    return isinstance(part, ToolCall) or (isinstance(part, Unknown) and part.field == TOOL_CALLS)
+
+
+def _encode_call(part: AnyPart) -> Any:
+    if not isinstance(part, ToolCall):
+        return _encode_block(part)
     function = {"name": part.name, "arguments": part.arguments}
     return {"id": part.id, "type": "function", "function": function, **part.extra}
 

@@ -40,19 +40,19 @@ class SseDecoder:
                 yield event
 
     def _lines(self, piece: bytes) -> Iterator[bytes]:
-        if self._after_cr and piece.startswith(b"\n"):
-            piece = piece[1:]
         if not piece:
             return
+        if self._after_cr:
+            piece = piece.removeprefix(b"\n")
         self._after_cr = piece.endswith(b"\r")
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first, *rest = piece.split(b"\n")
         self._hold(first)
         for following in rest:
-            yield b"".join(self._pending)
-            self._pending = []
-            self._pending_bytes = 0
+            line = b"".join(self._pending)
+            self._pending, self._pending_bytes = [], 0
+            yield line
             self._hold(following)
 
     def _hold(self, fragment: bytes) -> None:
@@ -68,7 +68,7 @@ class SseDecoder:
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-            self._data_bytes += len(value)
+            self._data_bytes += len(value) + 1
             self._check_size()
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")

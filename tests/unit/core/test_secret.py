@@ -15,7 +15,7 @@ KEY = "sk-0123456789"
 
 @pytest.mark.parametrize(
     "show",
-    [repr, str, "{}".format, "{!r}".format, "%s".__mod__, lambda s: f"{[s]} {({'key': s})}"],
+    [repr, str, "{}".format, "{!r}".format, "%s".__mod__, lambda s: f"{[s]} { ({'key': s}) }"],
 )
 def test_a_secret_cannot_be_printed(show):
     assert KEY not in show(Secret(KEY))

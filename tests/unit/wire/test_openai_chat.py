@@ -19,7 +19,7 @@ from cllm.core.reply import (
 )
 from cllm.wire.malformed import MalformedError
 from cllm.wire.openai_chat import (
-    ErrorInStreamError,
+    ProviderSaidError,
     StreamDecoder,
     decode_answer,
     decode_error,
@@ -335,7 +335,7 @@ class TestWholeAnswer:
     def test_a_whole_answer_that_is_an_error_says_what_the_provider_said(self):
         body = encode({"error": {"message": "The model is overloaded.", "code": 529}})
 
-        with pytest.raises(ErrorInStreamError) as caught:
+        with pytest.raises(ProviderSaidError) as caught:
             decode_answer(body)
         assert caught.value.details.message == "The model is overloaded."
 
@@ -379,9 +379,7 @@ class TestStream:
         )
 
         assert events == [TextDelta(text="Hel"), TextDelta(text="lo")]
-        assert last == ReplyFinished(
-            message=plain_message("assistant", "Hello"), stop_reason="end"
-        )
+        assert last == ReplyFinished(message=plain_message("assistant", "Hello"), stop_reason="end")
 
     @given(st.lists(st.text(max_size=5)))
     def test_the_message_is_what_the_pieces_add_up_to(self, pieces):
@@ -431,7 +429,9 @@ class TestStream:
 
     @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
     def test_reasoning_comes_as_thinking_and_stays_in_the_message(self, field):
-        events, last = decode(chunk({field: "Hm"}), chunk({field: "m."}), chunk({"content": "4"}), STOP)
+        events, last = decode(
+            chunk({field: "Hm"}), chunk({field: "m."}), chunk({"content": "4"}), STOP
+        )
 
         assert events == [ThinkingDelta(text="Hm"), ThinkingDelta(text="m."), TextDelta(text="4")]
         assert last is not None
@@ -480,7 +480,9 @@ class TestStream:
         }
 
     def test_text_beside_tool_calls_is_kept(self):
-        last = whole(chunk({"content": "Wait."}), call_piece(0, id="c", function={"name": "f"}), STOP)
+        last = whole(
+            chunk({"content": "Wait."}), call_piece(0, id="c", function={"name": "f"}), STOP
+        )
 
         assert last.message.text == "Wait."
 
@@ -568,7 +570,7 @@ class TestStream:
         decoder = StreamDecoder()
         decoder.decode(chunk({"content": "Hi"}))
 
-        with pytest.raises(ErrorInStreamError, match=message) as caught:
+        with pytest.raises(ProviderSaidError, match=message) as caught:
             decoder.decode(encode({"error": error}))
         assert caught.value.details.code == code
         assert decoder.finish() is None

@@ -41,9 +41,7 @@ TEXTS = st.builds(Text, text=WORDS, **SHARED)
 IMAGES = st.one_of(
     st.builds(Image, media_type=NAMES, data=BASE64, **SHARED),
     st.builds(Image, url=st.from_regex(r"https://[a-z]{1,9}/[a-z]{0,9}", fullmatch=True), **SHARED),
-    st.builds(
-        Image, url=st.just("https://x/y"), extra=st.just({"image_url": {"detail": "high"}})
-    ),
+    st.builds(Image, url=st.just("https://x/y"), extra=st.just({"image_url": {"detail": "high"}})),
 )
 DOCUMENTS = st.one_of(
     st.builds(Document, media_type=NAMES, data=BASE64, name=st.none() | WORDS, **SHARED),
@@ -144,9 +142,7 @@ def test_a_text_with_more_to_it_is_a_block(part):
         ),
         (
             [Document(text="notes", name="n.txt"), Text(text="Read it.")],
-            {
-                "content": [{"type": "text", "text": "notes"}, {"type": "text", "text": "Read it."}]
-            },
+            {"content": [{"type": "text", "text": "notes"}, {"type": "text", "text": "Read it."}]},
         ),
     ],
 )

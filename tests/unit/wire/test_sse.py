@@ -20,8 +20,7 @@ LINES = st.sampled_from(
         b"id: 7",
         b"retry: 10",
         b"nonsense",
-        b"",
-        b"",
+        *[b""] * 8,
     ]
 )
 
@@ -37,7 +36,7 @@ def event(data: bytes, name: str = "") -> SseEvent:
 
 @st.composite
 def streams(draw: st.DrawFn, line_ends: st.SearchStrategy[bytes]) -> bytes:
-    return b"".join(line + draw(line_ends) for line in draw(st.lists(LINES, max_size=12)))
+    return b"".join(line + draw(line_ends) for line in draw(st.lists(LINES, max_size=20)))
 
 
 @st.composite

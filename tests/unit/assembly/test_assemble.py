@@ -1,0 +1,103 @@
+"""History, system prompt and what is said now become one prompt."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cllm.assembly.assemble import assemble
+from cllm.assembly.system import SystemChoice
+from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
+from cllm.core.message import plain_message
+from cllm.core.notice import Notice
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+SAID = (plain_message("user", "now"),)
+
+
+def turn(name: str, state: TurnState = "complete", place: str | None = None) -> Turn:
+    said = (plain_message("user", f"{name}?"), plain_message("assistant", f"{name}!"))
+    return Turn(id=name, place=place or name, state=state, messages=said, started_at=NOW)
+
+
+def conversation(*turns: Turn, **fields: Any) -> Conversation:
+    return Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
+
+
+def assembled(value: Conversation | None, **options: Any):
+    given: dict[str, Any] = {
+        "system": SystemChoice(message=None),
+        "model": "m",
+        "parameters": {},
+        "stream": True,
+    }
+    return assemble(value, SAID, **given | options)
+
+
+def test_without_a_conversation_only_what_is_said_now_is_sent():
+    prompt = assembled(None, cache_key="k", parameters={"seed": 1}, stream=False)
+
+    assert prompt.all_messages == SAID
+    assert prompt.window == WindowRecord(first_sequence=1, sent_messages=1)
+    assert (prompt.model, prompt.cache_key) == ("m", "k")
+    assert (prompt.parameters, prompt.stream) == ({"seed": 1}, False)
+
+
+def test_the_order_is_system_prompt_history_and_what_is_said_now():
+    system = plain_message("system", "Be brief.")
+    choice = SystemChoice(message=system)
+
+    prompt = assembled(conversation(turn("a"), turn("b"), system=system), system=choice)
+
+    assert [message.text for message in prompt.all_messages] == [
+        "Be brief.",
+        "a?",
+        "a!",
+        "b?",
+        "b!",
+        "now",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "sent"),
+    [("complete", True), ("incomplete", True), ("failed", False), ("running", False)],
+)
+def test_only_turns_that_are_history_are_sent(state, sent):
+    prompt = assembled(conversation(turn("a"), turn("b", state)))
+
+    assert ("b?" in [message.text for message in prompt.messages]) is sent
+    assert prompt.window == WindowRecord(
+        first_sequence=1, sent_messages=5 if sent else 3, left_out_messages=0 if sent else 2
+    )
+
+
+def test_the_turn_that_is_asked_again_is_left_out():
+    prompt = assembled(conversation(turn("a"), turn("b2", place="b")), without_place="b")
+
+    assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
+
+
+def test_the_window_of_a_loaded_tail_counts_what_was_not_loaded():
+    prompt = assembled(conversation(turn("c"), first_sequence=5))
+
+    assert prompt.window == WindowRecord(first_sequence=5, sent_messages=3, left_out_messages=4)
+
+
+def test_variants_are_not_sent():
+    prompt = assembled(conversation(turn("a"), variants=(turn("other", place="a"),)))
+
+    assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
+
+
+def test_all_notices_are_passed_on():
+    first, second = (Notice(code=code, message=code) for code in ("one", "two"))
+    choice = SystemChoice(message=None, notices=(second,))
+
+    assert assembled(None, system=choice, notices=(first,)).notices == (first, second)
+
+
+def test_the_messages_of_the_history_are_the_stored_ones():
+    value = conversation(turn("a"))
+
+    assert assembled(value).messages[:2] == value.turns[0].messages

@@ -1,0 +1,289 @@
+"""Three policies, one rule: which system prompt goes out, what is kept, and what is said."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cllm.assembly.system import (
+    GivenPrompt,
+    SystemChoice,
+    capture,
+    choose_system,
+    prompt_without_context,
+)
+from cllm.core.conversation import (
+    ContextRecord,
+    Conversation,
+    Policy,
+    SystemRecord,
+    Turn,
+    TurnState,
+)
+from cllm.core.errors import UsageError
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import Opening
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+CONFIGURED = GivenPrompt(text="Be brief.", source="Cllmfile.yml: default_system_message")
+EXPLICIT = GivenPrompt(text="Be loud.", source="--system", explicit=True)
+NOTHING = GivenPrompt()
+BLOCK = "--- Context: date ---\nMonday\n--- End Context ---"
+
+
+def system(text: str) -> Message:
+    return plain_message("system", text)
+
+
+def conversation(
+    *,
+    stored: str | None = None,
+    record: SystemRecord | None = None,
+    state: TurnState | None = "complete",
+    **fields: Any,
+) -> Conversation:
+    said = (plain_message("user", "Hi"), plain_message("assistant", "Yes"))
+    turn = Turn(id="t", place="t", state=state or "complete", messages=said, started_at=NOW)
+    return Conversation(
+        id="demo",
+        created_at=NOW,
+        updated_at=NOW,
+        system=None if stored is None else system(stored),
+        system_record=record,
+        turns=() if state is None else (turn,),
+        **fields,
+    )
+
+
+def captured(stored: str | None = "Be brief.", source: str = "Cllmfile.yml", **fields: Any):
+    record = SystemRecord(policy="captured", source=source)
+    return conversation(stored=stored, record=record, **fields)
+
+
+def choose(
+    value: Conversation | None, given: GivenPrompt, policy: Policy = "captured"
+) -> SystemChoice:
+    return choose_system(value, given, new_policy=policy, now=NOW)
+
+
+@pytest.mark.parametrize("text", [None, "", "  ", "\n\t"])
+def test_a_blank_prompt_is_none(text):
+    assert GivenPrompt(text=text).message is None
+
+
+def test_a_prompt_is_sent_as_it_was_written():
+    assert GivenPrompt(text=" Be brief.\n").message == system(" Be brief.\n")
+
+
+class TestWithoutAConversation:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
+    )
+    def test_the_given_prompt_is_sent_and_nothing_is_kept(self, given, expected):
+        assert choose(None, given) == SystemChoice(message=expected)
+
+
+class TestNewConversation:
+    @pytest.mark.parametrize(
+        ("given", "message", "source"),
+        [
+            (CONFIGURED, system("Be brief."), CONFIGURED.source),
+            (EXPLICIT, system("Be loud."), "--system"),
+            (NOTHING, None, "none"),
+            (GivenPrompt(text=" ", source="Cllmfile.yml"), None, "none"),
+        ],
+        ids=["configured", "explicit", "nothing", "blank"],
+    )
+    def test_a_captured_one_keeps_its_prompt_and_where_it_came_from(self, given, message, source):
+        choice = choose(conversation(state=None), given)
+
+        assert choice == SystemChoice(
+            message=message,
+            opening=Opening(
+                system=message,
+                system_record=SystemRecord(policy="captured", source=source),
+                context_record=ContextRecord(executed_at=NOW),
+            ),
+        )
+        assert choice.opening == capture(given, now=NOW)
+
+    @pytest.mark.parametrize("policy", ["dynamic", "pinned"])
+    def test_under_another_policy_the_prompt_is_sent_and_not_kept(self, policy):
+        choice = choose(conversation(state=None), CONFIGURED, policy)
+
+        assert choice.message == system("Be brief.")
+        assert choice.opening is not None
+        assert choice.opening.system is None
+        assert choice.opening.system_record == SystemRecord(policy=policy)
+        assert choice.opening.context_record == ContextRecord(executed_at=NOW)
+
+    @pytest.mark.parametrize("recorded", ["captured", "dynamic", "pinned"])
+    @pytest.mark.parametrize("asked", ["captured", "dynamic"])
+    def test_a_policy_that_was_recorded_before_the_first_turn_is_the_one(self, recorded, asked):
+        untouched = conversation(state=None, record=SystemRecord(policy=recorded))
+
+        choice = choose(untouched, CONFIGURED, asked)
+
+        assert choice.opening is not None
+        assert choice.opening.system_record.policy == recorded
+        assert (choice.opening.system is not None) is (recorded == "captured")
+
+    @pytest.mark.parametrize("state", ["failed", "running"])
+    def test_a_conversation_in_which_nothing_succeeded_is_captured_as_new(self, state):
+        choice = choose(conversation(state=state), EXPLICIT)
+
+        assert choice.message == system("Be loud.")
+        assert choice.opening is not None
+        assert choice.opening.system == system("Be loud.")
+
+
+class TestCaptured:
+    def test_the_stored_prompt_is_sent_as_the_same_bytes_and_nothing_is_kept_again(self):
+        stored = Message(role="system", raw=b'{"content":"Be brief.","role":"system"}')
+        value = conversation(record=SystemRecord(policy="captured"))
+
+        choice = choose_system(
+            Conversation(
+                id="demo",
+                created_at=NOW,
+                updated_at=NOW,
+                system=stored,
+                system_record=value.system_record,
+                turns=value.turns,
+            ),
+            CONFIGURED,
+            new_policy="captured",
+            now=NOW,
+        )
+
+        assert choice == SystemChoice(message=stored)
+
+    def test_one_that_was_started_without_a_prompt_goes_on_without(self):
+        assert choose(captured(None, "none"), CONFIGURED).message is None
+
+    def test_one_that_holds_a_prompt_and_no_turn_is_captured_already(self):
+        choice = choose(captured(state=None), GivenPrompt(text="Other."))
+
+        assert choice.message == system("Be brief.")
+        assert choice.opening is None
+
+    @pytest.mark.parametrize("policy", ["captured", "dynamic", "pinned"])
+    def test_the_policy_for_new_conversations_does_not_matter(self, policy):
+        assert choose(captured(), CONFIGURED, policy) == SystemChoice(message=system("Be brief."))
+
+    @pytest.mark.parametrize(
+        ("value", "name"),
+        [(captured(), "demo"), (captured(name="trip"), "trip"), (captured(None, "none"), "demo")],
+    )
+    def test_an_explicit_prompt_is_refused_and_the_branch_command_named(self, value, name):
+        with pytest.raises(UsageError) as caught:
+            choose(value, EXPLICIT)
+        assert f"'{name}'" in str(caught.value)
+        assert f"cllm conversations branch {name} --system" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("value", "given", "words"),
+        [
+            (captured(), GivenPrompt(text="Other."), "the one it was started with"),
+            (captured(), NOTHING, "the one it was started with"),
+            (captured(), GivenPrompt(text=" "), "the one it was started with"),
+            (captured(None, "none"), CONFIGURED, "none, as it was started"),
+            (captured(f"Be brief.\n\n{BLOCK}"), GivenPrompt(text="Other."), "started with"),
+            (captured(BLOCK), CONFIGURED, "none, as it was started"),
+            (conversation(stored="Be brief."), GivenPrompt(text="Other."), "started with"),
+        ],
+        ids=["other", "none", "blank", "new one", "with context", "only context", "old file"],
+    )
+    def test_another_configured_prompt_is_reported_once_and_not_sent(self, value, given, words):
+        choice = choose(value, given)
+
+        assert choice.message == value.system
+        assert choice.opening is None
+        (notice,) = choice.notices
+        assert (notice.code, notice.path) == ("system_prompt_differs", "messages[0]")
+        assert words in notice.message
+        assert "cllm conversations branch demo" in notice.message
+
+    @pytest.mark.parametrize(
+        ("value", "given"),
+        [
+            (captured(), CONFIGURED),
+            (captured(), GivenPrompt(text="\nBe brief. \n")),
+            (captured("Be brief.\n"), CONFIGURED),
+            (captured(f"Be brief.\n\n{BLOCK}\n\n{BLOCK}"), CONFIGURED),
+            (captured(None, "none"), NOTHING),
+            (captured(None, "none"), GivenPrompt(text=" ")),
+            (captured(BLOCK, "none"), NOTHING),
+            (captured("Be loud.", "--system"), CONFIGURED),
+            (captured("Be loud.", "--system-file x.txt"), CONFIGURED),
+            (captured("Be loud.", "--system"), NOTHING),
+            (conversation(stored="Be brief."), NOTHING),
+            (conversation(stored="Be brief."), CONFIGURED),
+        ],
+        ids=[
+            "same",
+            "other blanks given",
+            "other blanks stored",
+            "same under context",
+            "none and none",
+            "none and blank",
+            "only context",
+            "from the command line",
+            "from a file on the command line",
+            "from the command line, none configured",
+            "old file, none configured",
+            "old file, same",
+        ],
+    )
+    def test_what_is_not_a_difference_is_not_reported(self, value, given):
+        assert choose(value, given).notices == ()
+
+    def test_a_block_of_a_command_that_failed_is_no_difference(self):
+        failed = "--- Context Error: date ---\nCommand exited with code 1\n--- End Context ---"
+
+        assert choose(captured(f"Be brief.\n\n{failed}"), CONFIGURED).notices == ()
+
+
+class TestDynamicAndPinned:
+    @pytest.mark.parametrize("policy", ["dynamic", "pinned"])
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
+    )
+    def test_the_prompt_of_this_request_is_sent_and_never_kept(self, policy, given, expected):
+        value = conversation(record=SystemRecord(policy=policy))
+
+        assert choose(value, given) == SystemChoice(message=expected)
+
+
+class TestOldFile:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
+    )
+    def test_one_without_a_prompt_gets_the_configured_one_and_is_not_changed(self, given, expected):
+        assert choose(conversation(), given) == SystemChoice(message=expected)
+
+    def test_one_with_a_prompt_is_captured(self):
+        value = conversation(stored="Old words.")
+
+        assert choose(value, NOTHING) == SystemChoice(message=system("Old words."))
+        with pytest.raises(UsageError):
+            choose(value, EXPLICIT)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("Be brief.", "Be brief."),
+        (f"Be brief.\n\n{BLOCK}", "Be brief."),
+        (f"Be brief.\n\nReally.\n\n{BLOCK}\n\n{BLOCK}", "Be brief.\n\nReally."),
+        (BLOCK, ""),
+        (f"{BLOCK}\n\n{BLOCK}", ""),
+        ("About --- Context: blocks", "About --- Context: blocks"),
+    ],
+)
+def test_a_stored_prompt_is_told_apart_from_its_context(text, expected):
+    assert prompt_without_context(text) == expected
