@@ -1,0 +1,120 @@
+"""An engine on real stores, with a provider that follows a script and a clock that is told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, Provider, Store
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent
+from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.providers.scripted import ScriptedProvider
+from cllm.stores.json_files import JsonFileStore
+from cllm.stores.memory import MemoryStore
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+class PausingProvider(ScriptedProvider):
+    """Says its events and then nothing more, until the gate is opened."""
+
+    def __init__(self, before: Sequence[ReplyEvent], after: Sequence[ReplyEvent] = ()) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.ended = False
+        self._before = before
+        self._after = after
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        self.prompts.append(prompt)
+        try:
+            for event in self._before:
+                yield event
+            self.reached.set()
+            await self.gate.wait()
+            for event in self._after:
+                yield event
+        finally:
+            self.ended = True
+
+
+class Sleeper:
+    """Remembers how long it was asked to sleep, and does not."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sleeper() -> Sleeper:
+    return Sleeper()
+
+
+@pytest.fixture(params=["memory", "json"])
+async def store(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Store]:
+    made: Store
+    if request.param == "memory":
+        made = MemoryStore(clock=clock)
+    else:
+        made = JsonFileStore(str(tmp_path / "conversations"), clock=clock)
+    yield made
+    await made.close()
+
+
+MakeEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def engine(clock: Clock, sleeper: Sleeper) -> MakeEngine:
+    """Makes engines; what is not given is a part that a test need not care about."""
+    numbers = iter(range(1, 1000))
+
+    def make(store: Store, provider: Provider, **options: Any) -> Engine:
+        given: dict[str, Any] = {
+            "find_route": lambda model: Route(provider=provider, model=f"served-{model}"),
+            "clock": clock,
+            "new_id": lambda: f"turn-{next(numbers)}",
+            "sleep": sleeper,
+            "jitter": lambda: 1.0,
+        }
+        return Engine(store=store, **given | options)
+
+    return make
+
+
+@pytest.fixture
+def ask() -> Callable[..., TurnRequest]:
+    """A turn in the conversation `demo`, which is made if there is none."""
+
+    def make(text: str = "Hello", **fields: Any) -> TurnRequest:
+        ref = fields.pop("ref", "demo")
+        create = None if ref is None else NewConversation(id=ref, model="m")
+        given = {"model": "m", "ref": ref, "create": create} | fields
+        return TurnRequest(messages=(plain_message("user", text),), **given)
+
+    return make

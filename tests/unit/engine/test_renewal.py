@@ -1,0 +1,83 @@
+"""A lease is renewed while its turn runs."""
+
+import asyncio
+import gc
+
+import pytest
+
+from cllm.core.errors import StaleLeaseError
+from cllm.core.ports import Lease, NewConversation, TurnStart
+from cllm.engine.renewal import renewed
+from cllm.stores.json_files import JsonFileStore
+from cllm.stores.memory import MemoryStore
+
+START = TurnStart(id="t", messages=())
+
+
+class Recording(MemoryStore):
+    """Says when a lease was renewed, or could not be."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.tries = asyncio.Queue[Lease | None]()
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        try:
+            fresh = await super().renew_lease(lease)
+        except StaleLeaseError:
+            self.tries.put_nowait(None)
+            raise
+        self.tries.put_nowait(fresh)
+        return fresh
+
+
+async def begun(store: MemoryStore) -> Lease:
+    return await store.begin_turn("demo", START, create=NewConversation(id="demo"))
+
+
+async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
+    store = Recording(clock=clock, lease_seconds=0.1)
+    lease = await begun(store)
+
+    async with renewed(store, lease, clock=clock):
+        clock.advance(0.05)
+        first = await store.tries.get()
+        clock.advance(0.09)
+        second = await store.tries.get()
+
+    assert first is not None
+    assert second is not None
+    assert lease.expires_at < first.expires_at < second.expires_at
+    await store.finish_turn(lease, lease.turn)
+
+
+async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
+    store = Recording(clock=clock, lease_seconds=0.1)
+    lease = await begun(store)
+
+    async with renewed(store, lease, clock=clock):
+        clock.advance(1)
+        assert await store.tries.get() is None
+        await asyncio.sleep(0)
+    assert store.tries.empty()
+
+
+async def test_renewing_ends_with_the_block_also_when_it_fails(clock):
+    store = Recording(clock=clock, lease_seconds=0.1)
+    lease = await begun(store)
+
+    with pytest.raises(ZeroDivisionError):
+        async with renewed(store, lease, clock=clock):
+            raise ZeroDivisionError
+    gc.collect()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_lease_that_does_not_expire_needs_no_renewing(clock, tmp_path):
+    store = JsonFileStore(str(tmp_path), clock=clock)
+    lease = await store.begin_turn("demo", START, create=NewConversation(id="demo"))
+    assert lease.expires_at is None
+
+    async with renewed(store, lease, clock=clock):
+        assert len(asyncio.all_tasks()) == 1
+    await store.drop_turn(lease)

@@ -1,0 +1,122 @@
+"""Asking again: when, how often, and how long after."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core import errors
+from cllm.core.message import plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import TextDelta
+from cllm.engine.retry import RetryRules, ask_patiently, is_passing
+from cllm.providers.scripted import ScriptedProvider, spoken
+
+PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
+RULES = RetryRules()
+
+
+def upstream(**fields: float) -> errors.UpstreamError:
+    return errors.UpstreamError("Oops.", provider="p", **fields)  # type: ignore[arg-type]
+
+
+async def ask(provider: ScriptedProvider, sleeper, **rules):
+    asked = ask_patiently(
+        lambda: provider.ask(PROMPT), rules=RetryRules(**rules), sleep=sleeper, jitter=lambda: 1.0
+    )
+    return [event async for event in asked]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "passing"),
+    [
+        (errors.RateLimitedError, 429, True),
+        (errors.UpstreamError, 503, True),
+        (errors.UnreachableError, None, True),
+        (errors.BrokenStreamError, None, True),
+        (errors.InvalidRequestError, 408, True),
+        (errors.InvalidRequestError, 409, True),
+        (errors.InvalidRequestError, 400, False),
+        (errors.PromptTooLongError, 400, False),
+        (errors.AuthenticationError, 401, False),
+        (errors.PermissionDeniedError, 403, False),
+        (errors.BadReplyError, None, False),
+        (errors.ProviderTimeoutError, None, False),
+    ],
+)
+def test_only_errors_that_pass_are_worth_another_try(kind, status, passing):
+    error = kind("No.", provider="p", status=status)
+
+    assert is_passing(error) is passing
+    assert (RULES.wait_before(1, error, 1.0) is not None) is passing
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"), [(1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (9, 8.0), (20, 8.0)]
+)
+def test_the_wait_doubles_up_to_a_cap(attempt, expected):
+    assert RetryRules(retries=20).wait_before(attempt, upstream(), 1.0) == expected
+
+
+@given(st.integers(1, 20), st.floats(0, 1, exclude_max=True))
+def test_jitter_takes_away_at_most_half(attempt, jitter):
+    rules = RetryRules(retries=20)
+    longest = rules.wait_before(attempt, upstream(), 1.0)
+    wait = rules.wait_before(attempt, upstream(), jitter)
+
+    assert longest is not None
+    assert wait is not None
+    assert longest / 2 <= wait <= longest
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "expected"),
+    [(0.0, 0.0), (3.0, 3.0), (60.0, 60.0), (60.1, None), (1e9, None)],
+)
+def test_the_provider_s_own_wait_is_honoured_up_to_a_limit(retry_after, expected):
+    assert RULES.wait_before(1, upstream(retry_after=retry_after), 0.3) == expected
+
+
+def test_a_provider_s_own_wait_does_not_make_an_error_pass():
+    error = errors.AuthenticationError("No.", provider="p", retry_after=1.0)
+
+    assert RULES.wait_before(1, error, 1.0) is None
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+async def test_it_is_asked_once_and_then_as_often_as_the_rules_say(sleeper, retries):
+    provider = ScriptedProvider([upstream() for _ in range(10)])
+
+    with pytest.raises(errors.UpstreamError):
+        await ask(provider, sleeper, retries=retries)
+    assert len(provider.prompts) == 1 + retries
+    assert len(sleeper.slept) == retries
+
+
+async def test_the_events_are_those_of_the_attempt_that_answered(sleeper):
+    provider = ScriptedProvider([upstream(), upstream(retry_after=7.0), "Hi there"])
+
+    assert await ask(provider, sleeper) == spoken("Hi there")
+    assert sleeper.slept == [0.5, 7.0]
+
+
+async def test_after_the_first_event_nothing_is_repeated(sleeper):
+    provider = ScriptedProvider([[TextDelta(text="Hal"), upstream()], "Hi"])
+
+    with pytest.raises(errors.UpstreamError):
+        await ask(provider, sleeper)
+    assert len(provider.prompts) == 1
+    assert sleeper.slept == []
+
+
+async def test_a_wait_that_is_too_long_is_an_error_now(sleeper):
+    with pytest.raises(errors.UpstreamError):
+        await ask(ScriptedProvider([upstream(retry_after=61.0), "Hi"]), sleeper)
+    assert sleeper.slept == []
+
+
+async def test_an_error_of_another_kind_is_not_asked_again(sleeper):
+    provider = ScriptedProvider([errors.StoreUnavailableError("Full."), "Hi"])
+
+    with pytest.raises(errors.StoreUnavailableError):
+        await ask(provider, sleeper)
+    assert len(provider.prompts) == 1

@@ -1,0 +1,615 @@
+"""One turn: load, assemble, ask, keep."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.assembly.system import GivenPrompt
+from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.errors import (
+    AuthenticationError,
+    BrokenStreamError,
+    ConversationBusyError,
+    ConversationNotFoundError,
+    ModelNotFoundError,
+    StoreUnavailableError,
+    UpstreamError,
+    UsageError,
+)
+from cllm.core.message import plain_message
+from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest
+from cllm.providers.scripted import ScriptedProvider, spoken
+from cllm.stores.memory import MemoryData, MemoryStore
+
+from .conftest import PausingProvider
+
+BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
+
+
+async def take(engine: Engine, request: TurnRequest) -> list[TurnEvent]:
+    return [event async for event in engine.take_turn(request)]
+
+
+async def state_of(store: Any) -> list[tuple[str, list[str]]]:
+    """The states of the turns of `demo`, with what was said in them; none if there is none."""
+    try:
+        conversation = await store.load("demo")
+    except ConversationNotFoundError:
+        return []
+    return [(turn.state, [m.text for m in turn.messages]) for turn in conversation.turns]
+
+
+async def is_free(store: Any) -> bool:
+    """Whether the conversation can be held by another turn."""
+    start = TurnStart(id="probe", messages=(), visible=False)
+    try:
+        lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"), wait=0)
+    except ConversationBusyError:
+        return False
+    await store.drop_turn(lease)
+    return True
+
+
+class TestAWholeTurn:
+    async def test_the_events_come_in_order_and_the_turn_is_kept_before_the_last(
+        self, engine, ask, store
+    ):
+        provider = ScriptedProvider([spoken("Hi there", usage=Usage(input=3, output=2))])
+        seen = []
+
+        async for event in engine(store, provider).take_turn(ask()):
+            seen.append(event)
+            kept = await state_of(store)
+            is_last = isinstance(event, TurnEnded)
+            assert kept == ([("complete", ["Hello", "Hi there"])] if is_last else [])
+
+        began, first, second, ended = seen
+        assert isinstance(began, TurnBegan)
+        assert (began.conversation, began.model) == ("demo", "m")
+        assert began.prompt == provider.prompts[0]
+        assert [first, second] == [TextDelta(text="Hi"), TextDelta(text=" there")]
+        assert isinstance(ended, TurnEnded)
+        assert ended.reply.message.text == "Hi there"
+
+    async def test_a_kept_turn_records_what_was_sent_and_what_came_back(
+        self, engine, ask, store, clock
+    ):
+        provider = ScriptedProvider([spoken("Hi", usage=Usage(input=3, output=2))])
+
+        *_, ended = await take(engine(store, provider), ask())
+
+        assert isinstance(ended, TurnEnded)
+        (turn,) = (await store.load("demo")).turns
+        assert turn == ended.turn
+        assert turn == Turn(
+            id="turn-1",
+            place="turn-1",
+            state="complete",
+            messages=(plain_message("user", "Hello"), plain_message("assistant", "Hi")),
+            started_at=clock(),
+            ended_at=clock(),
+            model="m",
+            provider="scripted",
+            usage=Usage(input=3, output=2),
+            window=WindowRecord(first_sequence=1, sent_messages=1),
+        )
+
+    async def test_usage_that_was_not_reported_is_estimated(self, engine, ask, store):
+        *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask())
+
+        assert isinstance(ended, TurnEnded)
+        assert ended.turn is not None
+        assert ended.turn.usage is not None
+        assert ended.turn.usage.estimated
+        assert ended.turn.usage.total > 0
+
+    async def test_the_next_turn_sends_the_history(self, engine, ask, store):
+        provider = ScriptedProvider(["One.", "Two."])
+        running = engine(store, provider)
+
+        await take(running, ask("first"))
+        await take(running, ask("second"))
+
+        sent = [message.text for message in provider.prompts[1].all_messages]
+        assert sent == ["first", "One.", "second"]
+
+    async def test_the_prompt_has_what_the_request_says(self, engine, ask, store):
+        provider = ScriptedProvider()
+        request = ask(parameters={"temperature": 0}, stream=False, cache_key="k")
+
+        await take(engine(store, provider), request)
+
+        (prompt,) = provider.prompts
+        assert (prompt.model, prompt.stream, prompt.cache_key) == ("served-m", False, "k")
+        assert prompt.parameters == {"temperature": 0}
+
+    async def test_the_system_prompt_is_captured_with_the_first_turn_and_sent_from_then_on(
+        self, engine, ask, store
+    ):
+        provider = ScriptedProvider()
+        running = engine(store, provider)
+
+        await take(running, ask(system=GivenPrompt(text="Be brief.", source="Cllmfile.yml")))
+        events = await take(running, ask(system=GivenPrompt(text="Be loud.")))
+
+        stored = await store.load("demo")
+        assert stored.system == plain_message("system", "Be brief.")
+        assert [prompt.system for prompt in provider.prompts] == [stored.system] * 2
+        assert isinstance(events[0], TurnBegan)
+        assert [notice.code for notice in events[0].prompt.notices] == ["system_prompt_differs"]
+        assert stored.turns[1].notices == events[0].prompt.notices
+
+    async def test_without_a_conversation_nothing_is_kept(self, engine, ask, store):
+        began, *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref=None))
+
+        assert isinstance(began, TurnBegan)
+        assert began.conversation is None
+        assert isinstance(ended, TurnEnded)
+        assert ended.turn is None
+        assert (await store.list_conversations()).items == ()
+
+    async def test_thinking_and_tool_calls_are_passed_on(self, engine, ask, store):
+        deltas = [ThinkingDelta(text="Hm."), ToolCallDelta(index=0, id="c", name="f")]
+        end = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason="tool_calls")
+
+        events = await take(engine(store, ScriptedProvider([[*deltas, end]])), ask())
+
+        assert events[1:-1] == deltas
+
+    async def test_an_event_after_the_end_is_not_heard(self, engine, ask, store):
+        said = [*spoken("Hi"), TextDelta(text="more")]
+
+        events = await take(engine(store, ScriptedProvider([said])), ask())
+
+        assert isinstance(events[-1], TurnEnded)
+        assert len(events) == 3
+
+    async def test_the_lease_is_given_back(self, engine, ask, store):
+        await take(engine(store, ScriptedProvider()), ask())
+
+        assert await is_free(store)
+
+
+class TestReadOnly:
+    async def test_the_history_is_sent_and_nothing_is_kept(self, engine, ask, store):
+        provider = ScriptedProvider(["One.", "Two."])
+        running = engine(store, provider)
+        await take(running, ask("first"))
+        before = await store.load("demo")
+
+        *_, ended = await take(running, ask("second", read_only=True, create=None))
+
+        assert isinstance(ended, TurnEnded)
+        assert ended.turn is None
+        assert [m.text for m in provider.prompts[1].messages] == ["first", "One.", "second"]
+        assert await store.load("demo") == before
+
+    async def test_it_does_not_wait_for_a_running_turn(self, engine, ask, clock):
+        store = MemoryStore(clock=clock)
+        running = engine(store, ScriptedProvider())
+        await take(running, ask("first"))
+        lease = await store.begin_turn("demo", TurnStart(id="x", messages=()))
+
+        *_, ended = await take(running, ask(read_only=True))
+
+        assert isinstance(ended, TurnEnded)
+        await store.drop_turn(lease)
+
+    @pytest.mark.parametrize("read_only", [True, False])
+    async def test_a_conversation_that_is_not_there_is_an_error(
+        self, engine, ask, store, read_only
+    ):
+        provider = ScriptedProvider()
+
+        with pytest.raises(ConversationNotFoundError):
+            await take(engine(store, provider), ask(create=None, read_only=read_only))
+        assert (provider.prepared, provider.prompts) == (0, [])
+
+    async def test_nothing_is_created_for_reading(self, engine, ask, store):
+        with pytest.raises(ConversationNotFoundError):
+            await take(engine(store, ScriptedProvider()), ask(read_only=True))
+        assert (await store.list_conversations()).items == ()
+
+
+class TestModel:
+    @pytest.mark.parametrize(
+        ("stored", "asked", "explicit", "used", "codes"),
+        [
+            ("a", "a", True, "a", []),
+            ("a", "b", True, "a", ["model_fixed"]),
+            ("a", "b", False, "a", []),
+            (None, "b", True, "b", []),
+        ],
+    )
+    async def test_a_conversation_keeps_the_model_it_was_created_with(
+        self, engine, ask, clock, stored, asked, explicit, used, codes
+    ):
+        store = MemoryStore(clock=clock)
+        await store.create(NewConversation(id="demo", model=stored))
+        provider = ScriptedProvider()
+
+        began, *_, ended = await take(
+            engine(store, provider), ask(model=asked, model_is_explicit=explicit)
+        )
+
+        assert isinstance(began, TurnBegan)
+        assert isinstance(ended, TurnEnded)
+        assert ended.turn is not None
+        assert (began.model, ended.turn.model) == (used, used)
+        assert provider.prompts[0].model == f"served-{used}"
+        assert [notice.code for notice in began.prompt.notices] == codes
+
+    async def test_the_notice_of_a_fixed_model_has_the_words_that_people_know(
+        self, engine, ask, clock
+    ):
+        store = MemoryStore(clock=clock)
+        await store.create(NewConversation(id="demo", model="A"))
+
+        began, *_ = await take(
+            engine(store, ScriptedProvider()), ask(model="B", model_is_explicit=True)
+        )
+
+        assert isinstance(began, TurnBegan)
+        (notice,) = began.prompt.notices
+        assert notice.message == (
+            "Conversation uses model 'A', but you specified 'B'. Using 'A'."
+        )
+
+    async def test_the_model_is_found_again_once_the_conversation_is_held(
+        self, engine, ask, clock
+    ):
+        """Somebody else made the conversation, with another model, while this one prepared."""
+        store = MemoryStore(clock=clock)
+        asked: list[str] = []
+
+        class Slow(ScriptedProvider):
+            async def prepare(self) -> None:
+                await store.create(NewConversation(id="demo", model="theirs"))
+
+        provider = Slow()
+
+        def find_route(model: str) -> Route:
+            asked.append(model)
+            return Route(provider=provider, model=model)
+
+        *_, ended = await take(engine(store, provider, find_route=find_route), ask(model="ours"))
+
+        assert asked == ["ours", "theirs"]
+        assert isinstance(ended, TurnEnded)
+        assert ended.turn is not None
+        assert ended.turn.model == "theirs"
+
+    async def test_an_unknown_model_is_an_error_before_anything_is_held(self, engine, ask, store):
+        def find_route(model: str) -> Route:
+            raise ModelNotFoundError("Unknown.", model=model)
+
+        running = engine(store, ScriptedProvider(), find_route=find_route)
+        with pytest.raises(ModelNotFoundError):
+            await take(running, ask(visible=True))
+        assert await state_of(store) == []
+        assert await is_free(store)
+
+
+class TestHolding:
+    async def test_the_provider_prepares_before_the_conversation_is_held(self, engine, ask, store):
+        held = []
+
+        class Watching(ScriptedProvider):
+            async def prepare(self) -> None:
+                held.append(not await is_free(store))
+
+            async def ask(self, prompt: Prompt) -> Any:
+                held.append(not await is_free(store))
+                async for event in super().ask(prompt):
+                    yield event
+
+        await take(engine(store, Watching()), ask())
+
+        assert held == [False, True]
+
+    async def test_a_turn_that_may_not_wait_is_refused_while_another_runs(self, engine, ask, store):
+        lease = await store.begin_turn(
+            "demo", TurnStart(id="x", messages=(), visible=False), create=NewConversation(id="demo")
+        )
+        provider = ScriptedProvider()
+
+        with pytest.raises(ConversationBusyError):
+            await take(engine(store, provider), ask(wait=0))
+        assert provider.prompts == []
+        await store.drop_turn(lease)
+
+    async def test_a_turn_that_may_wait_sees_what_the_other_one_said(self, engine, ask, store):
+        slow = PausingProvider([TextDelta(text="One.")], spoken("One.")[-1:])
+        quick = ScriptedProvider(["Two."])
+        first = asyncio.create_task(take(engine(store, slow), ask("first")))
+        await slow.reached.wait()
+        second = asyncio.create_task(take(engine(store, quick), ask("second")))
+        await asyncio.sleep(0.01)
+        assert quick.prompts == []
+
+        slow.gate.set()
+        await asyncio.gather(first, second)
+
+        assert [m.text for m in quick.prompts[0].messages] == ["first", "One.", "second"]
+
+    async def test_a_lease_is_renewed_for_as_long_as_its_turn_runs(self, engine, ask, clock):
+        renewals = asyncio.Queue[Lease]()
+
+        class Recording(MemoryStore):
+            async def renew_lease(self, lease: Lease) -> Lease:
+                renewed = await super().renew_lease(lease)
+                clock.advance(0.1)
+                renewals.put_nowait(renewed)
+                return renewed
+
+        store = Recording(clock=clock, lease_seconds=0.15)
+        provider = PausingProvider([TextDelta(text="Hi")], spoken("Hi")[-1:])
+        running = asyncio.create_task(take(engine(store, provider), ask()))
+        first, _, third = [await renewals.get() for _ in range(3)]
+        provider.gate.set()
+
+        assert isinstance((await running)[-1], TurnEnded)
+        assert first.expires_at is not None
+        assert third.expires_at is not None
+        assert first.expires_at < third.expires_at
+        assert await state_of(store) == [("complete", ["Hello", "Hi"])]
+
+    async def test_a_system_prompt_that_is_refused_leaves_the_conversation_free(
+        self, engine, ask, store
+    ):
+        running = engine(store, ScriptedProvider())
+        await take(running, ask(system=GivenPrompt(text="Be brief.")))
+
+        with pytest.raises(UsageError):
+            await take(running, ask(system=GivenPrompt(text="Be loud.", explicit=True)))
+        assert await is_free(store)
+        assert len(await state_of(store)) == 1
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        ("visible", "kept"), [(False, []), (True, [("failed", ["Hello"])])], ids=["hidden", "visible"]
+    )
+    async def test_a_failed_turn_is_kept_only_if_it_was_to_be_seen(
+        self, engine, ask, store, visible, kept
+    ):
+        provider = ScriptedProvider([[TextDelta(text="Hal"), BROKEN]])
+
+        with pytest.raises(BrokenStreamError):
+            await take(engine(store, provider), ask(visible=visible))
+        assert await state_of(store) == kept
+        assert await is_free(store)
+
+    async def test_a_failure_that_is_kept_says_why(self, engine, ask, store):
+        with pytest.raises(BrokenStreamError):
+            await take(engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask(visible=True))
+
+        (turn,) = (await store.load("demo")).turns
+        assert turn.failure is not None
+        assert (turn.failure.code, turn.failure.message) == ("BrokenStreamError", str(BROKEN))
+        assert (turn.provider, turn.usage) == ("scripted", None)
+
+    async def test_a_failure_before_anything_was_sent_is_kept_without_a_record_of_it(
+        self, engine, ask, store
+    ):
+        running = engine(store, ScriptedProvider())
+        await take(running, ask(system=GivenPrompt(text="Be brief.")))
+
+        with pytest.raises(UsageError):
+            await take(
+                running, ask(visible=True, system=GivenPrompt(text="Be loud.", explicit=True))
+            )
+        failed = (await store.load("demo")).turns[1]
+        assert (failed.state, failed.provider, failed.window) == ("failed", None, None)
+
+    async def test_a_failed_turn_is_not_sent_as_history(self, engine, ask, store):
+        provider = ScriptedProvider([[TextDelta(text="x"), BROKEN], "Two."])
+        running = engine(store, provider)
+        with pytest.raises(BrokenStreamError):
+            await take(running, ask("first", visible=True))
+
+        await take(running, ask("second", visible=True))
+
+        assert [m.text for m in provider.prompts[1].messages] == ["second"]
+
+    async def test_another_exception_is_a_bug_and_leaves_no_turn(self, engine, ask, store):
+        class Buggy(ScriptedProvider):
+            async def ask(self, prompt: Prompt) -> Any:
+                yield TextDelta(text="x")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await take(engine(store, Buggy()), ask(visible=True))
+        assert await state_of(store) == []
+        assert await is_free(store)
+
+    async def test_a_provider_that_ends_without_an_end_leaves_no_turn(self, engine, ask, store):
+        events = await take(engine(store, ScriptedProvider([[TextDelta(text="x")]])), ask())
+
+        assert not any(isinstance(event, TurnEnded) for event in events)
+        assert await state_of(store) == []
+        assert await is_free(store)
+
+    async def test_a_store_that_cannot_keep_the_turn_says_so(self, engine, ask, clock):
+        class Full(MemoryStore):
+            async def finish_turn(
+                self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+            ) -> None:
+                raise StoreUnavailableError("The disk is full.")
+
+        seen = []
+        with pytest.raises(StoreUnavailableError, match="full"):
+            async for event in engine(Full(clock=clock), ScriptedProvider(["Hi"])).take_turn(ask()):
+                seen.append(event)
+        assert not any(isinstance(event, TurnEnded) for event in seen)
+
+    async def test_a_turn_whose_lease_was_lost_is_not_kept(self, engine, ask, clock):
+        data = MemoryData()
+        store = MemoryStore(clock=clock, data=data)
+        provider = PausingProvider([TextDelta(text="Hi")], spoken("Hi")[-1:])
+        running = asyncio.create_task(take(engine(store, provider), ask()))
+        await provider.reached.wait()
+        clock.advance(61)
+        await take(engine(store, ScriptedProvider(["Mine."])), ask("other"))
+        provider.gate.set()
+
+        with pytest.raises(Exception, match="lost its lease"):
+            await running
+        assert await state_of(store) == [("complete", ["other", "Mine."])]
+
+
+class TestRetry:
+    async def test_a_passing_error_is_asked_again_and_kept_once(self, engine, ask, store, sleeper):
+        provider = ScriptedProvider([UpstreamError("Oops.", provider="p"), "Hi"])
+
+        await take(engine(store, provider), ask())
+
+        assert len(provider.prompts) == 2
+        assert provider.prompts[0] == provider.prompts[1]
+        assert sleeper.slept == [0.5]
+        assert await state_of(store) == [("complete", ["Hello", "Hi"])]
+
+    async def test_an_error_that_stays_is_not_asked_again(self, engine, ask, store, sleeper):
+        provider = ScriptedProvider([AuthenticationError("No.", provider="p", status=401), "Hi"])
+
+        with pytest.raises(AuthenticationError):
+            await take(engine(store, provider), ask())
+        assert len(provider.prompts) == 1
+        assert sleeper.slept == []
+
+
+async def interrupt_by_cancelling(running: Engine, request: TurnRequest, said: PausingProvider):
+    task = asyncio.create_task(take(running, request))
+    await said.reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def interrupt_by_closing(running: Engine, request: TurnRequest, said: PausingProvider):
+    events = running.take_turn(request)
+    for _ in range(1 + len(said._before)):
+        await anext(events)
+    await events.aclose()
+
+
+@pytest.mark.parametrize("interrupt", [interrupt_by_cancelling, interrupt_by_closing])
+class TestInterruption:
+    async def test_what_was_said_so_far_is_kept_as_incomplete(self, engine, ask, store, interrupt):
+        provider = PausingProvider([TextDelta(text="Hel"), TextDelta(text="lo")])
+
+        await interrupt(engine(store, provider), ask(), provider)
+
+        assert await state_of(store) == [("incomplete", ["Hello", "Hello"])]
+        (turn,) = (await store.load("demo")).turns
+        assert turn.usage is not None
+        assert turn.usage.estimated
+        assert await is_free(store)
+
+    async def test_it_is_sent_as_history(self, engine, ask, store, interrupt):
+        provider = PausingProvider([TextDelta(text="Hel")])
+        await interrupt(engine(store, provider), ask("first"), provider)
+        after = ScriptedProvider()
+
+        await take(engine(store, after), ask("second"))
+
+        assert [m.text for m in after.prompts[0].messages] == ["first", "Hel", "second"]
+
+    async def test_with_discard_nothing_is_kept(self, engine, ask, store, interrupt):
+        provider = PausingProvider([TextDelta(text="Hel")])
+
+        await interrupt(engine(store, provider), ask(on_interrupt="discard"), provider)
+
+        assert await state_of(store) == []
+        assert await is_free(store)
+
+    @pytest.mark.parametrize(
+        "before", [[], [ThinkingDelta(text="Hm.")]], ids=["nothing", "thinking"]
+    )
+    async def test_before_anything_was_said_the_question_is_kept_alone(
+        self, engine, ask, store, interrupt, before
+    ):
+        provider = PausingProvider(before)
+
+        await interrupt(engine(store, provider), ask(), provider)
+
+        assert await state_of(store) == [("incomplete", ["Hello"])]
+        (turn,) = (await store.load("demo")).turns
+        assert turn.usage is None
+
+    async def test_the_captured_prompt_is_kept_with_it(self, engine, ask, store, interrupt):
+        provider = PausingProvider([TextDelta(text="Hel")])
+        request = ask(system=GivenPrompt(text="Be brief."))
+
+        await interrupt(engine(store, provider), request, provider)
+
+        assert (await store.load("demo")).system == plain_message("system", "Be brief.")
+
+    async def test_the_provider_is_told(self, engine, ask, store, interrupt):
+        provider = PausingProvider([TextDelta(text="Hel")])
+
+        await interrupt(engine(store, provider), ask(), provider)
+
+        assert provider.ended
+
+    @pytest.mark.parametrize("ref", [None, "demo"])
+    async def test_what_is_not_to_be_kept_is_not(self, engine, ask, clock, interrupt, ref):
+        store = MemoryStore(clock=clock)
+        await store.create(NewConversation(id="demo"))
+        provider = PausingProvider([TextDelta(text="Hel")])
+
+        await interrupt(engine(store, provider), ask(ref=ref, read_only=True), provider)
+
+        assert await state_of(store) == []
+
+
+async def test_closing_after_the_end_changes_nothing(engine, ask, store):
+    events = engine(store, ScriptedProvider(["Hi"])).take_turn(ask())
+    async for event in events:
+        if isinstance(event, TurnEnded):
+            break
+    await events.aclose()
+
+    assert await state_of(store) == [("complete", ["Hello", "Hi"])]
+
+
+async def test_a_cancellation_while_the_provider_prepares_leaves_no_trace(engine, ask, store):
+    started = asyncio.Event()
+
+    class Endless(ScriptedProvider):
+        async def prepare(self) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(take(engine(store, Endless()), ask(visible=True)))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await state_of(store) == []
+    assert await is_free(store)
+
+
+async def test_turns_in_different_conversations_do_not_wait_for_each_other(engine, ask, store):
+    slow = PausingProvider([TextDelta(text="x")], spoken("x")[-1:])
+    held = asyncio.create_task(take(engine(store, slow), ask()))
+    await slow.reached.wait()
+
+    *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref="other"))
+
+    assert isinstance(ended, TurnEnded)
+    slow.gate.set()
+    await held
+
+
+async def test_a_loaded_conversation_is_a_value(engine, ask, store):
+    await take(engine(store, ScriptedProvider(["Hi"])), ask())
+    loaded = await store.load("demo")
+
+    assert isinstance(loaded, Conversation)
+    assert loaded == msgspec.structs.replace(loaded)
