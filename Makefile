@@ -4,7 +4,9 @@
 PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv
+PEERS := .venv-bench
 TEST_ARGS ?=
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
 .PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-store bench-local lock clean
 
@@ -19,8 +21,7 @@ $(DEMO)/ready: pyproject.toml requirements/local.txt $(shell find src -name '*.p
 
 test tests: $(DEV)/ready
 	$(DEV)/bin/coverage erase
-	$(DEV)/bin/pytest --cov --cov-report= $(TEST_ARGS)
-	$(DEV)/bin/coverage report
+	$(DEV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term $(TEST_ARGS)
 
 $(DEV)/ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(DEV)
@@ -48,8 +49,8 @@ torture: $(DEV)/ready
 
 bench: bench-startup bench-store bench-local
 
-bench-startup: $(DEV)/ready
-	$(DEV)/bin/python bench/startup.py
+bench-startup: $(DEV)/ready $(PEERS)/ready
+	$(DEV)/bin/python bench/startup.py --llm $(PEERS)/bin/llm
 
 bench-store: $(DEV)/ready
 	$(DEV)/bin/python bench/store.py
@@ -57,10 +58,17 @@ bench-store: $(DEV)/ready
 bench-local: $(DEV)/ready
 	$(DEV)/bin/python bench/local.py
 
+# The tools that the benchmarks compare with.
+$(PEERS)/ready: requirements/bench.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
+
 # Needs uv. The lock files name versions and hashes, and no registry.
 lock:
-	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11 --extra local pyproject.toml --output-file requirements/local.txt
-	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11 --extra dev pyproject.toml --output-file requirements/dev.txt
+	$(COMPILE) --extra local pyproject.toml --output-file requirements/local.txt
+	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt
+	$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
 
 clean:
-	rm -rf $(DEMO) $(DEV) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(DEMO) $(DEV) $(PEERS) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from loopback import provider
@@ -69,10 +70,7 @@ def main() -> int:
         if options.llm:
             runs["llm turn"] = ([options.llm, "-m", "fake", question], environment)
         samples = interleave(
-            {
-                name: lambda command=command, env=env: run_command(command, env, folder)
-                for name, (command, env) in runs.items()
-            },
+            {name: partial(run_command, *run, folder) for name, run in runs.items()},
             rounds=options.rounds,
         )
     print_table(samples, against="python -c pass")

@@ -374,6 +374,7 @@ class FakeProvider:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._listen())
+        self._loop.call_soon(self._ready.set)
         self._loop.run_forever()
         self._loop.run_until_complete(self._stop())
         self._loop.close()
@@ -381,7 +382,6 @@ class FakeProvider:
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=256)
         self.port = self._server.sockets[0].getsockname()[1]
-        self._ready.set()
 
     async def _stop(self) -> None:
         self._server.close()

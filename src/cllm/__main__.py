@@ -2,17 +2,31 @@
 
 import sys
 
+EXIT_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    if sys.argv[1:] == ["--version"]:
-        from cllm import __version__  # noqa: PLC0415
+    try:
+        if sys.argv[1:] == ["--version"] and _print_version():
+            return
+        from cllm.cli.main import run  # noqa: PLC0415
 
-        print(f"cllm {__version__}")  # noqa: T201
-        return
-    from cllm.cli.main import run  # noqa: PLC0415
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
 
-    sys.exit(run(sys.argv[1:]))
+
+def _print_version() -> bool:
+    """Print the version; False if that went wrong, which the command line then explains."""
+    from cllm import __version__  # noqa: PLC0415
+
+    try:
+        print(f"cllm {__version__}", flush=True)  # noqa: T201
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cllm.core.errors import MissingKeyError, SettingsError
+from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.core.ports import Provider, Store
 from cllm.providers.registry import LOCAL, ROWS, ProviderRow, find_server
 from cllm.settings.cllmfile import VARIABLE
@@ -148,19 +148,21 @@ class App:
     def _is_top_provider(self, name: str) -> bool:
         model = self.settings.file_model or self.model
         configured = {key: row.models for key, row in self.settings.providers.items()}
-        return find_server(model, configured=configured).provider == name
+        try:
+            return find_server(model, configured=configured).provider == name
+        except ModelNotFoundError:
+            return False
 
     def _key(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> str | None:
-        if given.api_key is not None:
-            unset = VARIABLE.fullmatch(given.api_key.reveal())
-            if unset is not None:
-                raise MissingKeyError(provider=name, variable=unset[1])
-            return given.api_key.reveal()
-        if row is None or row.key is None:
-            return None
-        key = self.settings.place.environment.get(row.key)
-        if not key and given.api_base is None:
-            raise MissingKeyError(provider=name, variable=row.key)
+        variable = None if row is None else row.key
+        environment = self.settings.place.environment
+        key = given.api_key.reveal() if given.api_key else environment.get(variable or "", "")
+        key = key.strip()
+        unset = VARIABLE.fullmatch(key)
+        if unset is not None:
+            raise MissingKeyError(provider=name, variable=unset[1])
+        if not key and variable is not None and given.api_base is None:
+            raise MissingKeyError(provider=name, variable=variable)
         return key or None
 
 
@@ -181,8 +183,7 @@ def _timeouts(given: ProviderSettings) -> "Timeouts":
     if given.timeout is None:
         return Timeouts()
     if isinstance(given.timeout, dict):
-        known = {key: value for key, value in given.timeout.items() if hasattr(Timeouts, key)}
-        return Timeouts(**known)
+        return Timeouts(**given.timeout)
     return Timeouts(first_byte=given.timeout, idle=given.timeout)
 
 

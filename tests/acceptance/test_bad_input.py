@@ -70,7 +70,7 @@ def test_the_provider_of_an_old_conversation_is_unknown(home, provider, settings
     home.keep_old("demo", *HELLO, model="gemini/gemini-pro")
     before = home.snapshot()
 
-    cllm("Again", "--conversation", "demo").failed_with_one_sentence("gemini", "litellm")
+    cllm("Again", "--conversation", "demo").failed_with_one_sentence("gemini", "openai")
 
     assert home.snapshot() == before
     assert provider.requests == []
@@ -141,7 +141,7 @@ def test_status_429(flags, ask, provider):
 
 
 @both_ways
-@pytest.mark.parametrize("status", [500, 502, 503, 529])
+@pytest.mark.parametrize("status", [500, 503])
 def test_status_500_and_above(status, flags, ask, provider):
     provider.fail(status, "The engine is on fire.")
 
@@ -169,7 +169,7 @@ def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
     assert "\x07" not in line
 
 
-@pytest.mark.parametrize("status", [200, 302, 401, 500])
+@pytest.mark.parametrize("status", [200, 302, 500])
 @both_ways
 def test_a_web_page_instead_of_json(status, flags, ask, provider):
     provider.answer(*whole(status, PAGE, content_type="text/html"))
@@ -423,6 +423,43 @@ def test_output_that_cannot_be_written(home, settings, cllm):
     assert result.code != 0, result.report()
     assert "Traceback" not in result.err
     assert "Exception ignored" not in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("flag", ["--version", "--help", "--list-conversations"])
+def test_a_list_that_cannot_be_written(flag, home, settings, cllm):
+    home.keep_old("demo", *HELLO)
+
+    result = cllm(flag, wrapper=("sh", "-c", 'exec "$@" > /dev/full', "sh"))
+
+    assert result.code != 0, result.report()
+    assert "Traceback" not in result.err
+    assert "Exception ignored" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("closed", "answered"),
+    [("<&-", True), (">&-", False), ("2>&-", True)],
+    ids=["in", "out", "err"],
+)
+def test_a_standard_stream_that_is_closed(closed, answered, home, settings, cllm):
+    wrapper = ("sh", "-c", f'exec "$@" {closed}', "sh")
+
+    result = cllm("Hello", "--conversation", "demo", wrapper=wrapper)
+
+    assert "Traceback" not in result.err
+    assert result.code in ((0,) if answered else (0, 1)), result.report()
+    if result.code == 0:
+        assert home.messages("demo") == [("user", "Hello"), ("assistant", "echo: Hello")]
+
+
+def test_a_key_with_a_line_break_is_called_a_key(ask, provider, settings):
+    settings(api_key="sk-test\nsecond line")
+
+    line = ask().failed_with_one_sentence("key")
+
+    assert "second line" not in line
+    assert provider.requests == []
 
 
 def test_an_invalid_id(home, provider, settings, cllm):

@@ -5,6 +5,7 @@ with the real command; the others hold the rules of the captured policy that fol
 """
 
 import json
+import os
 
 import pytest
 
@@ -164,6 +165,19 @@ def test_integration_3_a_variable_that_is_not_set_stays_as_it_was_written(
     cllm("Hello", "--conversation", "demo").succeeded()
 
     assert home.messages("demo")[0] == ("system", "You help ${NOBODY_HAS_SET_THIS}.")
+
+
+def test_a_variable_that_is_not_text_ends_without_a_traceback(home, provider, settings, cllm):
+    settings(default_system_message="You help ${WHO}.")
+
+    result = cllm("Hello", "--conversation", "demo", env={"WHO": os.fsdecode(b"\xff")})
+
+    assert "Traceback" not in result.err
+    if result.code == 0:
+        assert home.messages("demo")[0][0] == "system"
+    else:
+        result.failed_with_one_sentence("WHO", prefix="")
+        assert provider.requests == []
 
 
 @pytest.mark.parametrize(

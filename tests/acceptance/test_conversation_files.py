@@ -248,6 +248,11 @@ def test_an_invalid_id_is_refused_before_any_path_is_built(ref, flag, home, sett
     assert home.snapshot() == before
 
 
+@pytest.mark.parametrize("flag", ["--show-conversation", "--delete-conversation"])
+def test_an_empty_id_is_refused_as_one(flag, home, settings, cllm):
+    cllm(flag, "").failed_with_one_sentence("conversation")
+
+
 @pytest.mark.parametrize("ref", ["../../x", "a/b", "a.json"])
 def test_an_invalid_id_beside_a_prompt_is_refused(ref, home, provider, settings, cllm):
     before = home.snapshot()

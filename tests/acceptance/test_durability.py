@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.scale import scaled
 
-TORTURE = os.environ.get("CLLM_TORTURE") == "1"
-KILLS = 200 if TORTURE else 12
+KILLS = scaled(12, full=200)
 
 
 def asked_in(path: Path) -> list[str]:
@@ -28,7 +28,8 @@ def asked_in(path: Path) -> list[str]:
     return [question["content"] for question in questions]
 
 
-@pytest.mark.timeout(1800 if TORTURE else 240)
+@pytest.mark.torture
+@pytest.mark.timeout(scaled(240, full=1800))
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(home, settings, cllm):
     chance = random.Random(20261115)  # noqa: S311 - chooses moments, guards nothing
     started = time.monotonic()

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 
 import pytest
 
@@ -144,6 +145,20 @@ def test_ctrl_c_while_waiting_to_ask_again(home, provider, settings, cllm):
     assert len(provider.requests) == 1
     cllm("Go on.", "--conversation", "demo").succeeded()
     assert provider.requests[1].said[-1] == ("user", "Go on.")
+
+
+def test_ctrl_c_while_the_command_is_still_starting_is_quiet(home, settings, cllm):
+    before = home.snapshot()
+    cllm.command = (sys.executable, "-X", "importtime", "-m", "cllm")
+    running = cllm.start("Tell me.", "--conversation", "demo")
+    running.wait_for_output("click._compat\n", stream="err")
+
+    running.signal(signal.SIGINT)
+    result = running.finish()
+
+    assert result.code in (130, -signal.SIGINT), result.report()
+    assert "Traceback" not in result.err
+    assert home.snapshot() == before
 
 
 def test_a_second_ctrl_c_does_not_tear_the_file(home, provider, settings, cllm):

@@ -71,6 +71,12 @@ def test_a_long_prompt_arrives_whole(provider, settings, cllm):
     assert provider.requests[0].said == [("user", text)]
 
 
+def test_a_prompt_may_begin_with_a_dash_after_two_of_them(provider, settings, cllm):
+    cllm("--", "-5 + 3?").succeeded()
+
+    assert provider.requests[0].said == [("user", "-5 + 3?")]
+
+
 def test_an_unknown_flag_is_a_usage_error(provider, settings, cllm):
     result = cllm("Hello", "--no-such-flag")
 

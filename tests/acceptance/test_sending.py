@@ -99,6 +99,29 @@ def test_sampling_and_unknown_keys_go_into_the_body(provider, settings, cllm):
     assert body["my_own_knob"] == {"deep": [1, {"er": None}]}
 
 
+def test_a_misspelt_key_is_passed_on_and_named(provider, settings, cllm):
+    settings(temprature=0.5)
+
+    result = cllm("Hello").succeeded()
+
+    assert provider.requests[0].json["temprature"] == 0.5
+    assert len(result.warnings) == 1
+    assert "temprature" in result.err
+    assert "temperature" in result.err
+
+
+def test_the_settings_cannot_replace_the_messages(provider, settings, cllm):
+    settings(messages=[{"role": "user", "content": "Something else"}])
+
+    result = cllm("Hello")
+
+    if result.code == 0:
+        assert provider.requests[0].said == [("user", "Hello")]
+    else:
+        result.failed_with_one_sentence("messages", prefix="")
+        assert provider.requests == []
+
+
 def test_our_own_keys_never_go_into_the_body(home, provider, settings, secret, cllm):
     settings(
         default_system_message="Short.",
@@ -160,6 +183,14 @@ def test_the_key_can_come_from_the_environment(provider, settings, cllm):
     cllm("Hello", env={"OPENAI_API_KEY": "sk-from-environment"}).succeeded()
 
     assert provider.requests[0].headers["authorization"] == "Bearer sk-from-environment"
+
+
+def test_the_line_break_after_a_key_is_not_part_of_it(provider, settings, cllm):
+    settings(api_key="sk-from-a-file\n")
+
+    cllm("Hello").succeeded()
+
+    assert provider.requests[0].headers["authorization"] == "Bearer sk-from-a-file"
 
 
 def test_a_key_in_the_settings_can_name_a_variable(provider, settings, cllm):

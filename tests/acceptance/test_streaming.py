@@ -188,8 +188,11 @@ def test_a_reply_without_text_ends_without_a_traceback(reply, flags, home, provi
     cllm("Go on.", "--conversation", "demo").succeeded()
 
 
-def test_output_to_a_pipe_that_is_closed_ends_quietly(home, provider, settings, cllm):
-    gate = provider.say_held("x", *["more and more " * 1000] * 50, at=1)
+def test_output_to_a_pipe_that_is_closed_ends_quietly_and_the_answer_is_kept(
+    home, provider, settings, cllm
+):
+    pieces = ("x", *["more and more " * 1000] * 50)
+    gate = provider.say_held(*pieces, at=1)
     reading, writing = os.pipe()
     with subprocess.Popen(
         [*cllm.command, "Hello", "--conversation", "demo", "--stream"],
@@ -206,8 +209,7 @@ def test_output_to_a_pipe_that_is_closed_ends_quietly(home, provider, settings, 
         _, err = process.communicate(timeout=60)
 
     assert err == b""
-    if home.file("demo").exists():
-        assert home.messages("demo")[0] == ("user", "Hello")
+    assert home.messages("demo") == [("user", "Hello"), ("assistant", "".join(pieces))]
 
 
 def test_a_list_to_a_pipe_that_is_closed_ends_quietly(home, settings, cllm):

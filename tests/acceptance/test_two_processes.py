@@ -2,15 +2,14 @@
 
 import itertools
 import json
-import os
 import threading
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.scale import scaled
 
-TORTURE = os.environ.get("CLLM_TORTURE") == "1"
-WORKERS, TURNS = (16, 4) if TORTURE else (4, 2)
+WORKERS, TURNS = scaled((4, 2), full=(16, 4))
 
 
 def pairs_of(messages: list[dict[str, Any]]) -> list[str]:
@@ -163,7 +162,8 @@ def test_what_another_tool_wrote_during_a_turn_is_not_overwritten(home, provider
     ]
 
 
-@pytest.mark.timeout(1200 if TORTURE else 240)
+@pytest.mark.torture
+@pytest.mark.timeout(scaled(240, full=1200))
 def test_a_storm_of_processes_loses_no_turn(home, provider, settings, cllm):
     results = []
 

@@ -23,10 +23,10 @@ def drawn_tree() -> dict[str, str | None]:
 
 
 def class_tree() -> dict[str, str | None]:
-    classes = dict(inspect.getmembers(errors, inspect.isclass))
+    classes = inspect.getmembers(errors, inspect.isclass)
     return {
-        name: None if kind is errors.CllmError else kind.__base__.__name__
-        for name, kind in classes.items()
+        name: None if kind is errors.CllmError else kind.__mro__[1].__name__
+        for name, kind in classes
     }
 
 

@@ -124,11 +124,8 @@ def command(**options: Any) -> None:
         click.echo(f"cllm {__version__}")
         return
     line = _command_line(options)
-    if (
-        options["list_conversations"]
-        or options["show_conversation"]
-        or options["delete_conversation"]
-    ):
+    managed = ("show_conversation", "delete_conversation")
+    if options["list_conversations"] or any(options[name] is not None for name in managed):
         _manage(options, line)
     elif options["list_models"]:
         from cllm.cli.listing import list_models  # noqa: PLC0415
@@ -143,7 +140,7 @@ def _manage(options: dict[str, Any], line: CommandLine) -> None:
 
     if options["list_conversations"]:
         listing.list_conversations(line)
-    elif options["show_conversation"]:
+    elif options["show_conversation"] is not None:
         listing.show_conversation(line, options["show_conversation"])
     else:
         listing.delete_conversation(line, options["delete_conversation"])
@@ -151,6 +148,8 @@ def _manage(options: dict[str, Any], line: CommandLine) -> None:
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
     """The options that are settings, as the layer over all files."""
+    if options["model"] == "":
+        raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
     names = {
         "model": options["model"],
         "temperature": options["temperature"],

@@ -68,7 +68,7 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
 
 
 async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> None:
-    terminated = _cancel_on_sigterm()
+    terminated = _cancel_when_asked_to_end()
     screen = _Screen(app, options)
     try:
         async with aclosing(app.engine().take_turn(request)) as events:
@@ -125,8 +125,8 @@ class _Screen:
             printing.note(f"Conversation: {event.conversation}")
 
 
-def _cancel_on_sigterm() -> asyncio.Event:
-    """End as if by Ctrl-C when asked to terminate, so that what was said is kept."""
+def _cancel_when_asked_to_end() -> asyncio.Event:
+    """End as if by Ctrl-C on SIGTERM and SIGHUP, so that what was said is kept."""
     asked = asyncio.Event()
     task = asyncio.current_task()
 
@@ -135,7 +135,8 @@ def _cancel_on_sigterm() -> asyncio.Event:
         if task is not None:
             task.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, cancel)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, cancel)
     return asked
 
 

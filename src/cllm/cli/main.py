@@ -5,12 +5,14 @@ beginning of a prompt.
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
 from cllm.cli import printing
+from cllm.cli.place import as_text
 from cllm.core.errors import CllmError
 
 ASK = "ask"
@@ -59,8 +61,9 @@ def run(arguments: Sequence[str]) -> int:
     printing.prepare_streams()
     try:
         result = root.main(
-            args=[_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
+            args=[as_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
         )
+        sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except Terminated:
@@ -71,12 +74,9 @@ def run(arguments: Sequence[str]) -> int:
     except CllmError as error:
         printing.error(str(error))
         return EXIT_ERROR
-    except BrokenPipeError:
+    except OSError as error:
         printing.abandon_stdout()
+        if not isinstance(error, BrokenPipeError):
+            printing.error(f"Cannot write the output: {os.strerror(error.errno or 0).lower()}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0
-
-
-def _text(word: str) -> str:
-    """A word of the command line as text, whatever bytes the shell gave."""
-    return os.fsencode(word).decode("utf-8", "replace")

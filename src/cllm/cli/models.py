@@ -16,6 +16,12 @@ from cllm.providers.local.models import (
 
 MEGABYTE = 1_000_000
 
+HELP = """Fetch, list and remove local models.
+
+\b
+Example:
+  cllm models list"""
+
 PULL_HELP = f"""Fetch a model, so that it can be used without a network.
 
 MODEL is the name of a known model ({DEFAULT_MODEL} if left out), a file on Hugging Face as
@@ -41,7 +47,7 @@ Example:
   cllm models remove smollm2-135m"""
 
 
-@click.group(name="models", help="Fetch, list and remove local models.")
+@click.group(name="models", help=HELP)
 def command() -> None:
     """The group; its commands do the work."""
 

@@ -13,4 +13,19 @@ def here() -> Place:
         directory = Path.cwd()
     except OSError as error:
         raise UsageError("The current directory is gone; change to another one.") from error
-    return Place(home=Path.home(), directory=directory, environment=dict(os.environ))
+    environment = {name: as_text(value) for name, value in os.environ.items()}
+    return Place(home=_home(), directory=directory, environment=environment)
+
+
+def _home() -> Path:
+    """The person's own folder, also where HOME is empty."""
+    if os.environ.get("HOME"):
+        return Path.home()
+    import pwd  # noqa: PLC0415 - rarely needed
+
+    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def as_text(word: str) -> str:
+    """A word of the command line or the environment as text, whatever bytes it came in."""
+    return os.fsencode(word).decode("utf-8", "replace")

@@ -4,14 +4,15 @@ Decides what of a turn is stored; how it is stored is the store's work.
 """
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 
 from cllm.assembly.tokens import estimate_usage
-from cllm.core.conversation import Conversation, Turn, TurnFailure, TurnState
-from cllm.core.errors import CllmError
+from cllm.core.conversation import Turn, TurnFailure, TurnState
+from cllm.core.errors import CllmError, StaleLeaseError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
@@ -62,11 +63,6 @@ class Keeper:
         self._heard: list[str] = []
         self._settled = False
 
-    @property
-    def conversation(self) -> Conversation:
-        """The conversation as it was stored when the turn began."""
-        return self._lease.conversation
-
     def send(self, sent: Sent) -> None:
         """Note what is about to be sent."""
         self._sent = sent
@@ -91,13 +87,15 @@ class Keeper:
     ) -> None:
         if self._settled:
             return
-        if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            await self._interrupted()
-        elif isinstance(error, CllmError) and self._lease.visible:
-            failure = TurnFailure(code=type(error).__name__, message=str(error))
-            await self._finish("failed", failure=failure)
-        else:
-            await self._drop()
+        # What went wrong first is what the caller is told, not that the lease was lost as well.
+        with suppress(StaleLeaseError):
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):
+                await self._interrupted()
+            elif isinstance(error, CllmError) and self._lease.visible:
+                failure = TurnFailure(code=type(error).__name__, message=str(error))
+                await self._finish("failed", failure=failure)
+            else:
+                await self._drop()
 
     async def _interrupted(self) -> None:
         if self._sent is None or self._on_interrupt == "discard":

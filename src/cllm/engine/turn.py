@@ -157,7 +157,7 @@ class Engine:
         try:
             return await self._store.load(request.ref, owner=request.owner)
         except ConversationNotFoundError:
-            if request.create is None:
+            if request.create is None or request.read_only:
                 raise
             return None
 

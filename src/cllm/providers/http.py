@@ -44,6 +44,20 @@ class Response:
         self._response = response
         self._provider = provider
         self._timeouts = timeouts
+        self._wake_when_closed()
+
+    def _wake_when_closed(self) -> None:
+        """End a body whose connection is gone; aiohttp leaves some readers waiting for ever."""
+        connection = self._response.connection
+        protocol = None if connection is None else connection.protocol
+        closed = None if protocol is None else protocol.closed
+        if closed is not None:
+            closed.add_done_callback(self._end_body)
+
+    def _end_body(self, _closed: asyncio.Future[None]) -> None:
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come."""
@@ -105,15 +119,16 @@ class Http:
         """Send a request and wait for the head of its answer."""
         session = self._opened()
         try:
-            async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
-                response = await session.post(
-                    url,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    proxy=_proxy_for(url),
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
-                )
+            response = await session.post(
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=_proxy_for(url),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
+                ),
+            )
         except aiohttp.ConnectionTimeoutError as error:
             raise _unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
         except TimeoutError as error:

@@ -5,7 +5,13 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from cllm.core.errors import BadReplyError, BrokenStreamError, ProviderError, UpstreamError
+from cllm.core.errors import (
+    AuthenticationError,
+    BadReplyError,
+    BrokenStreamError,
+    ProviderError,
+    UpstreamError,
+)
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
@@ -75,6 +81,11 @@ class OpenAIProvider:
         await self._http.close()
 
     def _request_headers(self) -> dict[str, str]:
+        if self._key is not None and not (self._key.isascii() and self._key.isprintable()):
+            raise AuthenticationError(
+                f"The API key of provider '{self.name}' has characters that no key has; check it.",
+                provider=self.name,
+            )
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 
@@ -94,6 +105,8 @@ class OpenAIProvider:
             for sent in sse.feed(piece):
                 for event in decoder.decode(sent.data):
                     yield event
+                if decoder.done:
+                    break
             if decoder.done:
                 break
         finished = decoder.finish()

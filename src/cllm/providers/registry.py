@@ -66,7 +66,11 @@ def find_server(model: str, *, configured: Mapping[str, Sequence[str]]) -> Serve
     """
     providers = {LOCAL, *ROWS, *configured}
     prefix, slash, rest = model.partition("/")
-    if slash and prefix in providers and rest:
+    if slash and prefix in providers:
+        if not rest:
+            raise ModelNotFoundError(
+                f"'{model}' names a provider and no model; write {prefix}/NAME.", model=model
+            )
         return ServedModel(provider=prefix, name=rest)
     for provider, names in configured.items():
         if model in names:

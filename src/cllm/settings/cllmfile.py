@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cllm.core.errors import SettingsError
 FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
 MAX_VALUES = 100_000
+MAX_DEPTH = 50
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -44,28 +46,71 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_depth(yaml.parse(data, Loader=loader), path)
         content = yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = None if mark is None else mark.line + 1
         problem = error.problem or "it is not YAML"
         raise SettingsError(f"{problem}.", path=str(path), line=line) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise SettingsError("it is not YAML that can be read.", path=str(path)) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError("it must hold settings as `key: value` lines.", path=str(path), line=1)
-    wrong = next((key for key in content if not isinstance(key, str)), None)
-    if wrong is not None:
-        raise SettingsError(f"the key {wrong!r} must be a word.", path=str(path))
-    try:
-        too_many = _count(content, MAX_VALUES) > MAX_VALUES
-    except RecursionError:
-        too_many = True
-    if too_many:
-        raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
-    return content
+    wrong = [key for key in content if not isinstance(key, str)]
+    if wrong:
+        raise SettingsError(f"the key {wrong[0]!r} must be a word.", path=str(path))
+    plain: dict[str, Any] = _Plainer(path).plain(content)
+    return plain
+
+
+def _check_depth(events: Iterable[Any], path: Path) -> None:
+    """Refuse what is nested so deeply that reading it would end the process."""
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind in ("MappingStartEvent", "SequenceStartEvent")
+        depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
+        if depth > MAX_DEPTH:
+            raise SettingsError("it is nested too deeply.", path=str(path))
+
+
+class _Plainer:
+    """Makes values of plain JSON of what YAML can write: text for every key, and no surprises.
+
+    A few lines of YAML can stand for billions of values, or for one that contains itself, so what
+    is visited is counted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._visited = 0
+
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        self._visited += 1
+        if self._visited > MAX_VALUES or depth > MAX_DEPTH:
+            raise self._wrong(f"it stands for more than {MAX_VALUES} values.")
+        if isinstance(value, dict):
+            return {self._key(key): self.plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.plain(item, depth + 1) for item in value]
+        if value is None or isinstance(value, str | int | float):
+            return value
+        if isinstance(value, date):
+            return value.isoformat()
+        raise self._wrong("it has a value that is no text, number, list or mapping.")
+
+    def _key(self, key: Any) -> str:
+        if isinstance(key, str):
+            return key
+        if isinstance(key, int) and not isinstance(key, bool):
+            return str(key)
+        raise self._wrong(f"the key {key!r} must be a word; put it in quotes.")
+
+    def _wrong(self, message: str) -> SettingsError:
+        return SettingsError(message, path=str(self._path))
 
 
 def line_of(path: Path, key: str) -> int | None:
@@ -87,20 +132,6 @@ def fill_in(content: Any, environment: Mapping[str, str]) -> Any:
     if isinstance(content, dict):
         return {key: fill_in(item, environment) for key, item in content.items()}
     return content
-
-
-def _count(value: Any, limit: int) -> int:
-    """How many values stand in this one, counted no further than the limit.
-
-    A few lines of YAML can stand for billions of values, or for one that contains itself.
-    """
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    total = 1
-    for item in inner:
-        if total > limit:
-            break
-        total += _count(item, limit - total)
-    return total
 
 
 def variables_in(value: Any) -> frozenset[str]:

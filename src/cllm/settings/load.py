@@ -1,6 +1,6 @@
 """All layers together: files, environment, command line, the later over the earlier."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ ENVIRONMENT_KEYS = {
     "CLLM_MODEL": "model",
     "CLLM_CONVERSATIONS_PATH": "conversations_path",
 }
+TOP_KEYS = ("api_base", "base_url", "api_key", "extra_headers", "timeout")
+TIMEOUT_PARTS = ("connect", "first_byte", "idle")
+DEFAULT_RETRIES = 2
+MOST_RETRIES = 20
 TEXT_KEYS = (
     "model",
     "default_system_message",
@@ -34,6 +38,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     directory: Path
     environment: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """Without the environment, which holds keys."""
+        return f"Place(home={self.home!r}, directory={self.directory!r})"
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,11 +129,15 @@ def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
         candidates = [(named / FILE_NAME, True)]
     else:
         candidates = [(home_folder / FILE_NAME, True)]
-        if local_folder != home_folder:
+        if not _same_folder(local_folder, home_folder):
             candidates.append((local_folder / FILE_NAME, False))
     candidates.append((place.directory / FILE_NAME, False))
     found = (read_cllmfile(path, trusted_place=trusted) for path, trusted in candidates)
     return [file for file in found if file is not None]
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
@@ -155,23 +167,35 @@ def _layer(files: list[Cllmfile], place: Place, line: CommandLine) -> _Layered:
     return _Layered(values=values, sources=sources, file_model=file_model)
 
 
+class _Check(msgspec.Struct, frozen=True):
+    """What some keys must be; a key that is absent or null is not checked."""
+
+    keys: tuple[str, ...]
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+CHECKS = (
+    _Check(TEXT_KEYS, lambda value: isinstance(value, str), "a text"),
+    _Check(("providers", "extra_headers"), lambda value: isinstance(value, dict), "a mapping"),
+    _Check(
+        ("num_retries", "max_retries"),
+        lambda value: isinstance(value, int) and 0 <= value <= MOST_RETRIES,
+        f"a whole number from 0 to {MOST_RETRIES}",
+    ),
+    _Check(("on_interrupt",), lambda value: value in ("keep", "discard"), "`keep` or `discard`"),
+    _Check(("stream", "raw_response"), lambda value: isinstance(value, bool), "true or false"),
+)
+
+
 def _check_types(layered: _Layered, files: list[Cllmfile]) -> None:
-    for key in TEXT_KEYS:
-        value = layered.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise _wrong(layered, files, key, "a text")
-    for key in ("providers", "extra_headers"):
-        value = layered.values.get(key)
-        if value is not None and not isinstance(value, dict):
-            raise _wrong(layered, files, key, "a mapping")
-    retries = layered.values.get("num_retries")
-    if retries is not None and (not isinstance(retries, int) or not 0 <= retries <= 20):  # noqa: PLR2004
-        raise _wrong(layered, files, "num_retries", "a whole number from 0 to 20")
-    if layered.values.get("on_interrupt") not in (None, "keep", "discard"):
-        raise _wrong(layered, files, "on_interrupt", "`keep` or `discard`")
-    for key in ("stream", "raw_response"):
-        if not isinstance(layered.values.get(key, False), bool | None):
-            raise _wrong(layered, files, key, "true or false")
+    for check in CHECKS:
+        for key in check.keys:
+            value = layered.values.get(key)
+            if value is not None and not check.holds(value):
+                raise _wrong(layered, files, key, check.expected)
+    if layered.file_model is not None and not isinstance(layered.file_model, str):
+        raise _wrong_type_of_model(files)
 
 
 def _wrong(layered: _Layered, files: list[Cllmfile], key: str, expected: str) -> SettingsError:
@@ -179,6 +203,17 @@ def _wrong(layered: _Layered, files: list[Cllmfile], key: str, expected: str) ->
     path = next((file.path for file in files if str(file.path) == source), None)
     line = None if path is None else line_of(path, key)
     return SettingsError(f"`{key}` must be {expected}.", path=source, line=line)
+
+
+def _wrong_type_of_model(files: list[Cllmfile]) -> SettingsError:
+    """The model of a file is wrong, even if the command line goes over it."""
+    path = next(file.path for file in reversed(files) if file.content.get("model"))
+    return SettingsError("`model` must be a text.", path=str(path), line=line_of(path, "model"))
+
+
+def _retries(values: dict[str, Any]) -> int:
+    named = (values.get(key) for key in ("num_retries", "max_retries"))
+    return next((value for value in named if value is not None), DEFAULT_RETRIES)
 
 
 def _typed(layered: _Layered, place: Place, line: CommandLine) -> Settings:
@@ -196,9 +231,9 @@ def _typed(layered: _Layered, place: Place, line: CommandLine) -> Settings:
         stream=values.get("stream") is not False,
         raw=bool(values.get("raw_response")),
         on_interrupt=values.get("on_interrupt") or "keep",
-        retries=values.get("num_retries", values.get("max_retries", 2)),
+        retries=_retries(values),
         parameters=_parameters(values),
-        top_provider=_provider(values, where="the top level"),
+        top_provider=_provider({k: values.get(k) for k in TOP_KEYS}, where="the top level"),
         providers={
             name: _provider(row, where=f"providers.{name}")
             for name, row in (values.get("providers") or {}).items()
@@ -226,15 +261,21 @@ def _provider(row: Any, *, where: str) -> ProviderSettings:
     if not isinstance(row, dict):
         raise SettingsError(f"`{where}` must be a mapping such as {{api_base: …, api_key: …}}.")
     key = row.get("api_key")
+    headers = row.get("extra_headers") or {}
+    if not isinstance(headers, dict):
+        raise SettingsError(f"`extra_headers` of {where} must be a mapping.")
+    base = row.get("api_base") or row.get("base_url")
+    if base is not None and not isinstance(base, str):
+        raise SettingsError(f"`api_base` of {where} must be a text.")
     models = row.get("models") or []
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise SettingsError(f"`models` of {where} must be a list of names.")
-    used = {"type", "api_base", "base_url", "api_key", "extra_headers", "timeout", "models"}
+    used = {"type", "models", *TOP_KEYS}
     return ProviderSettings(
         kind=row.get("type"),
-        api_base=row.get("api_base") or row.get("base_url"),
+        api_base=base,
         api_key=Secret(str(key)) if key else None,
-        headers={str(name): str(value) for name, value in (row.get("extra_headers") or {}).items()},
+        headers={name: str(value) for name, value in headers.items()},
         timeout=_timeout(row.get("timeout"), where),
         models=tuple(models),
         options={name: value for name, value in row.items() if name not in used},
@@ -243,11 +284,16 @@ def _provider(row: Any, *, where: str) -> ProviderSettings:
 
 def _timeout(value: Any, where: str) -> float | dict[str, float] | None:
     try:
-        return msgspec.convert(value, type=float | dict[str, float] | None)
-    except msgspec.ValidationError as error:
+        timeout = msgspec.convert(value, type=float | dict[str, float] | None)
+    except msgspec.ValidationError:
+        timeout = {"?": 0.0}
+    parts = timeout if isinstance(timeout, dict) else {"idle": 1.0 if timeout is None else timeout}
+    if not all(name in TIMEOUT_PARTS and seconds > 0 for name, seconds in parts.items()):
         raise SettingsError(
-            f"`timeout` of {where} must be seconds, or {{connect: …, first_byte: …, idle: …}}."
-        ) from error
+            f"`timeout` of {where} must be seconds above 0, or some of "
+            "{connect: …, first_byte: …, idle: …}."
+        )
+    return timeout
 
 
 def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:

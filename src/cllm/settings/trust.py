@@ -86,7 +86,7 @@ class TrustLedger:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SettingsError(
                 "it cannot be read; mend or delete it.", path=str(self._path)
             ) from error

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -7,12 +6,6 @@ from pathlib import Path
 import pytest
 
 Work = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def torture() -> bool:
-    """Whether to run the full counts (`CLLM_TORTURE=1`) or those of an ordinary test run."""
-    return os.environ.get("CLLM_TORTURE", "0") not in {"", "0"}
 
 
 @pytest.fixture

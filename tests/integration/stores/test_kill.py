@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.scale import scaled
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.stores.json_files import JsonFileStore
@@ -12,11 +13,10 @@ from cllm.stores.json_files import JsonFileStore
 ENDLESS = 1_000_000
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(900)
-async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(
-    folder: Path, work, torture: bool
-):
-    kills = 200 if torture else 8
+async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(folder: Path, work):
+    kills = scaled(8, full=200)
     moments = random.Random(7)  # noqa: S311
     store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
     acknowledged: list[str] = []

@@ -3,16 +3,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.scale import scaled
 
 from cllm.stores.json_files import JsonFileStore
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["visible", "hidden"])
-async def test_many_processes_lose_no_turn_and_never_show_half_a_file(
-    folder: Path, work, torture: bool, how: str
-):
-    processes, turns = (16, 4) if torture else (5, 2)
+async def test_many_processes_lose_no_turn_and_never_show_half_a_file(folder: Path, work, how: str):
+    processes, turns = scaled((5, 2), full=(16, 4))
     running = [work(f"p{number}", turns, how) for number in range(processes)]
     path = folder / "demo.json"
     looks = 0

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from cllm.assembly.system import (
@@ -141,21 +142,9 @@ class TestNewConversation:
 class TestCaptured:
     def test_the_stored_prompt_is_sent_as_the_same_bytes_and_nothing_is_kept_again(self):
         stored = Message(role="system", raw=b'{"content":"Be brief.","role":"system"}')
-        value = conversation(record=SystemRecord(policy="captured"))
+        value = msgspec.structs.replace(captured(), system=stored)
 
-        choice = choose_system(
-            Conversation(
-                id="demo",
-                created_at=NOW,
-                updated_at=NOW,
-                system=stored,
-                system_record=value.system_record,
-                turns=value.turns,
-            ),
-            CONFIGURED,
-            new_policy="captured",
-            now=NOW,
-        )
+        choice = choose(value, CONFIGURED)
 
         assert choice == SystemChoice(message=stored)
 

@@ -76,7 +76,9 @@ def sleeper() -> Sleeper:
 
 
 @pytest.fixture(params=["memory", "json"])
-async def store(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(
+    request: pytest.FixtureRequest, clock: Clock, tmp_path: Path
+) -> AsyncIterator[Store]:
     made: Store
     if request.param == "memory":
         made = MemoryStore(clock=clock)

@@ -47,7 +47,8 @@ async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
 
     assert first is not None
     assert second is not None
-    assert lease.expires_at < first.expires_at < second.expires_at
+    times = [lease.expires_at, first.expires_at, second.expires_at]
+    assert times == sorted(set(filter(None, times)))
     await store.finish_turn(lease, lease.turn)
 
 

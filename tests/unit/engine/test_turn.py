@@ -3,28 +3,35 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from cllm.assembly.system import GivenPrompt
-from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.conversation import Turn, WindowRecord
 from cllm.core.errors import (
     AuthenticationError,
     BrokenStreamError,
     ConversationBusyError,
     ConversationNotFoundError,
     ModelNotFoundError,
+    StaleLeaseError,
     StoreUnavailableError,
     UpstreamError,
     UsageError,
 )
 from cllm.core.message import plain_message
-from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
+from cllm.core.ports import Lease, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished, TextDelta, ThinkingDelta, ToolCallDelta, Usage
-from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest
+from cllm.core.reply import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.providers.scripted import ScriptedProvider, spoken
-from cllm.stores.memory import MemoryData, MemoryStore
+from cllm.stores.memory import MemoryStore
 
 from .conftest import PausingProvider
 
@@ -154,7 +161,10 @@ class TestAWholeTurn:
         assert (await store.list_conversations()).items == ()
 
     async def test_thinking_and_tool_calls_are_passed_on(self, engine, ask, store):
-        deltas = [ThinkingDelta(text="Hm."), ToolCallDelta(index=0, id="c", name="f")]
+        deltas: list[ReplyEvent] = [
+            ThinkingDelta(text="Hm."),
+            ToolCallDelta(index=0, id="c", name="f"),
+        ]
         end = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason="tool_calls")
 
         events = await take(engine(store, ScriptedProvider([[*deltas, end]])), ask())
@@ -218,24 +228,24 @@ class TestReadOnly:
 
 class TestModel:
     @pytest.mark.parametrize(
-        ("stored", "asked", "explicit", "used", "codes"),
+        "case",
         [
-            ("a", "a", True, "a", []),
-            ("a", "b", True, "a", ["model_fixed"]),
-            ("a", "b", False, "a", []),
-            (None, "b", True, "b", []),
+            ("a", {"model": "a", "model_is_explicit": True}, "a", []),
+            ("a", {"model": "b", "model_is_explicit": True}, "a", ["model_fixed"]),
+            ("a", {"model": "b"}, "a", []),
+            (None, {"model": "b", "model_is_explicit": True}, "b", []),
         ],
+        ids=["same", "another", "another, not explicit", "none stored"],
     )
     async def test_a_conversation_keeps_the_model_it_was_created_with(
-        self, engine, ask, clock, stored, asked, explicit, used, codes
+        self, engine, ask, clock, case
     ):
+        stored, asked, used, codes = case
         store = MemoryStore(clock=clock)
         await store.create(NewConversation(id="demo", model=stored))
         provider = ScriptedProvider()
 
-        began, *_, ended = await take(
-            engine(store, provider), ask(model=asked, model_is_explicit=explicit)
-        )
+        began, *_, ended = await take(engine(store, provider), ask(**asked))
 
         assert isinstance(began, TurnBegan)
         assert isinstance(ended, TurnEnded)
@@ -256,13 +266,9 @@ class TestModel:
 
         assert isinstance(began, TurnBegan)
         (notice,) = began.prompt.notices
-        assert notice.message == (
-            "Conversation uses model 'A', but you specified 'B'. Using 'A'."
-        )
+        assert notice.message == ("Conversation uses model 'A', but you specified 'B'. Using 'A'.")
 
-    async def test_the_model_is_found_again_once_the_conversation_is_held(
-        self, engine, ask, clock
-    ):
+    async def test_the_model_is_found_again_once_the_conversation_is_held(self, engine, ask, clock):
         """Somebody else made the conversation, with another model, while this one prepared."""
         store = MemoryStore(clock=clock)
         asked: list[str] = []
@@ -333,8 +339,10 @@ class TestHolding:
         assert quick.prompts == []
 
         slow.gate.set()
-        await asyncio.gather(first, second)
+        _, (waits, began, *_) = await asyncio.gather(first, second)
 
+        assert waits == TurnWaits(conversation="demo")
+        assert isinstance(began, TurnBegan)
         assert [m.text for m in quick.prompts[0].messages] == ["first", "One.", "second"]
 
     async def test_a_lease_is_renewed_for_as_long_as_its_turn_runs(self, engine, ask, clock):
@@ -373,7 +381,9 @@ class TestHolding:
 
 class TestFailure:
     @pytest.mark.parametrize(
-        ("visible", "kept"), [(False, []), (True, [("failed", ["Hello"])])], ids=["hidden", "visible"]
+        ("visible", "kept"),
+        [(False, []), (True, [("failed", ["Hello"])])],
+        ids=["hidden", "visible"],
     )
     async def test_a_failed_turn_is_kept_only_if_it_was_to_be_seen(
         self, engine, ask, store, visible, kept
@@ -387,7 +397,9 @@ class TestFailure:
 
     async def test_a_failure_that_is_kept_says_why(self, engine, ask, store):
         with pytest.raises(BrokenStreamError):
-            await take(engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask(visible=True))
+            await take(
+                engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask(visible=True)
+            )
 
         (turn,) = (await store.load("demo")).turns
         assert turn.failure is not None
@@ -419,7 +431,7 @@ class TestFailure:
 
     async def test_another_exception_is_a_bug_and_leaves_no_turn(self, engine, ask, store):
         class Buggy(ScriptedProvider):
-            async def ask(self, prompt: Prompt) -> Any:
+            async def ask(self, _prompt: Prompt) -> Any:
                 yield TextDelta(text="x")
                 raise ZeroDivisionError
 
@@ -437,20 +449,18 @@ class TestFailure:
 
     async def test_a_store_that_cannot_keep_the_turn_says_so(self, engine, ask, clock):
         class Full(MemoryStore):
-            async def finish_turn(
-                self, lease: Lease, turn: Turn, *, opening: Opening | None = None
-            ) -> None:
+            async def finish_turn(self, *_: Any, **__: Any) -> None:
                 raise StoreUnavailableError("The disk is full.")
 
-        seen = []
+        events = engine(Full(clock=clock), ScriptedProvider(["Hi"])).take_turn(ask())
+        assert isinstance(await anext(events), TurnBegan)
+        assert await anext(events) == TextDelta(text="Hi")
+
         with pytest.raises(StoreUnavailableError, match="full"):
-            async for event in engine(Full(clock=clock), ScriptedProvider(["Hi"])).take_turn(ask()):
-                seen.append(event)
-        assert not any(isinstance(event, TurnEnded) for event in seen)
+            await anext(events)
 
     async def test_a_turn_whose_lease_was_lost_is_not_kept(self, engine, ask, clock):
-        data = MemoryData()
-        store = MemoryStore(clock=clock, data=data)
+        store = MemoryStore(clock=clock)
         provider = PausingProvider([TextDelta(text="Hi")], spoken("Hi")[-1:])
         running = asyncio.create_task(take(engine(store, provider), ask()))
         await provider.reached.wait()
@@ -458,7 +468,7 @@ class TestFailure:
         await take(engine(store, ScriptedProvider(["Mine."])), ask("other"))
         provider.gate.set()
 
-        with pytest.raises(Exception, match="lost its lease"):
+        with pytest.raises(StaleLeaseError):
             await running
         assert await state_of(store) == [("complete", ["other", "Mine."])]
 
@@ -605,11 +615,3 @@ async def test_turns_in_different_conversations_do_not_wait_for_each_other(engin
     assert isinstance(ended, TurnEnded)
     slow.gate.set()
     await held
-
-
-async def test_a_loaded_conversation_is_a_value(engine, ask, store):
-    await take(engine(store, ScriptedProvider(["Hi"])), ask())
-    loaded = await store.load("demo")
-
-    assert isinstance(loaded, Conversation)
-    assert loaded == msgspec.structs.replace(loaded)

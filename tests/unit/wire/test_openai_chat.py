@@ -165,7 +165,7 @@ class TestWholeAnswer:
         ]
 
     def test_everything_it_said_is_kept_and_what_it_left_empty_is_not(self):
-        said = {
+        said: dict[str, Any] = {
             "annotations": [],
             "audio": None,
             "content": "Hi",

@@ -9,7 +9,7 @@ import contextlib
 import importlib.util
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,7 +68,7 @@ class LocalProvider:
         """Have the model's file and a child that is ready to be asked."""
         await self._connected()
 
-    async def ask(self, prompt: Prompt) -> AsyncIterator[ReplyEvent]:
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Ask once. One prompt at a time: the child has one slot."""
         finished: ReplyEvent | None = None
         async with self._asking:

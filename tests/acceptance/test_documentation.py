@@ -1,0 +1,95 @@
+"""What the documentation says is there, and what is there is in the documentation."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cllm.cli.main import ALIASES, COMMANDS, root
+from cllm.providers.registry import ROWS
+from cllm.settings import keys
+from cllm.settings.load import ENVIRONMENT_KEYS
+from cllm.settings.trust import DANGEROUS_KEYS
+
+TOP = Path(__file__).parents[2]
+CLI_REFERENCE = (TOP / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+README = (TOP / "README.md").read_text(encoding="utf-8")
+NEEDS_A_REAL_KEY_OR_SERVER = ("-m openai", "-m ollama", "-m local/path", "export ")
+
+
+def all_commands() -> Iterator[click.Command]:
+    context = click.Context(root)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None, name
+        yield command
+        if isinstance(command, click.Group):
+            yield from command.commands.values()
+
+
+def all_flags() -> list[str]:
+    return sorted(
+        {
+            flag
+            for command in all_commands()
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
+    )
+
+
+@pytest.mark.parametrize("flag", all_flags())
+def test_every_flag_has_its_line_in_the_reference(flag):
+    assert re.search(rf"`[^`]*{re.escape(flag)}\b[^`]*`", CLI_REFERENCE)
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS, *ALIASES} - {"ask"}))
+def test_every_command_has_its_line_in_the_reference(name):
+    assert f"`cllm {name}" in CLI_REFERENCE
+
+
+@pytest.mark.parametrize("name", sorted({*keys.CLLM_KEYS, *DANGEROUS_KEYS, *ENVIRONMENT_KEYS}))
+def test_every_key_has_its_line_in_the_reference(name):
+    assert re.search(rf"`{name}[`,{{]", CLI_REFERENCE)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_every_provider_has_its_row_in_the_reference(name):
+    row = next(line for line in CLI_REFERENCE.splitlines() if line.startswith(f"| `{name}`"))
+    assert ROWS[name].base_url.split("//")[1].split("/")[0] in row
+    assert (ROWS[name].key or "") in row
+
+
+@pytest.mark.parametrize("command", list(all_commands()), ids=lambda command: command.name)
+def test_every_command_has_help_with_an_example(command):
+    help_text = command.get_help(click.Context(command, info_name="cllm"))
+
+    assert "Example" in help_text
+    assert "cllm" in help_text.split("Example", 1)[1]
+
+
+def readme_commands() -> list[str]:
+    lines = (line.split("#")[0].strip() for line in README.splitlines() if line.startswith("    "))
+    return [line for line in lines if re.match(r"(\$ )?(git diff \| )?cllm ", line)]
+
+
+def test_the_commands_of_the_readme_run_as_printed(home, provider, settings, cllm):
+    ran = 0
+    for line in readme_commands():
+        if any(word in line for word in NEEDS_A_REAL_KEY_OR_SERVER):
+            continue
+        *_, command = line.removeprefix("$ ").split("| ")
+        words = shlex.split(command)[1:]
+        done = cllm(*words, stdin=b"diff --git a b\n" if "git diff" in line else b"")
+        assert done.code == 0, f"{line}: {done.err}"
+        ran += 1
+    assert ran >= 10
+
+
+def test_the_readme_names_the_files_that_are_there():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (TOP / target).exists(), target

@@ -1,0 +1,552 @@
+"""The OpenAI provider against a server on loopback that does everything wrong."""
+
+import asyncio
+import functools
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from tests.fake_provider import (
+    WAIT,
+    Cut,
+    FakeProvider,
+    Head,
+    Hold,
+    Send,
+    Silence,
+    ToolCall,
+    closed_port,
+    whole,
+)
+
+from cllm.core import errors
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta, Usage
+from cllm.providers.http import Http, Timeouts
+from cllm.providers.openai import OpenAIProvider
+from cllm.wire.sse import SseDecoder
+
+KEY = "sk-0123456789abcdef"
+SHORT = 0.15
+STREAM = {"Content-Type": "text/event-stream"}
+both_ways = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        # A server that is stopped before its loop runs for good would be waited for in vain.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), provider._loop).result(WAIT)
+        yield provider
+
+
+@pytest.fixture
+async def make(server: FakeProvider) -> AsyncIterator[Any]:
+    """Makes providers of that server, and closes them."""
+    made: list[OpenAIProvider] = []
+
+    def make(base_url: str = server.url, **options: Any) -> OpenAIProvider:
+        given: dict[str, Any] = {"name": "test", "api_key": KEY, "http": Http()} | options
+        made.append(OpenAIProvider(base_url=base_url, **given))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        await provider.close()
+
+
+def prompt(text: str = "Hello", **fields: Any) -> Prompt:
+    return Prompt(model="gpt-test", messages=(plain_message("user", text),), **fields)
+
+
+async def ask(provider: OpenAIProvider, **fields: Any) -> list[ReplyEvent]:
+    return [event async for event in provider.ask(prompt(**fields))]
+
+
+async def fails(provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any) -> Any:
+    """The error of that very kind, which says one thing and no secret."""
+    with pytest.raises(errors.ProviderError) as caught:
+        await ask(provider, **fields)
+    error = caught.value
+    assert type(error) is kind
+    assert error.provider == "test"
+    assert "'test'" in str(error)
+    assert KEY not in str(error)
+    assert "\n" not in str(error)
+    assert len(str(error)) < 600
+    return error
+
+
+def last(events: list[ReplyEvent]) -> ReplyFinished:
+    event = events[-1]
+    assert isinstance(event, ReplyFinished)
+    return event
+
+
+class TestAsking:
+    @both_ways
+    async def test_an_answer_is_the_same_however_it_travels(self, server, make, stream):
+        server.say("Hel", "lo ä🐈", reasoning=("Hm.",), usage=(5, 3))
+
+        events = await ask(make(), stream=stream)
+
+        texts = [event.text for event in events if isinstance(event, TextDelta)]
+        assert "".join(texts) == "Hello ä🐈"
+        assert ThinkingDelta(text="Hm.") in events
+        end = last(events)
+        assert end.message.json() == {
+            "role": "assistant",
+            "content": "Hello ä🐈",
+            "reasoning_content": "Hm.",
+        }
+        assert (end.stop_reason, end.model) == ("end", "gpt-test")
+        assert end.usage == Usage(input=5, output=3)
+        assert (end.raw is None) is stream
+
+    @both_ways
+    async def test_tool_calls_come_whole(self, server, make, stream):
+        server.say(
+            tool_calls=(ToolCall(id="c", name="f", arguments='{"a":1}'),), finish="tool_calls"
+        )
+
+        end = last(await ask(make(), stream=stream))
+
+        (call,) = end.message.json()["tool_calls"]
+        assert call["function"] == {"name": "f", "arguments": '{"a":1}'}
+        assert end.stop_reason == "tool_calls"
+
+    @pytest.mark.parametrize("packet", [1, 7, None])
+    @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+    async def test_a_stream_may_come_in_any_packets(self, server, make, packet, line_end):
+        server.say("Hel", "lo", packet=packet, line_end=line_end, comments=True)
+
+        assert last(await ask(make())).message.text == "Hello"
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [({"done": False}, "end"), ({"finish": None}, "unknown"), ({"usage": None}, "end")],
+        ids=["no done", "no reason", "no usage"],
+    )
+    async def test_a_stream_that_ends_in_its_own_way_is_whole(self, server, make, options, reason):
+        server.say("Hi", **options)
+
+        assert last(await ask(make())).stop_reason == reason
+
+    async def test_a_server_that_does_not_stream_after_all_is_heard(self, server, make):
+        choice = {"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+        server.answer(*whole(200, json.dumps({"choices": [choice]}).encode()))
+
+        assert (await ask(make()))[0] == TextDelta(text="Hi")
+
+    async def test_events_come_before_the_answer_is_whole(self, server, make):
+        gate = server.say_held("Hel", "lo")
+        async with aclosing(make().ask(prompt())) as events:
+            assert await anext(events) == TextDelta(text="Hel")
+            gate.open()
+            assert await anext(events) == TextDelta(text="lo")
+
+    async def test_what_comes_after_the_end_is_not_read(self, server, make):
+        body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\ndata: <html>\n\n'
+        server.answer(Head(headers=STREAM, chunked=True), Send(body), Silence())
+
+        assert last(await ask(make())).message.text == "Hi"
+
+    async def test_the_body_has_the_bytes_of_the_messages(self, server, make):
+        raw = '{"content":"\\u00e4 ä","role":"user"}'.encode()
+        sent = Prompt(model="m", messages=(Message(role="user", raw=raw),))
+
+        async for _ in make().ask(sent):
+            pass
+
+        assert raw in server.requests[0].body
+
+    async def test_an_answer_that_is_compressed_is_read(self, server, make):
+        body = gzip.compress(json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode())
+        server.answer(*whole(200, body, content_encoding="gzip"))
+
+        assert last(await ask(make(), stream=False)).message.text == "Hi"
+
+    async def test_preparing_asks_nobody(self, server, make):
+        await make().prepare()
+
+        assert server.requests == []
+
+
+class TestHeaders:
+    async def test_the_key_goes_into_the_authorization_header(self, server, make):
+        await ask(make())
+
+        (request,) = server.requests
+        assert request.path == "/v1/chat/completions"
+        assert request.headers["authorization"] == f"Bearer {KEY}"
+        assert request.headers["content-type"] == "application/json"
+
+    async def test_without_a_key_there_is_no_such_header(self, server, make):
+        await ask(make(api_key=None))
+
+        assert "authorization" not in server.requests[0].headers
+
+    async def test_more_headers_go_with_it_and_over_it(self, server, make):
+        await ask(make(headers={"X-Team": "a", "Authorization": "Basic b"}))
+
+        headers = server.requests[0].headers
+        assert (headers["x-team"], headers["authorization"]) == ("a", "Basic b")
+
+    @both_ways
+    @pytest.mark.parametrize("key", ["sk-1\n", "sk-\r\nX-Evil: 1"])
+    async def test_a_key_that_is_no_header_is_an_error_that_does_not_blame_the_address(
+        self, server, make, key, stream
+    ):
+        with pytest.raises(errors.CllmError) as caught:
+            await ask(make(api_key=key), stream=stream)
+        assert "key" in str(caught.value).lower()
+        assert "sk-" not in str(caught.value)
+        assert server.requests == []
+
+    async def test_cookies_are_not_kept(self, server, make):
+        body = json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode()
+        server.answer(*whole(200, body, set_cookie="a=b"))
+        provider = make()
+
+        await ask(provider, stream=False)
+        await ask(provider, stream=False)
+
+        assert "cookie" not in server.requests[1].headers
+
+
+REFUSALS = [
+    (400, None, errors.InvalidRequestError),
+    (400, "context_length_exceeded", errors.PromptTooLongError),
+    (401, None, errors.AuthenticationError),
+    (403, None, errors.PermissionDeniedError),
+    (404, "model_not_found", errors.InvalidRequestError),
+    (413, None, errors.InvalidRequestError),
+    (422, None, errors.InvalidRequestError),
+    (429, "rate_limit_exceeded", errors.RateLimitedError),
+    (500, None, errors.UpstreamError),
+    (503, None, errors.UpstreamError),
+    (529, None, errors.UpstreamError),
+]
+
+
+@both_ways
+class TestRefusals:
+    @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+    async def test_a_status_is_an_error_of_its_own_kind(self, server, make, stream, refusal):
+        status, code, kind = refusal
+        server.fail(status, f"Not with {KEY}.\nReally.", code=code)
+
+        error = await fails(make(), kind, stream=stream)
+
+        assert error.status == status
+        assert f"answered {status}: Not with ***. Really. " in str(error)
+        assert code is None or error.code == code
+
+    @pytest.mark.parametrize(
+        "body",
+        [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[]", b'{"error": 5}', b"x" * 100_000],
+        ids=["empty", "html", "bytes", "list", "number", "long"],
+    )
+    async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
+        server.answer(*whole(502, body))
+
+        error = await fails(make(), errors.UpstreamError, stream=stream)
+
+        assert "answered 502. " in str(error)
+
+    async def test_the_provider_s_own_wait_is_known(self, server, make, stream):
+        server.fail(429, retry_after="17")
+
+        error = await fails(make(), errors.RateLimitedError, stream=stream)
+
+        assert error.retry_after == 17.0
+
+    async def test_a_redirect_is_not_followed(self, server, make, stream):
+        server.answer(*whole(307, b"", location=f"{server.url}/chat/completions"))
+
+        error = await fails(make(), errors.BadReplyError, stream=stream)
+
+        assert error.status == 307
+        assert len(server.requests) == 1
+
+    async def test_the_error_body_of_a_dead_connection_is_still_an_error(
+        self, server, make, stream
+    ):
+        server.answer(Head(status=500, headers={"Content-Length": "100"}), Send(b"half"), Cut())
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await ask(make(), stream=stream)
+        assert isinstance(caught.value, errors.UpstreamError | errors.BrokenStreamError)
+
+    async def test_a_wrong_path_is_the_server_s_404(self, server, make, stream):
+        error = await fails(
+            make(f"{server.url}/nowhere"), errors.InvalidRequestError, stream=stream
+        )
+
+        assert error.status == 404
+
+    async def test_an_error_under_the_status_of_success_says_what_the_provider_said(
+        self, server, make, stream
+    ):
+        server.answer(*whole(200, b'{"error": {"message": "Overloaded.", "code": 529}}'))
+
+        error = await fails(make(), errors.UpstreamError, stream=stream)
+
+        assert "Overloaded." in str(error)
+        assert error.code == "529"
+
+
+@both_ways
+class TestBrokenAnswers:
+    async def test_nobody_listens(self, make, stream):
+        port = closed_port()
+
+        error = await fails(
+            make(f"http://127.0.0.1:{port}/v1"), errors.UnreachableError, stream=stream
+        )
+
+        assert f"http://127.0.0.1:{port} (connection refused)" in str(error)
+
+    @pytest.mark.parametrize(
+        "url",
+        ["http://host.invalid/v1", "http://", "http://[::1", "http://127.0.0.1:99999/v1"],
+    )
+    async def test_the_address_leads_nowhere(self, make, stream, url):
+        await fails(make(url), errors.UnreachableError, stream=stream)
+
+    async def test_the_address_is_shown_without_what_could_be_a_secret(self, make, stream):
+        url = f"http://user:hunter2@127.0.0.1:{closed_port()}/v1?key=hunter2"
+
+        error = await fails(make(url), errors.UnreachableError, stream=stream)
+
+        assert "hunter2" not in str(error)
+
+    async def test_the_server_speaks_no_tls(self, make, stream):
+        async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as plain:
+            port = plain.sockets[0].getsockname()[1]
+            url = f"https://127.0.0.1:{port}/v1"
+            error = await fails(make(url), errors.UnreachableError, stream=stream)
+
+        assert "secure connection" in str(error)
+
+    async def test_the_server_never_shakes_hands(self, server, make, stream):
+        limits = Timeouts(connect=SHORT)
+        url = server.url.replace("http:", "https:")
+
+        error = await fails(make(url, timeouts=limits), errors.UnreachableError, stream=stream)
+
+        assert f"no answer in {SHORT:g} s" in str(error)
+
+    async def test_the_connection_ends_before_the_head(self, server, make, stream):
+        server.answer(Cut())
+
+        await fails(make(), errors.BrokenStreamError, stream=stream)
+
+    async def test_the_answer_is_not_http(self, server, make, stream):
+        server.answer(Send(b"SSH-2.0-OpenSSH_9.9\r\n\r\n"), Cut())
+
+        await fails(make(), errors.BadReplyError, stream=stream)
+
+    async def test_the_answer_breaks_off(self, server, make, stream):
+        server.say("Hel", "lo", stop_after=1)
+
+        await fails(make(), errors.BrokenStreamError, stream=stream)
+
+    @pytest.mark.parametrize("content_type", ["text/html", "text/event-stream", "application/json"])
+    async def test_the_answer_is_a_web_page(self, server, make, stream, content_type):
+        server.answer(*whole(200, b"<html>Hello</html>", content_type=content_type))
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await ask(make(), stream=stream)
+        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
+
+    async def test_the_answer_is_empty(self, server, make, stream):
+        server.answer(*whole(200, b"", content_type="text/event-stream"))
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await ask(make(), stream=stream)
+        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
+
+    async def test_the_chunks_of_the_answer_are_broken(self, server, make, stream):
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        server.answer(Send(head + b"zz\r\nnonsense\r\n"), Cut())
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await ask(make(), stream=stream)
+        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
+
+    async def test_the_compression_of_the_answer_is_broken(self, server, make, stream):
+        server.answer(*whole(200, b"not gzip at all", content_encoding="gzip"))
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await ask(make(), stream=stream)
+        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
+
+
+class TestBrokenStreams:
+    async def test_a_stream_that_ends_before_its_answer_keeps_what_was_said(self, server, make):
+        server.say("Hel", "lo", stop_after=1, abrupt=False)
+        events = make().ask(prompt())
+
+        assert await anext(events) == TextDelta(text="Hel")
+        with pytest.raises(errors.BrokenStreamError, match="'test'"):
+            await anext(events)
+
+    async def test_chunks_that_break_later_end_the_answer_and_not_only_its_time(self, server, make):
+        event = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
+        gate = server.gate()
+        server.answer(
+            Head(headers={**STREAM, "Transfer-Encoding": "chunked"}),
+            Send(b"%x\r\n%s\r\n" % (len(event), event)),
+            Hold(gate),
+            Send(b"zz\r\nnonsense\r\n"),
+            Cut(),
+        )
+        events = make(timeouts=Timeouts(idle=2)).ask(prompt())
+        assert await anext(events) == TextDelta(text="Hi")
+        gate.open()
+
+        with pytest.raises(errors.ProviderError) as caught:
+            await anext(events)
+        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
+
+    async def test_garbage_in_a_stream_is_a_bad_reply(self, server, make):
+        server.say("Hel", "lo", garbage_before=1)
+
+        await fails(make(), errors.BadReplyError)
+
+    async def test_an_error_in_a_stream_says_what_the_provider_said(self, server, make):
+        body = json.dumps({"error": {"message": f"No {KEY}\nleft.", "type": "overloaded"}})
+        server.answer(Head(headers=STREAM, chunked=True), Send(f"data: {body}\n\n".encode()))
+
+        error = await fails(make(), errors.UpstreamError)
+
+        assert "No *** left." in str(error)
+        assert error.code == "overloaded"
+
+    async def test_an_event_that_is_too_large_is_a_bad_reply(self, server, make, monkeypatch):
+        small = functools.partial(SseDecoder, max_event_bytes=1000)
+        monkeypatch.setattr("cllm.providers.openai.SseDecoder", small)
+        server.answer(Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence())
+
+        await fails(make(), errors.BadReplyError)
+        await asyncio.to_thread(server.requests[0].wait_disconnected)
+
+
+@both_ways
+class TestTimeouts:
+    async def test_no_head_in_time(self, server, make, stream):
+        server.answer(Silence())
+        limits = Timeouts(connect=SHORT, first_byte=SHORT)
+
+        error = await fails(make(timeouts=limits), errors.ProviderTimeoutError, stream=stream)
+
+        assert f"{SHORT:g} s" in str(error)
+        await asyncio.to_thread(server.requests[0].wait_disconnected)
+
+    async def test_no_first_byte_in_time(self, server, make, stream):
+        server.answer(Head(headers=STREAM, chunked=True), Silence())
+        limits = Timeouts(first_byte=SHORT)
+
+        await fails(make(timeouts=limits), errors.ProviderTimeoutError, stream=stream)
+        await asyncio.to_thread(server.requests[0].wait_disconnected)
+
+    async def test_no_next_byte_in_time(self, server, make, stream):
+        server.answer(Head(headers=STREAM, chunked=True), Send(b": ping\n\n"), Silence())
+        limits = Timeouts(idle=SHORT)
+
+        await fails(make(timeouts=limits), errors.ProviderTimeoutError, stream=stream)
+        await asyncio.to_thread(server.requests[0].wait_disconnected)
+
+
+@both_ways
+class TestCancelling:
+    async def test_a_cancelled_question_closes_its_connection(self, server, make, stream):
+        server.answer(Head(headers=STREAM, chunked=True), Send(b": ping\n\n"), Silence())
+        task = asyncio.create_task(ask(make(), stream=stream))
+        request = await asyncio.to_thread(server.wait_for, 1)
+
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        await asyncio.to_thread(request.wait_disconnected)
+
+    async def test_one_that_waits_for_its_head_does_too(self, server, make, stream):
+        server.answer(Silence())
+        task = asyncio.create_task(ask(make(), stream=stream))
+        request = await asyncio.to_thread(server.wait_for, 1)
+
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        await asyncio.to_thread(request.wait_disconnected)
+
+
+async def test_an_answer_that_nobody_reads_to_its_end_is_let_go(server, make):
+    server.say_held("Hel", "lo")
+    events = make().ask(prompt())
+    await anext(events)
+    await events.aclose()
+
+    await asyncio.to_thread(server.requests[0].wait_disconnected)
+
+
+class TestProxies:
+    @pytest.fixture(autouse=True)
+    def dead_proxy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        proxy = f"http://127.0.0.1:{closed_port()}"
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    async def test_this_machine_is_asked_without_the_proxy(self, server, make, host):
+        url = server.url.replace("127.0.0.1", host)
+
+        assert last(await ask(make(url))).message.text == "echo: Hello"
+
+    async def test_any_other_is_asked_through_it(self, make):
+        error = await fails(make("http://host.invalid/v1"), errors.UnreachableError)
+
+        assert "connection refused" in str(error)
+
+    async def test_the_proxy_is_sent_the_question(self, server, make, monkeypatch):
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
+
+        await fails(make("http://host.invalid/v1"), errors.InvalidRequestError)
+
+        assert server.requests[0].path == "http://host.invalid/v1/chat/completions"
+
+    async def test_a_host_that_is_excepted_is_not(self, make, monkeypatch):
+        monkeypatch.setenv("no_proxy", "host.invalid")
+
+        error = await fails(make("http://host.invalid/v1"), errors.UnreachableError)
+
+        assert "not known" in str(error)
+
+
+async def test_closing_twice_is_closing_once(make):
+    provider = make()
+    await ask(provider)
+    await provider.close()
+    await provider.close()
+
+
+async def test_an_answer_that_never_ends_is_given_up(server, make, monkeypatch):
+    monkeypatch.setattr("cllm.providers.http.MAX_ANSWER_BYTES", 1000)
+    server.answer(*whole(200, b"x" * 5000))
+
+    error = await fails(make(), errors.BadReplyError, stream=False)
+
+    assert "1000 bytes" in str(error)

@@ -1,0 +1,13 @@
+"""How large the storms and kills are: small in an ordinary run, full with CLLM_TORTURE=1."""
+
+import os
+from typing import TypeVar
+
+TORTURE = os.environ.get("CLLM_TORTURE", "0") not in {"", "0"}
+
+T = TypeVar("T")
+
+
+def scaled(ordinary: T, full: T) -> T:
+    """The count for this run."""
+    return full if TORTURE else ordinary

@@ -1,0 +1,240 @@
+"""One Cllmfile: read, or refused in one sentence that says where."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.errors import SettingsError
+from cllm.settings.cllmfile import (
+    MAX_BYTES,
+    fill_in,
+    line_of,
+    read_cllmfile,
+    variables_in,
+)
+
+
+def read(path: Path, content: str | bytes):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_cllmfile(path, trusted_place=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "Cllmfile.yml"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# only a comment\n", "---\n", "null", "{}"])
+def test_an_empty_file_holds_no_settings(path, content):
+    file = read(path, content)
+
+    assert file is not None
+    assert (file.path, file.content, file.trusted_place) == (path, {}, True)
+
+
+@pytest.mark.parametrize("place", ["missing.yml", "file/Cllmfile.yml"])
+def test_a_file_that_is_not_there_is_none(tmp_path, place):
+    (tmp_path / "file").touch()
+
+    assert read_cllmfile(tmp_path / place, trusted_place=True) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("model: a\nstop: [1, 2\n", 3),
+        ("model: a\n\tstop: x\n", 2),
+        ("model: 'a\n", 2),
+        ("a: b: c\n", 1),
+        ("model: *unknown\n", 1),
+        ("x: 1\n{[1]: 2}: 3\n", 2),
+        ("model: !!python/object:os.system x\n", 1),
+        ('model: "\\ud800"\n', 1),
+        ("- a\n- b\n", 1),
+        ("just a text\n", 1),
+        ("5", 1),
+    ],
+)
+def test_bad_yaml_is_refused_with_file_and_line(path, content, line):
+    with pytest.raises(SettingsError) as caught:
+        read(path, content)
+    assert caught.value.path == str(path)
+    assert caught.value.line == line
+    assert str(caught.value).startswith(f"Configuration error: {path}, line {line}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe\x00",
+        b"model: \xff",
+        b"model: a\x00b",
+        b"1: a",
+        b"true: a",
+        b"null: a",
+        b"model: 2025-13-45",
+        b"seed: " + b"9" * 5000,
+        b"a: " + b"x" * MAX_BYTES,
+        b'a: !!int ""',
+        b'a: !!float ""',
+        b"a: !!bool x",
+        b"a: !!timestamp x",
+        b"a: !!binary x",
+        b"a: !!set [x]",
+        b"a: !!set {x, y}",
+        b"a: !!binary aGk=",
+        b"a: !!pairs [x: 1]",
+        b"extra_headers: {yes: a}",
+        b"a: {b: {null: 1}}",
+        b"a: [{2.5: 1}]",
+    ],
+    ids=lambda content: content[:24].decode("latin-1"),
+)
+def test_anything_else_that_cannot_be_used_is_refused_with_the_file(path, content):
+    with pytest.raises(SettingsError) as caught:
+        read(path, content)
+    assert caught.value.path == str(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_that_name_cannot_be_read(path):
+    path.mkdir()
+
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_cllmfile(path, trusted_place=True)
+
+
+def bomb(item: str, width: int, height: int) -> str:
+    """Few lines that stand for `width ** height` values."""
+    lines = [f"a0: &a0 [{', '.join([item] * width)}]"]
+    for level in range(1, height):
+        inner = ", ".join([f"*a{level - 1}"] * width)
+        lines.append(f"a{level}: &a{level} [{inner}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bomb("lol", 10, 9),
+        bomb("lol", 10, 9).replace("[", "{x: [").replace("]", "]}"),
+        "a: &a [*a]",
+        "a: &a {b: *a}",
+        "a: &a [[[[*a, *a]]]]",
+        "\n".join(
+            f"a{n}: &a{n} !!pairs [{', '.join([f'x: *a{n - 1}' if n else 'x: lol'] * 20)}]"
+            for n in range(4)
+        ),
+        "a: &a !!pairs [x: *a]",
+        "a: &a !!omap [x: *a]",
+    ],
+    ids=[
+        "bomb",
+        "mappings",
+        "list in itself",
+        "mapping in itself",
+        "deep",
+        "pairs",
+        "pair",
+        "omap",
+    ],
+)
+def test_a_few_lines_that_stand_for_too_much_are_refused(path, content):
+    with pytest.raises(SettingsError, match=r"more than 100000 values|no text, number") as caught:
+        read(path, content)
+    assert caught.value.path == str(path)
+
+
+def test_aliases_as_such_are_welcome(path):
+    file = read(path, "variables: &v {a: 1}\nserver: *v\nwindow: {<<: *v, b: 2}\n")
+
+    assert file is not None
+    assert file.content["window"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("depth", [400, 600, 900, 20_000])
+def test_deep_nesting_is_read_or_refused_and_never_a_traceback(path, depth):
+    content = "a: " + "[" * depth + "]" * depth
+
+    try:
+        file = read(path, content)
+    except SettingsError as error:
+        assert error.path == str(path)  # noqa: PT017 - not raising is as good
+    else:
+        assert file is not None
+        assert fill_in(file.content, {})
+        assert variables_in(file.content) == frozenset()
+
+
+def test_the_deepest_nesting_that_fits_does_not_end_the_process(path):
+    path.write_text("a: " + "[" * 500_000, encoding="utf-8")
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from cllm.core.errors import SettingsError\n"
+        "from cllm.settings.cllmfile import read_cllmfile\n"
+        "try: read_cllmfile(Path(sys.argv[1]), trusted_place=True)\n"
+        "except SettingsError: print('refused')\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "refused\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("model: a", "model", 1),
+        ("x: 1\n\n'model': a", "model", 3),
+        ('"model" : a', "model", 1),
+        ("  model: a\nmodels: b", "model", None),
+        ("a.b: 1", "a.b", 1),
+        ("axb: 1", "a.b", None),
+    ],
+)
+def test_the_line_of_a_key_is_found(path, text, key, expected):
+    path.write_text(text, encoding="utf-8")
+
+    assert line_of(path, key) == expected
+
+
+def test_a_file_that_is_gone_has_no_lines(path):
+    assert line_of(path, "model") is None
+
+
+def test_variables_are_found_wherever_they_stand():
+    value = {"a": ["${ONE} and ${TWO}"], "b": {"c": "${ONE}"}, "d": 5, "e": "$THREE ${}"}
+
+    assert variables_in(value) == {"ONE", "TWO"}
+
+
+@given(
+    st.dictionaries(st.text(), st.text(alphabet="${}AB_ x") | st.integers() | st.lists(st.text()))
+)
+def test_without_variables_that_are_set_the_content_stays_as_it_is(content):
+    assert fill_in(content, {}) == content
+
+
+@given(
+    st.binary(max_size=60) | st.text(alphabet="a:- \n[]{}&*!'\"|>#", max_size=60).map(str.encode)
+)
+def test_any_bytes_are_settings_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.yml"
+    try:
+        file = read(path, content)
+    except SettingsError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - not raising is as good
+    else:
+        assert file is not None
+        assert all(isinstance(key, str) for key in file.content)

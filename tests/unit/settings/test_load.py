@@ -1,0 +1,377 @@
+"""Layers, precedence, types, and where each key goes."""
+
+import pickle
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cllm.assembly.system import GivenPrompt
+from cllm.core.errors import SettingsError
+from cllm.core.secret import Secret
+from cllm.settings import keys
+from cllm.settings.load import Place, merge
+
+KEY = "sk-0123456789abcdef"
+
+
+class TestLayers:
+    def test_without_any_file_there_are_defaults(self, world):
+        settings = world.load()
+
+        assert settings.model is None
+        assert settings.system == GivenPrompt()
+        assert (settings.stream, settings.raw, settings.retries) == (True, False, 2)
+        assert settings.on_interrupt == "keep"
+        assert settings.parameters == {}
+        assert settings.store == f"json:{world.home}/.cllm/conversations"
+        assert settings.notices == ()
+        assert not settings.model_is_explicit
+
+    def test_the_later_layer_is_over_the_earlier(self, world):
+        world.write_home("{model: a, temperature: 1, seed: 1, top_p: 1, stop: x}")
+        world.write_dot("{model: b, temperature: 2, seed: 2, top_p: 2}")
+        world.write_here("{model: c, temperature: 3, seed: 3}")
+        world.environment["CLLM_MODEL"] = "d"
+
+        settings = world.load(values={"model": "e", "temperature": 4})
+
+        assert settings.model == "e"
+        assert settings.file_model == "c"
+        assert settings.parameters == {"temperature": 4, "seed": 3, "top_p": 2, "stop": "x"}
+
+    @pytest.mark.parametrize(
+        ("environment", "values", "model", "explicit"),
+        [
+            ({}, {}, "file", False),
+            ({"CLLM_MODEL": "env"}, {}, "env", False),
+            ({"CLLM_MODEL": ""}, {}, "file", False),
+            ({"CLLM_MODEL": "env"}, {"model": "line"}, "line", True),
+            ({}, {"model": "file"}, "file", True),
+        ],
+    )
+    def test_an_explicit_model_always_wins(self, world, environment, values, model, explicit):
+        world.write_home("model: file")
+        world.environment.update(environment)
+
+        settings = world.load(values=values)
+
+        assert (settings.model, settings.model_is_explicit) == (model, explicit)
+
+    def test_mappings_are_merged_all_the_way_down(self, world):
+        world.write_home("providers: {a: {api_base: 'http://a', models: [x, y]}, b: {timeout: 1}}")
+        world.write_here("providers: {a: {models: [z]}}")
+
+        settings = world.load(trust=True)
+
+        assert settings.providers["a"].api_base == "http://a"
+        assert settings.providers["a"].models == ("z",)
+        assert settings.providers["b"].timeout == 1.0
+
+    @pytest.mark.parametrize(
+        ("lower", "upper", "expected"),
+        [
+            ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
+            ({"a": {"b": 1}}, {"a": 5}, {"a": 5}),
+            ({"a": 5}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+            ({"a": [1]}, {"a": [2]}, {"a": [2]}),
+            ({"a": 1}, {"a": None}, {"a": None}),
+            ({"a": 1}, {}, {"a": 1}),
+        ],
+    )
+    def test_only_mappings_are_merged(self, lower, upper, expected):
+        before = repr(lower)
+
+        assert merge(lower, upper) == expected
+        assert repr(lower) == before
+
+    def test_a_named_folder_stands_for_both_usual_ones(self, world, tmp_path):
+        world.write_home("model: home")
+        world.write_dot("model: dot")
+        named = tmp_path / "named"
+        named.mkdir()
+        (named / "Cllmfile.yml").write_text("seed: 1", encoding="utf-8")
+
+        settings = world.load(cllm_path=named)
+
+        assert settings.model is None
+        assert settings.parameters == {"seed": 1}
+        assert settings.cllm_path == named
+        assert settings.store == f"json:{named}/conversations"
+
+    def test_the_environment_names_that_folder_too_and_the_command_line_is_over_it(
+        self, world, tmp_path
+    ):
+        world.environment["CLLM_PATH"] = str(tmp_path / "env")
+
+        assert world.load().cllm_path == tmp_path / "env"
+        assert world.load(cllm_path=tmp_path / "line").cllm_path == tmp_path / "line"
+
+    def test_a_file_in_the_home_directory_is_read_once(self, world):
+        world.write_home("{model: a, api_base: 'http://x'}")
+        place = Place(home=world.home, directory=world.home, environment={})
+
+        assert world.load(place=place).model == "a"
+
+    def test_one_s_own_file_is_one_s_own_also_through_a_link(self, world, tmp_path):
+        world.write_home("{model: a, api_base: 'http://x'}")
+        link = tmp_path / "link"
+        link.symlink_to(world.home)
+        place = Place(home=link, directory=world.home, environment={})
+
+        assert world.load(place=place).model == "a"
+
+
+class TestVariables:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("user: ${WHO}", "Ann"),
+            ("user: 'a ${WHO} b ${WHO}'", "a Ann b Ann"),
+            ("user: ${UNSET}", "${UNSET}"),
+            ("user: $WHO ${ WHO } ${1X}", "$WHO ${ WHO } ${1X}"),
+            ("user: [x, {y: '${WHO}'}]", ["x", {"y": "Ann"}]),
+            ("user: ${EMPTY}", ""),
+            ("user: ${NESTED}", "${WHO}"),
+        ],
+    )
+    def test_variables_are_filled_in_once_and_anywhere(self, world, load, text, expected):
+        world.environment.update(WHO="Ann", EMPTY="", NESTED="${WHO}")
+
+        assert load(text).parameters["user"] == expected
+
+    def test_other_values_stay_as_they_are(self, load):
+        settings = load("{seed: 5, temperature: 0, top_p: 0.0, logprobs: false, stop: null}")
+
+        assert settings.parameters == {
+            "seed": 5,
+            "temperature": 0,
+            "top_p": 0.0,
+            "logprobs": False,
+        }
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("text", "key", "line"),
+        [
+            ("seed: 1\nmodel: 5", "model", 2),
+            ("default_system_message: [a]", "default_system_message", 1),
+            ("\n\napi_base: {a: 1}", "api_base", 3),
+            ("api_key: 123456", "api_key", 1),
+            ("store: 5", "store", 1),
+            ("conversations_path: 5", "conversations_path", 1),
+            ("providers: [a]", "providers", 1),
+            ("extra_headers: text", "extra_headers", 1),
+            ("num_retries: many", "num_retries", 1),
+            ("num_retries: -1", "num_retries", 1),
+            ("num_retries: 21", "num_retries", 1),
+            ("num_retries: 1.5", "num_retries", 1),
+            ("'num_retries' : 99", "num_retries", 1),
+            ("max_retries: many", "max_retries", 1),
+            ("on_interrupt: maybe", "on_interrupt", 1),
+            ("stream: maybe", "stream", 1),
+            ("raw_response: 1", "raw_response", 1),
+        ],
+    )
+    def test_a_value_of_the_wrong_kind_is_named_with_file_and_line(self, world, text, key, line):
+        path = world.write_home(text)
+
+        with pytest.raises(SettingsError, match=f"`{key}`") as caught:
+            world.load()
+        assert (caught.value.path, caught.value.line) == (str(path), line)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("providers: {a: 5}", "providers.a"),
+            ("providers: {a: null}", "providers.a"),
+            ("providers: {a: {models: x}}", "models"),
+            ("providers: {a: {models: [1]}}", "models"),
+            ("providers: {a: {timeout: long}}", "timeout"),
+            ("providers: {a: {timeout: {connect: x}}}", "timeout"),
+            ("timeout: [1]", "timeout"),
+            ("providers: {a: {api_base: 5}}", "api_base"),
+            ("providers: {a: {extra_headers: [x]}}", "extra_headers"),
+            ("providers: {a: {extra_headers: text}}", "extra_headers"),
+        ],
+    )
+    def test_a_provider_s_settings_are_checked(self, load, text, words):
+        with pytest.raises(SettingsError, match=words):
+            load(text)
+
+    def test_a_value_of_the_wrong_kind_from_elsewhere_is_named_with_its_source(self, world):
+        with pytest.raises(SettingsError) as caught:
+            world.load(values={"model": 5})
+        assert (caught.value.path, caught.value.line) == ("command line", None)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["{}", "model: null", "model: ''", "stream: null", "num_retries: 0", "providers: null"],
+    )
+    def test_what_is_empty_is_not_wrong(self, load, text):
+        assert load(text).model is None
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("num_retries: 5", 5),
+            ("max_retries: 7", 7),
+            ("{num_retries: 0, max_retries: 7}", 0),
+            ("num_retries: null", 2),
+        ],
+    )
+    def test_the_number_of_retries(self, load, text, expected):
+        assert load(text).retries == expected
+
+    def test_a_model_file_that_is_wrong_is_named_even_if_the_command_line_names_another(
+        self, world
+    ):
+        world.write_home("model: 5")
+
+        with pytest.raises(SettingsError, match="`model`"):
+            world.load(values={"model": "openai/gpt-4o"})
+
+
+class TestSystemPrompt:
+    @pytest.mark.parametrize("text", ["null", "''", "'  '", "'\n\n'"])
+    def test_an_empty_prompt_is_not_configured(self, load, text):
+        assert load(f"default_system_message: {text}").system == GivenPrompt()
+
+    def test_the_configured_prompt_says_where_it_came_from(self, world):
+        world.write_home("default_system_message: Home.")
+        world.write_here("default_system_message: Here.")
+
+        assert world.load().system == GivenPrompt(
+            text="Here.", source="Cllmfile.yml: default_system_message"
+        )
+
+    def test_one_on_the_command_line_is_over_it(self, load):
+        given = GivenPrompt(text="Loud.", source="--system", explicit=True)
+
+        assert load("default_system_message: Home.", system=given).system == given
+
+
+class TestWhereKeysGo:
+    def test_unknown_keys_and_sampling_go_into_the_body(self, load):
+        settings = load("{temperature: 0, logit_bias: {a: 1}, something_new: [1]}")
+
+        assert settings.parameters == {
+            "temperature": 0,
+            "logit_bias": {"a": 1},
+            "something_new": [1],
+        }
+
+    @pytest.mark.parametrize("key", sorted(keys.CLLM_KEYS | keys.PROVIDER_KEYS))
+    def test_keys_of_cllm_and_of_the_provider_never_go_into_the_body(self, load, key):
+        values = {
+            "on_interrupt": "keep",
+            "providers": "{}",
+            "extra_headers": "{}",
+            "timeout": "5",
+            "num_retries": "1",
+            "max_retries": "1",
+            "stream": "true",
+            "raw_response": "true",
+        }
+
+        assert load(f"{key}: {values.get(key, 'word')}").parameters == {}
+
+    def test_no_key_has_two_homes(self):
+        assert not keys.CLLM_KEYS & keys.PROVIDER_KEYS
+        assert not (keys.CLLM_KEYS | keys.PROVIDER_KEYS) & keys.BODY_KEYS
+
+    @pytest.mark.parametrize(
+        ("key", "meant"),
+        [
+            ("temprature", "temperature"),
+            ("max_token", "max_tokens"),
+            ("default_system_mesage", "default_system_message"),
+            ("api_bse", "api_base"),
+        ],
+    )
+    def test_an_unknown_key_that_is_close_to_a_known_one_is_warned_of(self, load, key, meant):
+        (notice,) = load(f"{key}: x").notices
+
+        assert (notice.code, notice.path) == ("unknown_key", key)
+        assert f"`{key}`" in notice.message
+        assert f"`{meant}`" in notice.message
+
+    @pytest.mark.parametrize("key", ["min_p", "guided_json", "repetition_penalty"])
+    def test_an_unknown_key_that_is_not_is_simply_passed_on(self, load, key):
+        settings = load(f"{key}: 1")
+
+        assert settings.notices == ()
+        assert settings.parameters == {key: 1}
+
+    def test_a_provider_has_its_fields_and_the_rest_as_options(self, load):
+        row = load(
+            "providers: {a: {type: openai, base_url: 'http://x', api_key: 5, timeout: {idle: 3},"
+            " extra_headers: {X-A: 1}, models: [m], region: eu}}"
+        ).providers["a"]
+
+        assert (row.kind, row.api_base, row.models) == ("openai", "http://x", ("m",))
+        assert row.api_key == Secret("5")
+        assert row.headers == {"X-A": "1"}
+        assert row.timeout == {"idle": 3.0}
+        assert row.options == {"region": "eu"}
+
+
+class TestStore:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("store: 'memory:'", "memory:"),
+            ("{store: 'json:/x', conversations_path: /y}", "json:/x"),
+            ("conversations_path: /y", "json:/y"),
+            ("conversations_path: sub", "json:{work}/sub"),
+        ],
+    )
+    def test_the_store_is_named_or_follows_from_the_folder(self, world, load, text, expected):
+        assert load(text).store == expected.format(work=world.work)
+
+    def test_a_folder_of_the_directory_is_used_if_it_is_there(self, world):
+        (world.work / ".cllm").mkdir()
+
+        assert world.load().store == f"json:{world.work}/.cllm/conversations"
+
+    def test_the_environment_and_the_command_line_name_a_folder(self, world):
+        world.environment["CLLM_CONVERSATIONS_PATH"] = "/env"
+
+        assert world.load().store == "json:/env"
+        assert world.load(values={"conversations_path": "/line"}).store == "json:/line"
+
+    def test_loading_creates_nothing(self, world):
+        before = sorted(Path(world.home.parent).rglob("*"))
+
+        world.load()
+
+        assert sorted(Path(world.home.parent).rglob("*")) == before
+
+
+class TestSecrets:
+    @pytest.fixture
+    def settings(self, world):
+        world.environment["OPENAI_API_KEY"] = KEY
+        world.write_home(
+            "api_key: ${OPENAI_API_KEY}\nproviders: {a: {api_key: '${OPENAI_API_KEY}'}}"
+        )
+        return world.load()
+
+    def test_the_key_is_there(self, settings):
+        assert settings.top_provider.api_key == Secret(KEY)
+        assert settings.providers["a"].api_key == Secret(KEY)
+
+    @pytest.mark.parametrize("show", [repr, str, "{}".format, lambda value: repr([value])])
+    def test_a_key_is_never_seen_in_what_is_printed(self, settings, show):
+        assert KEY not in show(settings.top_provider)
+        assert KEY not in show(settings.providers)
+        assert KEY not in repr(settings.parameters)
+        assert KEY not in show(settings)
+
+    @pytest.mark.parametrize("write", [msgspec.json.encode, msgspec.to_builtins, pickle.dumps])
+    def test_a_key_is_never_written_down(self, settings, write):
+        with pytest.raises(TypeError) as caught:
+            write(settings.top_provider)
+        assert KEY not in str(caught.value)

@@ -1,0 +1,242 @@
+"""Whose Cllmfile takes effect."""
+
+import json
+import stat
+
+import pytest
+
+from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
+from cllm.settings.cllmfile import Cllmfile, read_cllmfile
+from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_parts, fingerprint
+
+DANGEROUS = {
+    "allow_dynamic_commands": "true",
+    "api_base": "http://x",
+    "base_url": "http://x",
+    "context_commands": "[{name: a, command: date}]",
+    "conversations_path": "/x",
+    "dynamic_commands": "{allow: [ls]}",
+    "extra_headers": "{X-A: b}",
+    "log_file": "/x",
+    "providers": "{a: {api_base: 'http://x'}}",
+    "store": "'memory:'",
+}
+
+
+def here(world, text: str) -> Cllmfile:
+    file = read_cllmfile(world.write_here(text), trusted_place=False)
+    assert file is not None
+    return file
+
+
+def ledger(world) -> TrustLedger:
+    return TrustLedger(world.home / ".cllm")
+
+
+def test_every_dangerous_key_of_the_design_is_one():
+    assert set(DANGEROUS) == set(DANGEROUS_KEYS)
+
+
+@pytest.mark.parametrize("key", sorted(DANGEROUS))
+@pytest.mark.parametrize("folder", ["", ".cllm/"])
+def test_a_dangerous_key_of_the_directory_needs_trust(world, key, folder):
+    text = f"model: a\n{key}: {DANGEROUS[key]}\n"
+    path = world.write_dot(text) if folder else world.write_here(text)
+
+    with pytest.raises(UntrustedFileError) as caught:
+        world.load()
+    assert caught.value.keys == (key,)
+    assert caught.value.path == str(path)
+    assert f"cllm trust {path}" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", sorted(DANGEROUS))
+def test_the_person_s_own_files_are_trusted(world, tmp_path, key):
+    text = f"{key}: {DANGEROUS[key]}\n"
+    world.write_home(text)
+    named = tmp_path / "named"
+    named.mkdir()
+    (named / "Cllmfile.yml").write_text(text, encoding="utf-8")
+
+    assert world.load().notices == ()
+    assert world.load(cllm_path=named).notices == ()
+
+
+def test_beside_a_named_folder_the_directory_s_file_still_needs_trust(world, tmp_path):
+    world.write_here("api_base: http://x")
+
+    with pytest.raises(UntrustedFileError):
+        world.load(cllm_path=tmp_path / "named")
+
+
+def test_harmless_keys_need_no_trust(world):
+    world.write_here("{model: a, temperature: 1, default_system_message: Hi, user: '${HOME}'}")
+
+    assert world.load().model == "a"
+
+
+@pytest.mark.parametrize(
+    "name", ["OPENAI_API_KEY", "GH_TOKEN", "my_secret", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"]
+)
+@pytest.mark.parametrize("shape", ["'${%s}'", "['a ${%s} b']", "{x: {y: '${%s}'}}"])
+def test_a_variable_that_looks_like_a_secret_needs_trust_under_any_key(world, name, shape):
+    world.write_here(f"user: {shape % name}")
+
+    with pytest.raises(UntrustedFileError) as caught:
+        world.load()
+    assert caught.value.keys == ("user",)
+
+
+@pytest.mark.parametrize("name", ["HOME", "USER", "KEYBOARD", "MONKEY_NAME", "TOKENIZER"])
+def test_another_variable_does_not(world, name):
+    world.write_here(f"user: '${{{name}}}'")
+
+    world.load()
+
+
+@pytest.mark.parametrize(
+    ("value", "trusted"), [("always", True), ("", False), ("1", False), ("never", False)]
+)
+def test_the_environment_can_trust_always_and_says_so_in_one_way(world, value, trusted):
+    world.write_here("api_base: http://x")
+    world.environment["CLLM_TRUST"] = value
+
+    if trusted:
+        assert world.load().top_provider.api_base == "http://x"
+    else:
+        with pytest.raises(UntrustedFileError):
+            world.load()
+
+
+def test_the_command_line_can_trust_for_once(world):
+    world.write_here("api_base: http://x")
+
+    assert world.load(trust=True).top_provider.api_base == "http://x"
+    with pytest.raises(UntrustedFileError):
+        world.load()
+
+
+class TestLedger:
+    def test_a_file_that_was_trusted_takes_effect(self, world):
+        file = here(world, "{api_base: 'http://x', store: 'memory:', model: a}")
+
+        assert ledger(world).trust(file) == ("api_base", "store")
+        assert world.load().store == "memory:"
+
+    def test_a_file_with_nothing_dangerous_leaves_no_entry(self, world):
+        assert ledger(world).trust(here(world, "model: a")) == ()
+        assert not (world.home / ".cllm/trusted.json").exists()
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            "model: b\ndefault_system_message: Other.\napi_base: http://x\nstore: 'memory:'",
+            "# a comment\nstore: 'memory:'\napi_base: 'http://x'\n",
+        ],
+        ids=["other keys", "another order"],
+    )
+    def test_editing_what_is_harmless_keeps_the_trust(self, world, edited):
+        ledger(world).trust(here(world, "{model: a, api_base: 'http://x', store: 'memory:'}"))
+        world.write_here(edited)
+
+        world.load()
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            "{api_base: 'http://y'}",
+            "{api_base: 'http://x', store: 'memory:'}",
+            "{api_base: 'http://x', user: '${MY_KEY}'}",
+            "{api_base: 'http://x', providers: {}}",
+        ],
+    )
+    def test_changing_or_adding_something_dangerous_asks_again(self, world, edited):
+        ledger(world).trust(here(world, "{api_base: 'http://x'}"))
+        world.write_here(edited)
+
+        with pytest.raises(UntrustedFileError):
+            world.load()
+
+    def test_taking_a_dangerous_key_away_entirely_needs_no_trust(self, world):
+        ledger(world).trust(here(world, "{api_base: 'http://x'}"))
+        world.write_here("model: a")
+
+        world.load()
+
+    def test_several_files_are_remembered(self, world):
+        for address in ("http://x", "http://y"):
+            ledger(world).trust(here(world, f"api_base: {address}"))
+        for address in ("http://x", "http://y"):
+            world.write_here(f"api_base: {address}")
+            assert world.load().top_provider.api_base == address
+
+    def test_a_value_is_trusted_as_written_and_not_as_filled_in(self, world):
+        world.environment["WHERE"] = "http://x"
+        ledger(world).trust(here(world, "api_base: ${WHERE}"))
+        world.environment["WHERE"] = "http://y"
+
+        assert world.load().top_provider.api_base == "http://y"
+
+    def test_it_is_the_person_s_own_and_names_the_file(self, world):
+        file = here(world, "api_base: http://x")
+        ledger(world).trust(file)
+        path = world.home / ".cllm/trusted.json"
+
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert json.loads(path.read_bytes()) == {
+            fingerprint({"api_base": "http://x"}): str(file.path)
+        }
+        assert [entry.name for entry in path.parent.iterdir()] == ["trusted.json"]
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{", b"[]", b'{"a": 1}', b"\xff", b'{"a": "\xff"}'],
+    )
+    def test_a_ledger_that_cannot_be_read_is_an_error_and_not_overwritten(self, world, content):
+        path = world.home / ".cllm/trusted.json"
+        path.write_bytes(content)
+        file = here(world, "api_base: http://x")
+
+        for act in (ledger(world).check, ledger(world).trust):
+            with pytest.raises(SettingsError) as caught:
+                act(file)
+            assert caught.value.path == str(path)
+        assert path.read_bytes() == content
+
+    def test_a_broken_ledger_does_not_matter_where_nothing_needs_trust(self, world):
+        (world.home / ".cllm/trusted.json").write_bytes(b"{")
+        world.write_here("model: a")
+
+        assert world.load().model == "a"
+
+    def test_a_ledger_that_cannot_be_written_is_one_sentence(self, world, tmp_path):
+        (tmp_path / "file").touch()
+
+        with pytest.raises(CllmError, match=r"Cannot write|cannot be read"):
+            TrustLedger(tmp_path / "file" / "deep").trust(here(world, "api_base: http://x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "providers: {1: {}, b: {c: null}}",
+        "context_commands: [{timeout: 2025-01-01}, {at: 2025-01-01 12:00:00}]",
+        "store: .nan",
+        "store: 123456789012345678901234567890",
+        "extra_headers: {a: yes, b: 0o17, c: '\u2028'}",
+    ],
+)
+def test_every_value_that_a_file_can_hold_has_a_fingerprint(world, text):
+    file = here(world, text)
+
+    parts = dangerous_parts(file.content)
+    assert fingerprint(parts) == fingerprint(dangerous_parts(here(world, text).content))
+    with pytest.raises(UntrustedFileError):
+        ledger(world).check(file)
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_keys():
+    assert fingerprint({"a": {"x": 1, "y": 2}, "b": 3}) == fingerprint(
+        {"b": 3, "a": {"y": 2, "x": 1}}
+    )
+    assert fingerprint({"a": [1, 2]}) != fingerprint({"a": [2, 1]})
