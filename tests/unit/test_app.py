@@ -240,7 +240,7 @@ class TestTimeouts:
             ("", (10, 600, 120)),
             ("timeout: 5", (10, 5, 5)),
             ("timeout: {connect: 1, idle: 2}", (1, 600, 2)),
-            ("timeout: {first_byte: 3, unknown: 4}", (10, 3, 120)),
+            ("timeout: {first_byte: 3}", (10, 3, 120)),
             ("{timeout: 5, providers: {openai: {timeout: 7}}}", (10, 7, 7)),
         ],
     )

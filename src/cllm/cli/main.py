@@ -58,8 +58,8 @@ root = CommandTable(name="cllm", add_help_option=False, no_args_is_help=False)
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code."""
-    printing.prepare_streams()
     try:
+        printing.prepare_streams()
         result = root.main(
             args=[as_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
         )
