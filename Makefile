@@ -50,7 +50,7 @@ torture: $(DEV)/ready
 bench: bench-startup bench-store bench-local
 
 bench-startup: $(DEV)/ready $(PEERS)/ready
-	$(DEV)/bin/python bench/startup.py --llm $(PEERS)/bin/llm
+	$(DEV)/bin/python bench/startup.py --llm $(CURDIR)/$(PEERS)/bin/llm
 
 bench-store: $(DEV)/ready
 	$(DEV)/bin/python bench/store.py

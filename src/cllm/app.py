@@ -16,7 +16,7 @@ from cllm.stores.registry import open_store
 
 if TYPE_CHECKING:
     from cllm.engine.turn import Engine, Route
-    from cllm.providers.http import Timeouts
+    from cllm.providers.http import Http, Timeouts
     from cllm.providers.local.models import CachePaths
     from cllm.providers.local.report import Report
 
@@ -37,10 +37,16 @@ def new_conversation_id(at: datetime, suffix: str) -> str:
 
 
 class App:
-    """What one surface runs on: a store, and the providers it has asked so far."""
+    """What one surface runs on: a store, and the providers it has asked so far.
 
-    def __init__(self, settings: Settings, *, report: "Report | None" = None) -> None:
+    `asks_once` is for a command that takes one turn and ends.
+    """
+
+    def __init__(
+        self, settings: Settings, *, report: "Report | None" = None, asks_once: bool = False
+    ) -> None:
         self.settings = settings
+        self._asks_once = asks_once
         self.store: Store = open_store(settings.store, clock=now)
         self._report = report
         self._providers: dict[tuple[str, str], Provider] = {}
@@ -110,12 +116,12 @@ class App:
             paths=self.cache_paths,
             environ=place.environment,
             report=self._report or say_nothing,
+            make_http=self._open_http,
             threads=_whole_number(options, "threads"),
             context=_whole_number(options, "context") or DEFAULT_CONTEXT,
         )
 
     def _open_openai(self, name: str) -> Provider:
-        from cllm.providers.http import Http  # noqa: PLC0415
         from cllm.providers.openai import OpenAIProvider  # noqa: PLC0415
 
         given = self._provider_settings(name)
@@ -124,10 +130,20 @@ class App:
             name=name,
             base_url=_base_url(name, given, row),
             api_key=self._key(name, given, row),
-            http=Http(),
+            http=self._open_http(),
             headers=given.headers,
             timeouts=_timeouts(given),
         )
+
+    def _open_http(self) -> "Http":
+        """The transport that fits: one that loads quickly, or one that lasts."""
+        if self._asks_once:
+            from cllm.providers.http_once import OnceHttp  # noqa: PLC0415
+
+            return OnceHttp()
+        from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+
+        return PooledHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
         """The provider's own settings, over those at the top level if they are meant for it."""

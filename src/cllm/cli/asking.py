@@ -41,7 +41,7 @@ def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
     settings = load_settings(place, line)
     for notice in settings.notices:
         printing.warn(notice)
-    app = App(settings, report=Progress())
+    app = App(settings, report=Progress(), asks_once=True)
     asyncio.run(_take_turn(app, _request(app, options), options))
 
 

@@ -264,6 +264,8 @@ def _provider(row: Any, *, where: str) -> ProviderSettings:
     headers = row.get("extra_headers") or {}
     if not isinstance(headers, dict):
         raise SettingsError(f"`extra_headers` of {where} must be a mapping.")
+    if not all(f"{name}{value}".isprintable() for name, value in headers.items()):
+        raise SettingsError(f"`extra_headers` of {where} must be of one line each.")
     base = row.get("api_base") or row.get("base_url")
     if base is not None and not isinstance(base, str):
         raise SettingsError(f"`api_base` of {where} must be a text.")

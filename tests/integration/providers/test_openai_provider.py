@@ -27,6 +27,8 @@ from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta, Usage
 from cllm.providers.http import Http, Timeouts
+from cllm.providers.http_once import OnceHttp
+from cllm.providers.http_pool import PooledHttp
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.sse import SseDecoder
 
@@ -44,13 +46,19 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
+@pytest.fixture(params=[PooledHttp, OnceHttp])
+def transport(request: pytest.FixtureRequest) -> type[Http]:
+    kind: type[Http] = request.param
+    return kind
+
+
 @pytest.fixture
-async def make(server: FakeProvider) -> AsyncIterator[Any]:
+async def make(server: FakeProvider, transport: type[Http]) -> AsyncIterator[Any]:
     """Makes providers of that server, and closes them."""
     made: list[OpenAIProvider] = []
 
     def make(base_url: str = server.url, **options: Any) -> OpenAIProvider:
-        given: dict[str, Any] = {"name": "test", "api_key": KEY, "http": Http()} | options
+        given: dict[str, Any] = {"name": "test", "api_key": KEY, "http": transport()} | options
         made.append(OpenAIProvider(base_url=base_url, **given))
         return made[-1]
 

@@ -24,11 +24,11 @@ ONE_REQUEST = {"Connection": "close"}
 class Connection:
     """A running child and the ways to ask it something."""
 
-    def __init__(self, child: Child, *, name: str, identity: str) -> None:
+    def __init__(self, child: Child, *, name: str, identity: str, http: Http) -> None:
         self.process = child
         self.identity = identity
         self.holds: str | None = None
-        self._http = Http()
+        self._http = http
         self._slot_timeouts = Timeouts(first_byte=SLOT_SECONDS)
         self._provider = OpenAIProvider(
             name=name,

@@ -25,11 +25,13 @@ from cllm.providers.local.report import Report, say_nothing
 from cllm.providers.local.slots import SlotFiles
 
 if TYPE_CHECKING:
+    from cllm.providers.http import Http
     from cllm.providers.local.connection import Connection
 
 MAX_REPLY_TOKENS = 512
 
 T = TypeVar("T")
+MakeHttp = Callable[[], "Http"]
 
 
 class LocalProvider:
@@ -47,6 +49,7 @@ class LocalProvider:
         threads: int | None = None,
         context: int = DEFAULT_CONTEXT,
         slots: SlotFiles | None = None,
+        make_http: MakeHttp | None = None,
     ) -> None:
         self._model = model
         self._paths = paths
@@ -55,6 +58,7 @@ class LocalProvider:
         self._threads = threads or _processors()
         self._context = context
         self._slots = slots or SlotFiles(folder=paths.slots)
+        self._make_http = make_http or _pool
         self._child: Connection | None = None
         self._starting = asyncio.Lock()
         self._asking = asyncio.Lock()
@@ -117,7 +121,8 @@ class LocalProvider:
         from cllm.providers.local.connection import Connection  # noqa: PLC0415
 
         await child.ready()
-        return Connection(child, name=self.name, identity=self._model.identity())
+        http = self._make_http()
+        return Connection(child, name=self.name, identity=self._model.identity(), http=http)
 
     async def _fetch_if_missing(self) -> None:
         known = self._model.known
@@ -148,6 +153,12 @@ class LocalProvider:
             await asyncio.to_thread(self._slots.keep, name, cache_key, child.identity)
         else:
             self._slots.drop(self._slots.folder / name)
+
+
+def _pool() -> "Http":
+    from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+
+    return PooledHttp()
 
 
 def with_defaults(prompt: Prompt, parameters: Mapping[str, Any]) -> Prompt:

@@ -1,0 +1,122 @@
+"""The transport for programs that ask often: a pool of connections. Only here is aiohttp known."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+import aiohttp
+
+from cllm.providers.http import (
+    Response,
+    Timeouts,
+    broken_off,
+    hung_up,
+    not_http,
+    proxy_for,
+    silent,
+    unreachable,
+)
+
+
+class PooledResponse(Response):
+    """An answer of aiohttp's."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, *, provider: str, timeouts: Timeouts
+    ) -> None:
+        super().__init__(provider=provider, timeouts=timeouts)
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._wake_when_closed()
+
+    def _wake_when_closed(self) -> None:
+        """End a body whose connection is gone; aiohttp leaves some readers waiting for ever."""
+        connection = self._response.connection
+        protocol = None if connection is None else connection.protocol
+        closed = None if protocol is None else protocol.closed
+        if closed is not None:
+            closed.add_done_callback(self._end_body)
+
+    def _end_body(self, _closed: asyncio.Future[None]) -> None:
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
+
+    async def _next(self, limit: float) -> bytes:
+        try:
+            async with asyncio.timeout(limit):
+                return await self._response.content.readany()
+        except TimeoutError as error:
+            raise silent(self._provider, limit) from error
+        except aiohttp.ClientError as error:
+            raise broken_off(self._provider) from error
+
+    async def close(self) -> None:
+        self._response.close()
+
+
+class PooledHttp:
+    """A pool of connections, made when the first request is sent."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        provider: str,
+        timeouts: Timeouts,
+    ) -> Response:
+        """Send a request and wait for the head of its answer."""
+        limits = aiohttp.ClientTimeout(
+            total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
+        )
+        try:
+            response = await self._opened().post(
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=proxy_for(url),
+                timeout=limits,
+            )
+        except aiohttp.ConnectionTimeoutError as error:
+            raise unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
+        except TimeoutError as error:
+            raise silent(provider, timeouts.first_byte) from error
+        except aiohttp.ClientConnectorError as error:
+            raise unreachable(provider, url, _reason(error)) from error
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
+            raise unreachable(provider, url, "not a valid address") from error
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            raise hung_up(provider) from error
+        except aiohttp.ClientError as error:
+            raise not_http(provider, url) from error
+        return PooledResponse(response, provider=provider, timeouts=timeouts)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the host is not known"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "the secure connection failed"
+    number = error.os_error.errno
+    return os.strerror(number).lower() if number else "no connection"
