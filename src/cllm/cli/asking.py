@@ -15,7 +15,7 @@ from cllm.cli.progress import Progress
 from cllm.core.conversation import Policy
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
-from cllm.core.reply import TextDelta, ThinkingDelta, ToolCallDelta
+from cllm.core.reply import PartAdded, TextDelta, ThinkingDelta, ToolCallDelta
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.settings.load import CommandLine, Place, load_settings
 
@@ -111,7 +111,7 @@ class _Screen:
                 self.was_cut = event.reply.stop_reason == "length"
                 if self._app.settings.raw:
                     self.answer.write((event.reply.raw or b"").decode("utf-8", "replace"))
-            case ThinkingDelta() | ToolCallDelta():
+            case ThinkingDelta() | ToolCallDelta() | PartAdded():
                 pass
             case _:
                 assert_never(event)

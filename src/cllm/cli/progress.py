@@ -32,7 +32,7 @@ class Progress:
                 self._advance(event.done)
             case Finished():
                 self._clear()
-                printing.note(f"Fetched {event.what} ({_megabytes(event.size)}).")
+                printing.note(f"Fetched {event.what}.")
             case Said():
                 self._clear()
                 printing.note(event.text)

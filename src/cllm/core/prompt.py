@@ -5,21 +5,23 @@ from typing import Any
 import msgspec
 
 from cllm.core.conversation import WindowRecord
-from cllm.core.message import Message
+from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a provider needs to ask its model once.
 
-    `parameters` are the fields of the request beside messages and model (sampling, tools). The
-    `cache_key` names the conversation to providers that keep something of their own for it.
+    `parameters` are the fields of the request beside messages and model (sampling, tools), in the
+    words of `dialect`. The `cache_key` names the conversation to providers that keep something of
+    their own for it.
     """
 
     model: str
     messages: tuple[Message, ...]
     system: Message | None = None
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    dialect: Dialect = "openai"
     stream: bool = True
     cache_key: str | None = None
     window: WindowRecord | None = None

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from cllm.core.message import Message
+from cllm.core.message import AnyPart, Message
 
 StopReason = Literal[
     "end", "length", "tool_calls", "stop_sequence", "content_filter", "refusal", "pause", "unknown"
@@ -35,11 +35,18 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """A piece of the text. `index` is the place of its part in the reply, in every delta."""
+
     text: str
+    index: int = 0
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
-    text: str
+    """A piece of the thinking; its signature comes when the part is whole."""
+
+    text: str = ""
+    signature: str | None = None
+    index: int = 0
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
@@ -51,6 +58,13 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
     arguments: str = ""
 
 
+class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
+    """A part that came whole: redacted thinking, or one of a kind we have no name for."""
+
+    part: AnyPart
+    index: int = 0
+
+
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The provider said that its answer is over. Without this event there was no whole answer.
 
@@ -59,10 +73,11 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     message: Message
     stop_reason: StopReason
+    stop_sequence: str | None = None
     usage: Usage | None = None
     model: str | None = None
     raw: bytes | None = None
 
 
-ReplyDelta = TextDelta | ThinkingDelta | ToolCallDelta
+ReplyDelta = TextDelta | ThinkingDelta | ToolCallDelta | PartAdded
 ReplyEvent = ReplyDelta | ReplyFinished
