@@ -62,6 +62,7 @@ def main() -> int:
         question = "What is the capital of France?"
         runs = {
             "python -c pass": ([python, "-c", "pass"], environment),
+            "python -c 'import aiohttp'": ([python, "-c", "import aiohttp"], environment),
             "cllm --version": ([cllm, "--version"], environment),
             "cllm --list-conversations": ([cllm, "--list-conversations"], environment),
             "completion of an id": ([cllm], completing),

@@ -4,8 +4,10 @@ set -eu
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
+# The model of this machine and the usual folder, whatever the environment says.
+unset CLLM_PATH CLLM_CONVERSATIONS_PATH
+export CLLM_MODEL=local/smollm2-135m
 if [ -d .cllm ]; then folder=.cllm/conversations; else folder=$HOME/.cllm/conversations; fi
-if [ -e "$folder/demo.json" ]; then cllm --delete-conversation demo >/dev/null; fi
 
 say '$ cllm "My cat is called Luna." --conversation demo'
 cllm "My cat is called Luna." --conversation demo </dev/null

@@ -4,21 +4,25 @@ Imports a store or a provider when it is needed, so that a command which needs n
 """
 
 import uuid
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
+from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError, UsageError
 from cllm.core.ports import Provider, Store
 from cllm.providers.registry import LOCAL, ROWS, ProviderRow, find_server
 from cllm.settings.cllmfile import VARIABLE
-from cllm.settings.load import ProviderSettings, Settings
-from cllm.stores.registry import open_store
+from cllm.settings.load import ProviderSettings, Settings, user_folder
+from cllm.settings.trust import is_model_file
+from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
     from cllm.engine.turn import Engine, Route
     from cllm.providers.http import Http, Timeouts
     from cllm.providers.local.models import CachePaths
     from cllm.providers.local.report import Report
+
+T = TypeVar("T")
 
 DEFAULT_MODEL = "local/smollm2-135m"
 
@@ -56,6 +60,14 @@ class App:
         """The model for a turn that has no conversation yet."""
         return self.settings.model or DEFAULT_MODEL
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation that reads the store, without an event loop if it never waits."""
+        from cllm.engine import sync  # noqa: PLC0415
+
+        return (
+            sync.run_without_waiting(work) if never_waits(self.settings.store) else sync.run(work)
+        )
+
     def engine(self) -> "Engine":
         from cllm.engine.retry import RetryRules  # noqa: PLC0415
         from cllm.engine.turn import Engine  # noqa: PLC0415
@@ -72,12 +84,26 @@ class App:
         """The provider that serves the model; the same one when asked again."""
         from cllm.engine.turn import Route  # noqa: PLC0415
 
+        self._refuse_model_of_others(model)
         configured = {name: row.models for name, row in self.settings.providers.items()}
         served = find_server(model, configured=configured)
         key = (served.provider, served.name if served.provider == LOCAL else "")
         if key not in self._providers:
             self._providers[key] = self._open_provider(served.provider, served.name)
         return Route(provider=self._providers[key], model=served.name)
+
+    def _refuse_model_of_others(self, model: str) -> None:
+        """A conversation in a project's folder can be another's, and so can its model file."""
+        place = self.settings.place
+        project = (place.directory / ".cllm").resolve()
+        kept_there = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
+        if model == self.settings.model or not is_model_file(model) or not kept_there:
+            return
+        if project != user_folder(place).resolve():
+            raise UsageError(
+                f"The conversation wants the model file '{model}', which could be somebody else's; "
+                f"if you trust it, name it yourself: -m {model}"
+            )
 
     def cache_key(self, conversation: str) -> str:
         """The name under which providers keep what they have computed of a conversation."""
@@ -131,7 +157,7 @@ class App:
             base_url=_base_url(name, given, row),
             api_key=self._key(name, given, row),
             http=self._open_http(),
-            headers=given.headers,
+            headers={name: value.reveal() for name, value in given.headers.items()},
             timeouts=_timeouts(given),
         )
 
@@ -146,23 +172,14 @@ class App:
         return PooledHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
-        """The provider's own settings, over those at the top level if they are meant for it."""
-        own = self.settings.providers.get(name, ProviderSettings())
-        if not self._is_top_provider(name):
-            return own
-        top = self.settings.top_provider
-        return ProviderSettings(
-            kind=own.kind,
-            api_base=own.api_base or top.api_base,
-            api_key=own.api_key or top.api_key,
-            headers={**top.headers, **own.headers},
-            timeout=top.timeout if own.timeout is None else own.timeout,
-            models=own.models,
-            options=own.options,
-        )
+        """The provider's own settings, over those at the top level that are meant for it."""
+        found = ProviderSettings()
+        for top in self.settings.top_providers:
+            if self._serves(name, top.model or self.model):
+                found = _over(top.settings, found)
+        return _over(self.settings.providers.get(name, ProviderSettings()), found)
 
-    def _is_top_provider(self, name: str) -> bool:
-        model = self.settings.file_model or self.model
+    def _serves(self, name: str, model: str) -> bool:
         configured = {key: row.models for key, row in self.settings.providers.items()}
         try:
             return find_server(model, configured=configured).provider == name
@@ -180,6 +197,19 @@ class App:
         if not key and variable is not None and given.api_base is None:
             raise MissingKeyError(provider=name, variable=variable)
         return key or None
+
+
+def _over(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
+    """One provider's settings over others of the same."""
+    return ProviderSettings(
+        kind=upper.kind or lower.kind,
+        api_base=upper.api_base or lower.api_base,
+        api_key=upper.api_key or lower.api_key,
+        headers={**lower.headers, **upper.headers},
+        timeout=lower.timeout if upper.timeout is None else upper.timeout,
+        models=upper.models or lower.models,
+        options={**lower.options, **upper.options},
+    )
 
 
 def _base_url(name: str, given: ProviderSettings, row: ProviderRow | None) -> str:

@@ -16,6 +16,7 @@ from cllm.settings.trust import DANGEROUS_KEYS
 
 TOP = Path(__file__).parents[2]
 CLI_REFERENCE = (TOP / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+MAIN_TABLE = CLI_REFERENCE.split("## `cllm conversations`")[0]
 README = (TOP / "README.md").read_text(encoding="utf-8")
 NEEDS_A_REAL_KEY_OR_SERVER = ("-m openai", "-m ollama", "-m local/path", "export ")
 
@@ -42,9 +43,22 @@ def all_flags() -> list[str]:
     )
 
 
+def ask_flags() -> list[str]:
+    command = root.get_command(click.Context(root), "ask")
+    assert command is not None
+    options = (parameter for parameter in command.params if isinstance(parameter, click.Option))
+    return sorted({flag for option in options for flag in option.opts})
+
+
 @pytest.mark.parametrize("flag", all_flags())
 def test_every_flag_has_its_line_in_the_reference(flag):
-    assert re.search(rf"`[^`]*{re.escape(flag)}\b[^`]*`", CLI_REFERENCE)
+    assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", CLI_REFERENCE)
+
+
+@pytest.mark.parametrize("flag", ask_flags())
+def test_every_flag_of_the_main_command_has_a_row_of_its_own(flag):
+    heads = [line.split("|")[1] for line in MAIN_TABLE.splitlines() if line.startswith("| `")]
+    assert any(re.search(rf"`[^`]*(?<![\w-]){re.escape(flag)}(?![\w-])", head) for head in heads)
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS, *ALIASES} - {"ask"}))

@@ -47,7 +47,7 @@ def test_the_list_of_conversations_loads_nothing_heavy(home, settings, packages)
 
 
 def test_a_turn_with_a_provider_loads_no_other_ones_library(settings, packages):
-    assert packages("Hello") & (HEAVY - {"aiohttp"}) == set()
+    assert packages("Hello") & HEAVY == set()
 
 
 def test_importing_the_package_loads_nothing_heavy(cllm):

@@ -4,13 +4,13 @@ Three policies, one rule: never a second system prompt, never one twice, and alw
 came from. Chooses among prompts; it never writes one.
 """
 
-import re
 from datetime import datetime
 from typing import assert_never
 
 import msgspec
 
 from cllm.core.conversation import (
+    CONTEXT_START,
     ContextRecord,
     Conversation,
     Policy,
@@ -20,8 +20,6 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Opening
-
-BLOCK_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?: ")
 
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,14 +104,16 @@ def _captured(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
             f"Conversation '{name}' keeps the system prompt it was started with; to go on under "
             f"another one, start a branch: cllm conversations branch {name} --system TEXT"
         )
-    notice = _difference(conversation, given)
+    notice = difference(conversation, given)
     return SystemChoice(message=conversation.system, notices=() if notice is None else (notice,))
 
 
-def _difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
+def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
     """What to say when the settings' prompt is not the one that this conversation keeps."""
     name = conversation.name or conversation.id
     record = conversation.system_record
+    if record is not None and record.policy != "captured":
+        return None
     if record is not None and (record.source or "").startswith("--system"):
         return None
     stored = "" if conversation.system is None else prompt_without_context(conversation.system.text)
@@ -126,11 +126,12 @@ def _difference(conversation: Conversation, given: GivenPrompt) -> Notice | None
         path="messages[0]",
         message=(
             f"The configured system prompt differs from that of conversation '{name}', which goes "
-            f"on under {was}; to change it, start a branch: cllm conversations branch {name}"
+            f"on under {was}; to change it, start a branch: cllm conversations branch {name} "
+            "--system TEXT"
         ),
     )
 
 
 def prompt_without_context(text: str) -> str:
     """A stored system prompt without the context blocks under it."""
-    return BLOCK_START.split(text, maxsplit=1)[0]
+    return CONTEXT_START.split(text, maxsplit=1)[0]

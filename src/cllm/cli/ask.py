@@ -180,7 +180,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
         AskOptions(
             said=said,
             ref=None if ref == AUTOMATIC else ref,
-            keep=ref is not None and not options["read_only"] and not options["raw"],
+            read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
             policy=options["system_policy"],
         ),

@@ -13,6 +13,7 @@ from cllm.cli import printing
 from cllm.cli.main import Terminated
 from cllm.cli.progress import Progress
 from cllm.core.conversation import Policy
+from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
 from cllm.core.reply import PartAdded, TextDelta, ThinkingDelta, ToolCallDelta
@@ -31,7 +32,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     said: str
     ref: str | None
-    keep: bool
+    read_only: bool
     automatic: bool
     policy: Policy
 
@@ -47,24 +48,34 @@ def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
 
 def _request(app: App, options: AskOptions) -> TurnRequest:
     settings = app.settings
-    ref = options.ref
-    if options.automatic and options.keep:
-        ref = new_conversation_id(now(), new_id())
-    create = NewConversation(id=ref, model=app.model) if ref and options.keep else None
+    ref = _conversation(app, options)
+    keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
         messages=(plain_message("user", options.said),),
         model=app.model,
         model_is_explicit=settings.model_is_explicit,
         ref=ref,
-        create=create,
+        create=NewConversation(id=ref, model=app.model) if ref and keep else None,
         system=settings.system,
         policy=options.policy,
         parameters=settings.parameters,
         stream=settings.stream and not settings.raw,
-        read_only=not options.keep,
+        read_only=not keep,
         on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
-        cache_key=app.cache_key(ref) if ref and options.keep else None,
+        cache_key=app.cache_key(ref) if ref and keep else None,
     )
+
+
+def _conversation(app: App, options: AskOptions) -> str | None:
+    """The conversation to take the turn in. `--raw` keeps nothing, so a new one is none there."""
+    if options.automatic:
+        return None if app.settings.raw else new_conversation_id(now(), new_id())
+    if app.settings.raw and not options.read_only and options.ref is not None:
+        try:
+            app.run(app.store.load(options.ref, tail=0))
+        except ConversationNotFoundError:
+            return None
+    return options.ref
 
 
 async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> None:
@@ -121,7 +132,7 @@ class _Screen:
             _hint_once(self._app.cache_paths.root)
         for notice in event.prompt.notices:
             printing.warn(notice)
-        if self._options.automatic and self._options.keep:
+        if self._options.automatic and event.conversation is not None:
             printing.note(f"Conversation: {event.conversation}")
 
 

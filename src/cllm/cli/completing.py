@@ -13,12 +13,11 @@ def conversations(
 ) -> list[CompletionItem]:
     """Ids of conversations, newest first."""
     from cllm.cli.listing import open_app  # noqa: PLC0415
-    from cllm.engine.sync import run_without_waiting  # noqa: PLC0415
     from cllm.settings.load import CommandLine  # noqa: PLC0415
 
     try:
         app = open_app(CommandLine())
-        page = run_without_waiting(app.store.list_conversations(limit=MOST))
+        page = app.run(app.store.list_conversations(limit=MOST))
     except CllmError:
         return []
     return [

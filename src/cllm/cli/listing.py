@@ -1,18 +1,18 @@
 """Listing, showing and deleting conversations, and listing models. Reading waits for nobody."""
 
+import sys
+
 import click
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.assembly.system import GivenPrompt, capture
+from cllm.assembly.system import GivenPrompt, capture, difference
 from cllm.cli import printing
 from cllm.cli.place import here
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.ports import NewConversation
-from cllm.engine.sync import run, run_without_waiting
+from cllm.engine.sync import run
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import CommandLine, load_settings
-
-PAGE = 1000
 
 
 def open_app(line: CommandLine) -> App:
@@ -25,19 +25,12 @@ def open_app(line: CommandLine) -> App:
 def list_conversations(line: CommandLine) -> None:
     """A line for each conversation, newest first."""
     app = open_app(line)
-    cursor = None
-    shown = 0
-    while True:
-        page = run_without_waiting(app.store.list_conversations(limit=PAGE, cursor=cursor))
-        for notice in page.notices:
-            printing.warn(notice)
-        for summary in page.items:
-            click.echo(_summary_line(summary))
-        shown += len(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    if not shown:
+    page = app.run(app.store.list_conversations(limit=sys.maxsize))
+    for notice in page.notices:
+        printing.warn(notice)
+    for summary in page.items:
+        click.echo(_summary_line(summary))
+    if not page.items:
         printing.note('No conversations yet; begin one with: cllm "Hello" --conversation ID')
 
 
@@ -51,7 +44,11 @@ def _summary_line(summary: Summary) -> str:
 def show_conversation(line: CommandLine, ref: str) -> None:
     """The conversation as text: who said what, in order."""
     app = open_app(line)
-    show(run_without_waiting(app.store.load(ref)))
+    conversation = app.run(app.store.load(ref))
+    show(conversation)
+    notice = difference(conversation, app.settings.system)
+    if notice is not None:
+        printing.warn(notice)
 
 
 def show(conversation: Conversation) -> None:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from cllm.cli import printing
 from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
 from cllm.settings.load import user_folder
-from cllm.settings.trust import TrustLedger, dangerous_parts
+from cllm.settings.trust import TrustLedger, dangerous_parts, masked
 
 HELP = """Trust what a Cllmfile in the current directory can run or redirect.
 
@@ -44,4 +45,4 @@ def _show(cllmfile: Cllmfile) -> None:
         return
     click.echo(f"{cllmfile.path}: trusted, as long as these stay as they are:")
     for key, value in parts.items():
-        click.echo(f"  {key}: {value}")
+        click.echo(printing.one_line(f"  {key}: {masked(key, value)}"))

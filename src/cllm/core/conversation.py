@@ -4,6 +4,7 @@ Values are frozen: a conversation with one turn more is a new conversation. Noth
 or writes a file, and nothing here decides what is sent.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
@@ -15,7 +16,8 @@ from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 
 LOCAL_OWNER = "local"
-CONTEXT_START = "--- Context:"
+CONTEXT_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?:")
+CONTEXT_MARK = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"
 
 TurnState = Literal["running", "complete", "incomplete", "failed"]
@@ -143,7 +145,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         if self.system is None:
             return False
         text = self.system.text
-        return CONTEXT_START in text and CONTEXT_END in text
+        return CONTEXT_MARK.search(text) is not None and CONTEXT_END in text
 
     def numbered_messages(self) -> Iterator[tuple[int, Turn, Message]]:
         """Every message of the default path with its sequence number and its turn."""

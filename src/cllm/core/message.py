@@ -4,7 +4,6 @@ A message is never edited; a changed message is another message. Nothing here kn
 protocol: turning JSON into parts, and parts into JSON, is the work of `cllm.wire`.
 """
 
-import hashlib
 from typing import Any, Literal
 
 import msgspec
@@ -40,11 +39,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             return content
         texts = (block.get("text") for block in content if isinstance(block, dict))
         return "\n".join(text for text in texts if isinstance(text, str))
-
-    @property
-    def digest(self) -> str:
-        """A short hash of the message's bytes, by which a change made elsewhere is noticed."""
-        return hashlib.sha256(self.raw).hexdigest()[:16]
 
 
 class _Content(msgspec.Struct):

@@ -107,9 +107,12 @@ class Store(Protocol):
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
+        tail: int | None = None,
     ) -> Lease:
         """Begin a turn, creating the conversation if `create` is given and there is none.
 
+        `create` is for `ref`: its id or its name. The lease has the conversation as `load` gives
+        it, with `tail` at least the newest turns with that many messages.
         While another turn runs this waits for `wait` seconds (None: for ever), then raises
         ConversationBusyError.
         """

@@ -4,9 +4,10 @@ Decides what of a turn is stored; how it is stored is the store's work.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -91,9 +92,8 @@ class Keeper:
         with suppress(StaleLeaseError):
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 await self._interrupted()
-            elif isinstance(error, CllmError) and self._lease.visible:
-                failure = TurnFailure(code=type(error).__name__, message=str(error))
-                await self._finish("failed", failure=failure)
+            elif isinstance(error, Exception) and self._lease.visible:
+                await self._finish("failed", failure=_failure(error))
             else:
                 await self._drop()
 
@@ -106,7 +106,7 @@ class Keeper:
 
     async def _drop(self) -> None:
         self._settled = True
-        await self._store.drop_turn(self._lease)
+        await _uninterrupted(self._store.drop_turn(self._lease))
 
     async def _finish(
         self,
@@ -116,13 +116,13 @@ class Keeper:
         usage: Usage | None = None,
         failure: TurnFailure | None = None,
     ) -> Turn:
-        self._settled = True
         begun = msgspec.structs.replace(
             self._lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
         turn = begun if self._sent is None else _with_record(begun, self._sent, reply, usage)
         opening = None if self._sent is None else self._sent.opening
-        await self._store.finish_turn(self._lease, turn, opening=opening)
+        self._settled = True
+        await _uninterrupted(self._store.finish_turn(self._lease, turn, opening=opening))
         return turn
 
 
@@ -139,3 +139,19 @@ def _with_record(turn: Turn, sent: Sent, reply: Message | None, usage: Usage | N
         notices=sent.prompt.notices,
         window=sent.prompt.window,
     )
+
+
+def _failure(error: Exception) -> TurnFailure:
+    """What is kept of an error: its words if they are meant for people, else only its kind."""
+    said = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
+    return TurnFailure(code=type(error).__name__, message=said)
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Let a step of keeping run to its end, also when the turn is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

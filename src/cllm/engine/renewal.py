@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from cllm.core.errors import StoreError
+from cllm.core.errors import StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Clock, Lease, Store
 
 SHORTEST_PAUSE = 0.05
@@ -29,8 +29,10 @@ async def renewed(store: Store, lease: Lease, *, clock: Clock) -> AsyncIterator[
 
 
 async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
-    with suppress(StoreError):
+    with suppress(StaleLeaseError):
         while lease.expires_at is not None:
             left = (lease.expires_at - clock()).total_seconds()
             await asyncio.sleep(max(left / 3, SHORTEST_PAUSE))
-            lease = await store.renew_lease(lease)
+            # A store that is away for a moment is asked again while the lease lasts.
+            with suppress(StoreUnavailableError):
+                lease = await store.renew_lease(lease)

@@ -15,7 +15,7 @@ import msgspec
 from cllm.assembly.assemble import assemble
 from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
-from cllm.core.errors import ConversationBusyError, ConversationNotFoundError
+from cllm.core.errors import BrokenStreamError, ConversationBusyError, ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
@@ -37,7 +37,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A turn as a surface asks for it.
 
     Without `ref` there is no conversation and nothing is kept. With `create` a conversation that
-    does not exist yet is made. `read_only` sends a conversation's history and keeps nothing.
+    does not exist yet is made. `place` asks again in the place of that turn, which stays as a
+    variant. `read_only` sends a conversation's history and keeps nothing.
     `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
     turn runs in the conversation this one waits for `wait` seconds, None being for ever.
     """
@@ -52,6 +53,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = "captured"
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     stream: bool = True
+    place: str | None = None
     read_only: bool = False
     visible: bool = False
     wait: float | None = None
@@ -110,15 +112,16 @@ class Engine:
 
         What takes long is prepared before the conversation is held, so that nobody waits for it.
         """
-        conversation = await self._peek(request)
-        await self._find_route(_model(conversation, request)).provider.prepare()
+        conversation = await self._peek(request, tail=None if request.read_only else 0)
+        model = _model(conversation, request)
+        await self._find_route(model).provider.prepare()
         async with AsyncExitStack() as stack:
             keeper: Keeper | Unkept = Unkept()
             if request.ref is not None and not request.read_only:
-                lease = await self._begin_now(request)
+                lease = await self._begin_now(request, model)
                 if lease is None:
                     yield TurnWaits(conversation=request.ref)
-                    lease = await self._begin(request, wait=request.wait)
+                    lease = await self._begin(request, model, wait=request.wait)
                 conversation = lease.conversation
                 keeper = await self._keeper(lease, request, stack)
             answered = await stack.enter_async_context(
@@ -149,32 +152,35 @@ class Engine:
                     return
                 keeper.hear(event)
                 yield event
+        name = route.provider.name
+        raise BrokenStreamError(f"Provider '{name}' ended without an answer.", provider=name)
 
-    async def _peek(self, request: TurnRequest) -> Conversation | None:
+    async def _peek(self, request: TurnRequest, tail: int | None = None) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
         if request.ref is None:
             return None
         try:
-            return await self._store.load(request.ref, owner=request.owner)
+            return await self._store.load(request.ref, owner=request.owner, tail=tail)
         except ConversationNotFoundError:
             if request.create is None or request.read_only:
                 raise
             return None
 
-    async def _begin_now(self, request: TurnRequest) -> Lease | None:
+    async def _begin_now(self, request: TurnRequest, model: str) -> Lease | None:
         """A lease, or None if the turn has to wait and may."""
         try:
-            return await self._begin(request, wait=0)
+            return await self._begin(request, model, wait=0)
         except ConversationBusyError:
             if request.wait == 0:
                 raise
             return None
 
-    async def _begin(self, request: TurnRequest, *, wait: float | None) -> Lease:
+    async def _begin(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
         start = TurnStart(
             id=self._new_id(),
             messages=request.messages,
-            model=request.model,
+            model=model,
+            place=request.place,
             visible=request.visible,
         )
         return await self._store.begin_turn(
@@ -218,6 +224,7 @@ def _assemble(
         parameters=request.parameters,
         stream=request.stream,
         cache_key=request.cache_key,
+        without_place=request.place,
     )
 
 

@@ -41,6 +41,7 @@ class OpenAIProvider:
         self._key = api_key
         self._http = http
         self._headers = dict(headers or {})
+        self._secrets = (api_key, *self._headers.values())
         self._timeouts = timeouts or Timeouts()
 
     async def prepare(self) -> None:
@@ -62,7 +63,7 @@ class OpenAIProvider:
                 async for event in events:
                     yield event
         except openai_chat.ProviderSaidError as error:
-            said = refusal.one_line(str(error), secret=self._key)
+            said = refusal.one_line(str(error), secrets=self._secrets)
             raise UpstreamError(
                 f"Provider '{self.name}' broke off its answer: {said}",
                 provider=self.name,
@@ -71,7 +72,7 @@ class OpenAIProvider:
         except MalformedError as error:
             raise BadReplyError(
                 f"Provider '{self.name}' sent something that is not an answer "
-                f"({refusal.one_line(str(error), secret=self._key)}); check api_base.",
+                f"({refusal.one_line(str(error), secrets=self._secrets)}); check api_base.",
                 provider=self.name,
             ) from error
         finally:
@@ -122,7 +123,7 @@ class OpenAIProvider:
         details = openai_chat.decode_error(body)
         too_long = details.code in TOO_LONG_CODES or details.type in TOO_LONG_CODES
         kind, advice = refusal.TOO_LONG if too_long else refusal.meaning_of(status)
-        said = refusal.one_line(details.message, secret=self._key).rstrip(".")
+        said = refusal.one_line(details.message, secrets=self._secrets).rstrip(".")
         return kind(
             f"Provider '{self.name}' answered {status}{': ' if said else ''}{said}. {advice}",
             provider=self.name,

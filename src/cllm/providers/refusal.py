@@ -4,7 +4,7 @@ Shared by all providers that speak HTTP. Looks at status and headers, never at a
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -44,11 +44,11 @@ def meaning_of(status: int) -> Meaning:
     return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
 
 
-def one_line(text: str, *, secret: str | None) -> str:
-    """What a server said, short, on one line, and without our key should it have said that too."""
+def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
+    """What a server said, short, on one line, and without our keys should it have said one."""
     line = " ".join(text.split())
-    if secret:
-        line = line.replace(secret, "***")
+    for secret in secrets:
+        line = line.replace(secret, "***") if secret else line
     return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"
 
 

@@ -59,40 +59,57 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     api_base: str | None = None
     api_key: Secret | None = None
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
     timeout: float | dict[str, float] | None = None
     models: tuple[str, ...] = ()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the provider of a model, as a file says at its top level.
+
+    It is for the model in force where it stands, never for one that a file above it names: that
+    file can be somebody else's, and would choose where a key goes.
+    """
+
+    model: str | None
+    settings: ProviderSettings
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings, typed.
 
-    `top_provider` is what stands at the top level of a file; it is meant for the provider of the
-    model that the files name (`file_model`), and no key goes to another one.
+    `top_providers` is what stands at the top level of the files, lowest first.
     """
 
     place: Place
     cllm_path: Path
     model: str | None
     model_is_explicit: bool
-    file_model: str | None
     system: GivenPrompt
     stream: bool
     raw: bool
     on_interrupt: str
     retries: int
     parameters: dict[str, Any]
-    top_provider: ProviderSettings
+    top_providers: tuple[TopProvider, ...]
     providers: dict[str, ProviderSettings]
     store: str
     notices: tuple[Notice, ...]
 
 
+class _Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of settings, and whether it is the person's own."""
+
+    source: str
+    content: dict[str, Any]
+    own: bool = True
+
+
 class _Layered(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Any]
     sources: dict[str, str]
-    file_model: str | None
+    layers: tuple[_Layer, ...]
 
 
 def load_settings(place: Place, line: CommandLine) -> Settings:
@@ -153,18 +170,41 @@ def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer(files: list[Cllmfile], place: Place, line: CommandLine) -> _Layered:
-    layers = [(str(file.path), fill_in(file.content, place.environment)) for file in files]
-    file_model = next((c["model"] for _, c in reversed(layers) if c.get("model")), None)
+    layers = [
+        _Layer(
+            source=str(file.path),
+            content=fill_in(file.content, place.environment),
+            own=file.trusted_place,
+        )
+        for file in files
+    ]
     for variable, key in ENVIRONMENT_KEYS.items():
         if place.environment.get(variable):
-            layers.append((variable, {key: place.environment[variable]}))
-    layers.append(("command line", line.values))
+            layers.append(_Layer(source=variable, content={key: place.environment[variable]}))
+    layers.append(_Layer(source="command line", content=line.values))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for source, content in layers:
-        values = merge(values, content)
-        sources |= dict.fromkeys(content, source)
-    return _Layered(values=values, sources=sources, file_model=file_model)
+    for layer in layers:
+        values = merge(values, layer.content)
+        sources |= dict.fromkeys(layer.content, layer.source)
+    return _Layered(values=values, sources=sources, layers=tuple(layers))
+
+
+def _top_providers(layers: tuple[_Layer, ...]) -> tuple[TopProvider, ...]:
+    tops = []
+    for place, layer in enumerate(layers):
+        chosen = {key: layer.content[key] for key in TOP_KEYS if key in layer.content}
+        if chosen:
+            settings = _provider(chosen, where=layer.source)
+            tops.append(TopProvider(model=_model_for(layers, place), settings=settings))
+    return tuple(tops)
+
+
+def _model_for(layers: tuple[_Layer, ...], place: int) -> str | None:
+    """The model in force at a layer, else the first that the person's own layers above name."""
+    below = [layer.content.get("model") for layer in layers[: place + 1]]
+    above = [layer.content.get("model") for layer in layers[place + 1 :] if layer.own]
+    return next((model for model in [*reversed(below), *above] if model), None)
 
 
 class _Check(msgspec.Struct, frozen=True):
@@ -194,8 +234,10 @@ def _check_types(layered: _Layered, files: list[Cllmfile]) -> None:
             value = layered.values.get(key)
             if value is not None and not check.holds(value):
                 raise _wrong(layered, files, key, check.expected)
-    if layered.file_model is not None and not isinstance(layered.file_model, str):
-        raise _wrong_type_of_model(files)
+    for file in files:
+        if not isinstance(file.content.get("model"), str | None):
+            line = line_of(file.path, "model")
+            raise SettingsError("`model` must be a text.", path=str(file.path), line=line)
 
 
 def _wrong(layered: _Layered, files: list[Cllmfile], key: str, expected: str) -> SettingsError:
@@ -203,12 +245,6 @@ def _wrong(layered: _Layered, files: list[Cllmfile], key: str, expected: str) ->
     path = next((file.path for file in files if str(file.path) == source), None)
     line = None if path is None else line_of(path, key)
     return SettingsError(f"`{key}` must be {expected}.", path=source, line=line)
-
-
-def _wrong_type_of_model(files: list[Cllmfile]) -> SettingsError:
-    """The model of a file is wrong, even if the command line goes over it."""
-    path = next(file.path for file in reversed(files) if file.content.get("model"))
-    return SettingsError("`model` must be a text.", path=str(path), line=line_of(path, "model"))
 
 
 def _retries(values: dict[str, Any]) -> int:
@@ -226,14 +262,13 @@ def _typed(layered: _Layered, place: Place, line: CommandLine) -> Settings:
         cllm_path=cllm_path,
         model=values.get("model") or None,
         model_is_explicit="model" in line.values,
-        file_model=layered.file_model,
         system=line.system or _configured_prompt(layered),
         stream=values.get("stream") is not False,
         raw=bool(values.get("raw_response")),
         on_interrupt=values.get("on_interrupt") or "keep",
         retries=_retries(values),
         parameters=_parameters(values),
-        top_provider=_provider({k: values.get(k) for k in TOP_KEYS}, where="the top level"),
+        top_providers=_top_providers(layered.layers),
         providers={
             name: _provider(row, where=f"providers.{name}")
             for name, row in (values.get("providers") or {}).items()
@@ -277,7 +312,7 @@ def _provider(row: Any, *, where: str) -> ProviderSettings:
         kind=row.get("type"),
         api_base=base,
         api_key=Secret(str(key)) if key else None,
-        headers={name: str(value) for name, value in headers.items()},
+        headers={name: Secret(str(value)) for name, value in headers.items()},
         timeout=_timeout(row.get("timeout"), where),
         models=tuple(models),
         options={name: value for name, value in row.items() if name not in used},

@@ -46,13 +46,25 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
         or any(SECRET_NAME.search(name) for name in variables_in(value))
-        or (key == "model" and _is_model_file(value))
+        or (key == "model" and is_model_file(value))
     }
 
 
-def _is_model_file(model: Any) -> bool:
+def is_model_file(model: Any) -> bool:
+    """Whether a model is named by a path, so that naming it loads whatever lies there."""
     name = str(model).removeprefix("local/")
     return name != str(model) and ("/" in name or name.endswith(".gguf"))
+
+
+def masked(key: str, value: Any) -> Any:
+    """A value as it can be shown: keys and headers written out in it are not."""
+    if isinstance(value, dict):
+        inner = {name: masked(name, item) for name, item in value.items()}
+        return dict.fromkeys(inner, "***") if key == "extra_headers" else inner
+    if isinstance(value, list):
+        return [masked(key, item) for item in value]
+    secret = isinstance(value, str) and SECRET_NAME.search(key) and not variables_in(value)
+    return "***" if secret else value
 
 
 def fingerprint(parts: dict[str, Any]) -> str:

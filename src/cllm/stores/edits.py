@@ -44,7 +44,7 @@ def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetim
 
 def with_opening(conversation: Conversation, opening: Opening | None) -> Conversation:
     """Capture the opening, unless something was captured or said before."""
-    if opening is None or conversation.system_record is not None or not conversation.is_untouched:
+    if opening is None or not conversation.is_untouched:
         return conversation
     return replace(
         conversation,

@@ -91,6 +91,7 @@ class JsonFileStore:
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
+        tail: int | None = None,  # noqa: ARG002 - the file is read whole in any case
     ) -> Lease:
         key = self._existing(ref, owner) if create is None else _own(ref, owner)
         lock = await self._lock(key, wait)

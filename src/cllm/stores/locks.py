@@ -60,8 +60,12 @@ def try_lock(path: Path) -> Lock | None:
         except OSError:
             os.close(fd)
             raise
-        if _is_still(path, fd):
-            return Lock(fd, path, _count(fd))
+        try:
+            if _is_still(path, fd):
+                return Lock(fd, path, _count(fd))
+        except OSError:
+            os.close(fd)
+            raise
         os.close(fd)
 
 

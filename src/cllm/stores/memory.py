@@ -82,6 +82,7 @@ class MemoryStore:
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
+        tail: int | None = None,
     ) -> Lease:
         def attempt() -> Lease | None:
             return self._try_begin(ref, start, owner, create)
@@ -89,7 +90,8 @@ class MemoryStore:
         lease = await wait_for(attempt, wait=wait)
         if lease is None:
             raise ConversationBusyError(ref)
-        return lease
+        seen = edits.tail_of(lease.conversation, tail)
+        return msgspec.structs.replace(lease, conversation=seen)
 
     async def renew_lease(self, lease: Lease) -> Lease:
         key, granted = self._holding(lease)

@@ -20,6 +20,7 @@ def _open_memory(_location: str, clock: Clock) -> Store:
     return MemoryStore(clock=clock)
 
 
+NEVER_WAITING = ("json", "memory")
 SCHEMES: dict[str, Callable[[str, Clock], Store]] = {"json": _open_json, "memory": _open_memory}
 
 
@@ -31,3 +32,8 @@ def open_store(url: str, *, clock: Clock) -> Store:
         known = ", ".join(f"{name}:" for name in SCHEMES)
         raise SettingsError(f"the store '{url}' is none of {known}; write for example json:PATH.")
     return opener(location, clock)
+
+
+def never_waits(url: str) -> bool:
+    """Whether reading the store is done without waiting, so that it needs no event loop."""
+    return url.partition(":")[0] in NEVER_WAITING

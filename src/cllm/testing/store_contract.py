@@ -367,19 +367,25 @@ class StoreContract:
         assert (loaded.system, loaded.system_record) == (SYSTEM, OPENING.system_record)
 
     async def test_an_opening_without_a_prompt_is_remembered_too(self, store: Store) -> None:
-        captured_at = datetime(2026, 1, 1, tzinfo=UTC)
-        nothing = Opening(
-            system=None,
-            system_record=SystemRecord(policy="captured"),
-            context_record=ContextRecord(executed_at=captured_at),
-        )
-        await store.create(NewConversation(id="demo"), opening=nothing)
-        lease = await store.begin_turn("demo", start("t1"))
-        await store.finish_turn(lease, answered(lease), opening=OPENING)
+        nothing = _opening_without_a_prompt()
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, answered(lease), opening=nothing)
+        again = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(again, answered(again), opening=OPENING)
         loaded = await store.load("demo")
         assert loaded.system is None
         assert loaded.system_record == nothing.system_record
         assert loaded.context_record == nothing.context_record
+
+    async def test_as_long_as_nothing_was_said_an_opening_takes_the_place_of_another(
+        self, store: Store
+    ) -> None:
+        await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())
+        lease = await store.begin_turn("demo", start("t1"))
+        await store.finish_turn(lease, answered(lease), opening=OPENING)
+        loaded = await store.load("demo")
+        assert loaded.system == OPENING.system
+        assert loaded.system_record == OPENING.system_record
 
     async def test_a_title_comes_from_the_first_thing_said(self, store: Store) -> None:
         await say(store, "demo", "t1", "  My cat\nis called Luna. ")
@@ -706,3 +712,11 @@ class StoreContract:
         await say(store, "copy", "t1")
         with pytest.raises(ConversationExistsError):
             await store.branch("demo", NewConversation(id="copy"))
+
+
+def _opening_without_a_prompt() -> Opening:
+    return Opening(
+        system=None,
+        system_record=SystemRecord(policy="captured"),
+        context_record=ContextRecord(executed_at=datetime(2026, 1, 1, tzinfo=UTC)),
+    )

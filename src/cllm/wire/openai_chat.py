@@ -47,6 +47,8 @@ def encode_request(prompt: Prompt) -> bytes:
 
 def _encode_message(message: Message) -> msgspec.Raw:
     """The message's own bytes, but for reasoning, which servers refuse to be sent back."""
+    if message.dialect != "openai":
+        raise MalformedError(f"a message in the words of {message.dialect} has to be translated")
     return msgspec.Raw(without_reasoning(message.raw))
 
 

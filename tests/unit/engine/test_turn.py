@@ -429,21 +429,24 @@ class TestFailure:
 
         assert [m.text for m in provider.prompts[1].messages] == ["second"]
 
-    async def test_another_exception_is_a_bug_and_leaves_no_turn(self, engine, ask, store):
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_another_exception_is_a_bug_and_a_visible_turn_has_failed_by_it(
+        self, engine, ask, store, visible
+    ):
         class Buggy(ScriptedProvider):
             async def ask(self, _prompt: Prompt) -> Any:
                 yield TextDelta(text="x")
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            await take(engine(store, Buggy()), ask(visible=True))
-        assert await state_of(store) == []
+            await take(engine(store, Buggy()), ask(visible=visible))
+        assert await state_of(store) == ([("failed", ["Hello"])] if visible else [])
         assert await is_free(store)
 
-    async def test_a_provider_that_ends_without_an_end_leaves_no_turn(self, engine, ask, store):
-        events = await take(engine(store, ScriptedProvider([[TextDelta(text="x")]])), ask())
+    async def test_a_provider_that_ends_without_an_end_has_broken_off(self, engine, ask, store):
+        with pytest.raises(BrokenStreamError):
+            await take(engine(store, ScriptedProvider([[TextDelta(text="x")]])), ask())
 
-        assert not any(isinstance(event, TurnEnded) for event in events)
         assert await state_of(store) == []
         assert await is_free(store)
 

@@ -53,12 +53,12 @@ def test_a_status_stands_for_one_error_with_advice(status, kind):
     ],
 )
 def test_what_a_server_said_is_one_short_line_without_our_key(text, secret, expected):
-    assert one_line(text, secret=secret) == expected
+    assert one_line(text, secrets=[secret]) == expected
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_no_key_is_left_in_a_line_however_long(before, after):
-    line = one_line(f"{before}sk-0123456789{after}", secret="sk-0123456789")
+    line = one_line(f"{before}sk-0123456789{after}", secrets=["sk-0123456789"])
 
     assert "sk-0123456789" not in line
     assert len(line) <= 300

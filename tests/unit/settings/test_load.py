@@ -37,7 +37,6 @@ class TestLayers:
         settings = world.load(values={"model": "e", "temperature": 4})
 
         assert settings.model == "e"
-        assert settings.file_model == "c"
         assert settings.parameters == {"temperature": 4, "seed": 3, "top_p": 2, "stop": "x"}
 
     @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ class TestWhereKeysGo:
 
         assert (row.kind, row.api_base, row.models) == ("openai", "http://x", ("m",))
         assert row.api_key == Secret("5")
-        assert row.headers == {"X-A": "1"}
+        assert row.headers == {"X-A": Secret("1")}
         assert row.timeout == {"idle": 3.0}
         assert row.options == {"region": "eu"}
 
@@ -363,12 +362,12 @@ class TestSecrets:
         return world.load()
 
     def test_the_key_is_there(self, settings):
-        assert settings.top_provider.api_key == Secret(KEY)
+        assert settings.top_providers[-1].settings.api_key == Secret(KEY)
         assert settings.providers["a"].api_key == Secret(KEY)
 
     @pytest.mark.parametrize("show", [repr, str, "{}".format, lambda value: repr([value])])
     def test_a_key_is_never_seen_in_what_is_printed(self, settings, show):
-        assert KEY not in show(settings.top_provider)
+        assert KEY not in show(settings.top_providers[-1].settings)
         assert KEY not in show(settings.providers)
         assert KEY not in repr(settings.parameters)
         assert KEY not in show(settings)
@@ -376,5 +375,5 @@ class TestSecrets:
     @pytest.mark.parametrize("write", [msgspec.json.encode, msgspec.to_builtins, pickle.dumps])
     def test_a_key_is_never_written_down(self, settings, write):
         with pytest.raises(TypeError) as caught:
-            write(settings.top_provider)
+            write(settings.top_providers[-1].settings)
         assert KEY not in str(caught.value)

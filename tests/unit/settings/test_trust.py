@@ -102,7 +102,7 @@ def test_the_environment_can_trust_always_and_says_so_in_one_way(world, value, t
     world.environment["CLLM_TRUST"] = value
 
     if trusted:
-        assert world.load().top_provider.api_base == "http://x"
+        assert world.load().top_providers[-1].settings.api_base == "http://x"
     else:
         with pytest.raises(UntrustedFileError):
             world.load()
@@ -111,7 +111,7 @@ def test_the_environment_can_trust_always_and_says_so_in_one_way(world, value, t
 def test_the_command_line_can_trust_for_once(world):
     world.write_here("api_base: http://x")
 
-    assert world.load(trust=True).top_provider.api_base == "http://x"
+    assert world.load(trust=True).top_providers[-1].settings.api_base == "http://x"
     with pytest.raises(UntrustedFileError):
         world.load()
 
@@ -168,14 +168,14 @@ class TestLedger:
             ledger(world).trust(here(world, f"api_base: {address}"))
         for address in ("http://x", "http://y"):
             world.write_here(f"api_base: {address}")
-            assert world.load().top_provider.api_base == address
+            assert world.load().top_providers[-1].settings.api_base == address
 
     def test_a_value_is_trusted_as_written_and_not_as_filled_in(self, world):
         world.environment["WHERE"] = "http://x"
         ledger(world).trust(here(world, "api_base: ${WHERE}"))
         world.environment["WHERE"] = "http://y"
 
-        assert world.load().top_provider.api_base == "http://y"
+        assert world.load().top_providers[-1].settings.api_base == "http://y"
 
     def test_it_is_the_person_s_own_and_names_the_file(self, world):
         file = here(world, "api_base: http://x")

@@ -103,12 +103,14 @@ KNOWN_MODELS = {
         ),
         template=CHATML_TEMPLATE,
         # So small a model repeats itself to the bound rather than stop: its end-of-message token
-        # (2) is made likelier, and going round in circles less so.
+        # (2) is made likelier, and going round in circles less so, across lines too.
         parameters={
-            "logit_bias": [[2, 2.0]],
+            "temperature": 0,
+            "logit_bias": [[2, 3.0]],
             "dry_multiplier": 0.8,
-            "dry_allowed_length": 8,
+            "dry_allowed_length": 4,
             "dry_penalty_last_n": 512,
+            "dry_sequence_breakers": ["\0"],
         },
     ),
 }

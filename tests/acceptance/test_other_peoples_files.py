@@ -1,0 +1,102 @@
+"""What a file that could be somebody else's must not do before the person has trusted it."""
+
+import json
+
+import pytest
+
+SECRET = "sk-mine-0123456789"
+
+
+@pytest.fixture
+def elsewhere(home):
+    """Write a Cllmfile into the directory that the command is started in."""
+
+    def write(text: str) -> None:
+        (home.work / "Cllmfile.yml").write_text(text, encoding="utf-8")
+
+    return write
+
+
+def test_a_file_that_only_names_a_model_does_not_choose_where_my_key_goes(
+    home, provider, settings, elsewhere, cllm
+):
+    settings(
+        model="openai/gpt-mine",
+        api_base=...,
+        api_key=SECRET,
+        providers={"theirs": {"type": "openai", "api_base": provider.url}},
+    )
+    elsewhere("model: theirs/anything\n")
+
+    cllm("Hello").succeeded()
+
+    assert "authorization" not in {name.lower() for name in provider.requests[0].headers}
+
+
+@pytest.mark.parametrize("key", ["api_base: http://127.0.0.1:9/v1", "store: json:/tmp/x"])
+def test_what_redirects_something_waits_for_trust(home, provider, settings, elsewhere, cllm, key):
+    elsewhere(f"{key}\n")
+
+    cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+    assert provider.requests == []
+    elsewhere("temperature: 0.5\n")
+    cllm("Hello").succeeded()
+
+
+def test_trusting_shows_what_is_trusted_and_no_keys(home, elsewhere, cllm):
+    elsewhere(f"providers: {{a: {{api_base: 'http://x', api_key: {SECRET}}}}}\n")
+
+    shown = cllm("trust").succeeded()
+
+    assert "http://x" in shown.out
+    assert SECRET not in shown.out + shown.err
+
+
+def test_a_conversation_of_a_project_does_not_load_a_model_file_by_itself(home, cllm):
+    folder = home.work / ".cllm" / "conversations"
+    folder.mkdir(parents=True)
+    (home.work / "evil.gguf").write_bytes(b"GGUF and worse")
+    content = {"id": "demo", "model": "local/./evil.gguf", "messages": []}
+    (folder / "demo.json").write_text(json.dumps(content), encoding="utf-8")
+
+    cllm("Hello", "--conversation", "demo").failed_with_one_sentence("-m local/./evil.gguf")
+
+
+def test_raw_response_in_a_file_is_the_flag(home, provider, settings, cllm):
+    settings(raw_response=True)
+
+    done = cllm("Hello", "--conversation", "demo").succeeded()
+
+    assert json.loads(done.out)["choices"]
+    assert not home.file("demo").exists()
+
+
+def test_the_difference_is_shown_with_the_conversation_and_its_advice_works(
+    home, provider, settings, cllm
+):
+    settings(default_system_message="You are a pirate.")
+    cllm("Hello", "--conversation", "demo").succeeded()
+    settings(default_system_message="You are a vet.")
+
+    shown = cllm("--show-conversation", "demo").succeeded()
+    advice = "cllm conversations branch demo --system"
+    assert advice in shown.err
+
+    branch = cllm("conversations", "branch", "demo", "--system", "You are a vet.").succeeded()
+    cllm("Again", "--conversation", branch.out.strip()).succeeded()
+    assert provider.requests[-1].json["messages"][0]["content"] == "You are a vet."
+
+
+def test_a_conversation_that_was_emptied_is_captured_as_new(home, provider, settings, cllm):
+    settings(default_system_message="First.")
+    cllm("Hello", "--conversation", "demo").succeeded()
+    emptied = home.load("demo") | {"messages": []}
+    home.keep("demo", emptied)
+    settings(default_system_message="Second.")
+
+    cllm("Again", "--conversation", "demo").succeeded()
+    cllm("And again", "--conversation", "demo").succeeded()
+
+    assert home.messages("demo")[0] == ("system", "Second.")
+    assert [r.json["messages"][0]["content"] for r in provider.requests[1:]] == ["Second."] * 2
