@@ -8,7 +8,13 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError, UsageError
+from cllm.core.errors import (
+    MissingExtraError,
+    MissingKeyError,
+    ModelNotFoundError,
+    SettingsError,
+    UsageError,
+)
 from cllm.core.ports import Provider, Store
 from cllm.providers.registry import LOCAL, ROWS, ProviderRow, find_server
 from cllm.settings.cllmfile import VARIABLE
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from cllm.providers.local.report import Report
 
 T = TypeVar("T")
+
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 DEFAULT_MODEL = "local/smollm2-135m"
 
@@ -127,7 +135,19 @@ class App:
         await self.store.close()
 
     def _open_provider(self, name: str, model: str) -> Provider:
-        return self._open_local(model) if name == LOCAL else self._open_openai(name)
+        if name == LOCAL:
+            return self._open_local(model)
+        given = self._provider_settings(name)
+        row = ROWS.get(name)
+        kind = given.kind or (row.kind if row else "openai")
+        openers = {
+            "openai": self._open_openai,
+            "anthropic": self._open_anthropic,
+            "bedrock": self._open_bedrock,
+        }
+        if kind not in openers:
+            raise SettingsError(f"`type` of providers.{name} must be one of {', '.join(openers)}.")
+        return openers[kind](name, given, row)
 
     def _open_local(self, model: str) -> Provider:
         from cllm.providers.local.models import resolve  # noqa: PLC0415
@@ -147,17 +167,57 @@ class App:
             context=_whole_number(options, "context") or DEFAULT_CONTEXT,
         )
 
-    def _open_openai(self, name: str) -> Provider:
+    def _open_openai(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> Provider:
         from cllm.providers.openai import OpenAIProvider  # noqa: PLC0415
 
-        given = self._provider_settings(name)
-        row = ROWS.get(name)
         return OpenAIProvider(
             name=name,
             base_url=_base_url(name, given, row),
             api_key=self._key(name, given, row),
             http=self._open_http(),
-            headers={name: value.reveal() for name, value in given.headers.items()},
+            headers=_revealed(given),
+            timeouts=_timeouts(given),
+        )
+
+    def _open_anthropic(
+        self, name: str, given: ProviderSettings, row: ProviderRow | None
+    ) -> Provider:
+        from cllm.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+
+        return AnthropicProvider(
+            name=name,
+            base_url=_base_url(name, given, row),
+            api_key=self._key(name, given, row),
+            http=self._open_http(),
+            headers=_revealed(given),
+            timeouts=_timeouts(given),
+        )
+
+    def _open_bedrock(
+        self, name: str, given: ProviderSettings, _row: ProviderRow | None
+    ) -> Provider:
+        try:
+            from cllm.providers.bedrock import (  # noqa: PLC0415
+                BEARER_VARIABLE,
+                DEFAULT_REGION,
+                Account,
+                BedrockProvider,
+            )
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(feature="Bedrock", extra="bedrock") from error
+        environment = self.settings.place.environment
+        regions = (given.options.get("region"), *map(environment.get, REGION_VARIABLES))
+        key = given.api_key.reveal() if given.api_key else environment.get(BEARER_VARIABLE)
+        return BedrockProvider(
+            name=name,
+            account=Account(
+                region=next((str(region) for region in regions if region), DEFAULT_REGION),
+                profile=_text(given.options, "profile"),
+                endpoint_url=_text(given.options, "endpoint_url") or given.api_base,
+                bearer=key,
+            ),
+            http=self._open_http(),
+            headers=_revealed(given),
             timeouts=_timeouts(given),
         )
 
@@ -213,14 +273,21 @@ def _over(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
 
 
 def _base_url(name: str, given: ProviderSettings, row: ProviderRow | None) -> str:
-    if given.kind not in (None, "openai"):
-        raise SettingsError(f"`type` of providers.{name} must be openai.")
     url = given.api_base or (row.base_url if row else None)
     if url is None:
         raise SettingsError(f"providers.{name} needs an `api_base`.")
     if not url.startswith(("http://", "https://")):
         raise SettingsError(f"`api_base` of provider '{name}' must start with http:// or https://.")
     return url
+
+
+def _revealed(given: ProviderSettings) -> dict[str, str]:
+    return {name: value.reveal() for name, value in given.headers.items()}
+
+
+def _text(options: dict[str, Any], name: str) -> str | None:
+    value = options.get(name)
+    return None if value is None else str(value)
 
 
 def _timeouts(given: ProviderSettings) -> "Timeouts":

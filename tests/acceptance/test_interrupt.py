@@ -1,8 +1,10 @@
 """Ctrl-C and friends: the answer stops, what was said is kept, the exit code is 130."""
 
+import contextlib
 import json
 import signal
 import sys
+import time
 
 import pytest
 
@@ -203,3 +205,20 @@ def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
     gate.open()
     assert holder.finish().code == 0
     assert home.messages("demo")[2:] == [("user", "Second"), ("assistant", "Slow answer")]
+
+
+@pytest.mark.parametrize("apart", [0, 0.002, 0.01])
+def test_two_presses_at_once_keep_the_turn_too(home, provider, settings, cllm, apart):
+    provider.say_held("Once upon", " a time", at=1)
+    running = cllm.start("Tell me.", "--conversation", "demo")
+    running.wait_for_output("Once upon")
+
+    running.signal(signal.SIGINT)
+    time.sleep(apart)
+    with contextlib.suppress(ProcessLookupError):
+        running.signal(signal.SIGINT)
+    ended = running.finish()
+
+    assert ended.code == 130, ended.report()
+    assert "Traceback" not in ended.err
+    assert home.messages("demo") == [("user", "Tell me."), ("assistant", "Once upon")]

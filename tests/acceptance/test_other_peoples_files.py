@@ -1,6 +1,9 @@
 """What a file that could be somebody else's must not do before the person has trusted it."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +103,64 @@ def test_a_conversation_that_was_emptied_is_captured_as_new(home, provider, sett
 
     assert home.messages("demo")[0] == ("system", "Second.")
     assert [r.json["messages"][0]["content"] for r in provider.requests[1:]] == ["Second."] * 2
+
+
+@pytest.mark.parametrize(
+    "model", ["smollm2-x/../evil.gguf", "local/../evil.gguf", "local${SHELL}/evil.gguf"]
+)
+def test_a_model_file_is_not_loaded_by_a_trick_of_its_name(home, elsewhere, cllm, model):
+    (home.work / "evil.gguf").write_bytes(b"GGUF and worse")
+    elsewhere(f'model: "{model}"\n')
+
+    cllm("Hello").failed_with_one_sentence("model", prefix="")
+
+
+def test_what_is_trusted_in_one_folder_is_not_in_another(home, provider, elsewhere, cllm):
+    elsewhere("model: openai/gpt-test\napi_base: http://127.0.0.1:9/v1\napi_key: x\n")
+    cllm("trust").succeeded()
+    other = home.work / "other"
+    other.mkdir()
+    (home.work / "Cllmfile.yml").rename(other / "Cllmfile.yml")
+
+    moved = cllm("Hello", cwd=other)
+
+    moved.failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+
+def test_a_module_in_the_current_directory_is_not_run(home, cllm):
+    stolen = home.work / "stolen"
+    planted = f"open({str(stolen)!r}, 'w').write('x')\n"
+    for name in ("pip.py", "logging.py", "msgspec.py", "yaml.py"):
+        (home.work / name).write_text(planted, encoding="utf-8")
+
+    cllm.command = (str(Path(sys.executable).with_name("cllm")),)
+    cllm("Hello", env={"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"})
+
+    assert not stolen.exists()
+
+
+@pytest.mark.parametrize("flag", ["--list-conversations", "--list-models"])
+def test_a_pipe_in_place_of_a_cllmfile_makes_nobody_wait(home, cllm, flag):
+    os.mkfifo(home.work / "Cllmfile.yml")
+
+    cllm(flag).failed_with_one_sentence("ordinary file", prefix="Configuration error: ")
+
+
+def test_what_a_file_says_of_its_model_cannot_forge_a_line_of_the_list(home, settings, cllm):
+    home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi"), model="m\x1b[31m\nforged  line")
+
+    listed = cllm("--list-conversations").succeeded()
+
+    assert len(listed.out.splitlines()) == 1
+    assert "\x1b" not in listed.out
+
+
+def test_a_time_beyond_the_calendar_is_one_file_s_trouble(home, settings, cllm):
+    home.keep_old("good", ("user", "Hello"), ("assistant", "Hi"))
+    archived = {"cllm": {"archived_at": "0001-01-01T00:00:00+23:59"}}
+    home.keep_old("odd", ("user", "Hello"), ("assistant", "Hi"), metadata=archived)
+
+    listed = cllm("--list-conversations").succeeded()
+
+    assert listed.out.startswith("good ")
+    assert "odd" in listed.err

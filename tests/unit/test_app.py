@@ -151,7 +151,7 @@ class TestRoutes:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("providers: {mine: {type: anthropic, api_base: 'http://x'}}", "providers.mine"),
+            ("providers: {mine: {type: gopher, api_base: 'http://x'}}", "providers.mine"),
             ("providers: {mine: {models: [x]}}", "api_base"),
             ("providers: {mine: {api_base: 'ftp://x'}}", "http://"),
             ("providers: {mine: {api_base: 'localhost:8000'}}", "http://"),

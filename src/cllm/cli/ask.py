@@ -1,5 +1,6 @@
 """`cllm PROMPT`: one turn from the shell, and the flags that list, show and delete."""
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cllm.settings.load import CommandLine
 
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
+MAX_INPUT_BYTES = 64 * 1024 * 1024
 
 HELP = """Ask a language model, and keep the conversation whole.
 
@@ -148,6 +150,8 @@ def _manage(options: dict[str, Any], line: CommandLine) -> None:
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
     """The options that are settings, as the layer over all files."""
+    if options["temperature"] is not None and not math.isfinite(options["temperature"]):
+        raise UsageError("Give -t a number, such as 0.7.")
     if options["model"] == "":
         raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
     names = {
@@ -209,9 +213,11 @@ def _piped_text() -> str | None:
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return None
     try:
-        data = sys.stdin.buffer.read()
+        data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     except OSError:
         return None
+    if len(data) > MAX_INPUT_BYTES:
+        raise UsageError(f"Standard input is more than {MAX_INPUT_BYTES} bytes; give less of it.")
     text = data.decode("utf-8", "replace")
     if "\0" in text:
         raise UsageError("Standard input is not text; give the model a text.")

@@ -1,6 +1,7 @@
 """One turn from the shell, with its printing: runs the engine and shows its events."""
 
 import asyncio
+import os
 import signal
 from contextlib import aclosing
 from pathlib import Path
@@ -10,15 +11,18 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, new_conversation_id, new_id, now
 from cllm.cli import printing
-from cllm.cli.main import Terminated
+from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
-from cllm.core.reply import PartAdded, TextDelta, ThinkingDelta, ToolCallDelta
+from cllm.core.reply import Noticed, PartAdded, TextDelta, ThinkingDelta, ToolCallDelta
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.settings.load import CommandLine, Place, load_settings
+
+PATIENT_PRESSES = 2
+PATIENT_SECONDS = 1.0
 
 HINT = (
     "Using the small model that runs on this machine. For better answers choose a larger one: "
@@ -79,7 +83,7 @@ def _conversation(app: App, options: AskOptions) -> str | None:
 
 
 async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> None:
-    terminated = _cancel_when_asked_to_end()
+    stop = _Stop()
     screen = _Screen(app, options)
     try:
         async with aclosing(app.engine().take_turn(request)) as events:
@@ -88,9 +92,7 @@ async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> Non
                 if screen.answer.is_silent and request.create is None:
                     break
     except asyncio.CancelledError:
-        if terminated.is_set():
-            raise Terminated from None
-        raise
+        raise (KeyboardInterrupt if stop.number == signal.SIGINT else Terminated) from None
     finally:
         try:
             screen.answer.end()
@@ -115,11 +117,15 @@ class _Screen:
                 printing.note(f"Waiting for another turn in '{event.conversation}' to end.")
             case TurnBegan():
                 self._announce(event)
+            case Noticed():
+                printing.warn(event.notice)
             case TextDelta():
                 if not self._app.settings.raw:
                     self.answer.write(event.text)
             case TurnEnded():
                 self.was_cut = event.reply.stop_reason == "length"
+                if not event.reply.message.text.strip():
+                    printing.note("The model answered without a text.")
                 if self._app.settings.raw:
                     self.answer.write((event.reply.raw or b"").decode("utf-8", "replace"))
             case ThinkingDelta() | ToolCallDelta() | PartAdded():
@@ -136,19 +142,29 @@ class _Screen:
             printing.note(f"Conversation: {event.conversation}")
 
 
-def _cancel_when_asked_to_end() -> asyncio.Event:
-    """End as if by Ctrl-C on SIGTERM and SIGHUP, so that what was said is kept."""
-    asked = asyncio.Event()
-    task = asyncio.current_task()
+class _Stop:
+    """Cancels the turn on Ctrl-C, SIGTERM or SIGHUP, once, so that what was said can be kept.
 
-    def cancel() -> None:
-        asked.set()
-        if task is not None:
-            task.cancel()
+    While it is being kept, further presses are not heard; the third one after a moment ends it all.
+    """
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, cancel)
-    return asked
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._task = asyncio.current_task()
+        self._first_at = 0.0
+        self._presses = 0
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop, number)
+
+    def _stop(self, number: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._presses += 1
+        if self.number is None and self._task is not None:
+            self.number, self._first_at = number, now
+            self._task.cancel()
+        elif self._presses > PATIENT_PRESSES and now - self._first_at > PATIENT_SECONDS:
+            os._exit(EXIT_INTERRUPTED)
 
 
 def _hint_once(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import CompletionItem
 
+from cllm.cli.printing import one_line
 from cllm.core.errors import CllmError
 
 MOST = 500
@@ -21,7 +22,7 @@ def conversations(
     except CllmError:
         return []
     return [
-        CompletionItem(summary.id, help=summary.title)
+        CompletionItem(summary.id, help=one_line(summary.title or ""))
         for summary in page.items
         if summary.id.startswith(incomplete)
     ]

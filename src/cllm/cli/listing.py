@@ -35,10 +35,13 @@ def list_conversations(line: CommandLine) -> None:
 
 
 def _summary_line(summary: Summary) -> str:
-    when = summary.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    try:
+        when = summary.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError):
+        when = summary.updated_at.isoformat()
     count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
-    title = printing.one_line(summary.title or "")
-    return f"{summary.id}  {when}  {count}  {summary.model or '-'}  {title}".rstrip()
+    line = f"{summary.id}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
+    return printing.one_line(line).rstrip()
 
 
 def show_conversation(line: CommandLine, ref: str) -> None:
@@ -53,8 +56,8 @@ def show_conversation(line: CommandLine, ref: str) -> None:
 
 def show(conversation: Conversation) -> None:
     click.echo(f"Conversation: {conversation.id}")
-    click.echo(f"Model: {conversation.model or '-'}")
-    click.echo(f"System prompt: {_about_system(conversation)}")
+    click.echo(printing.one_line(f"Model: {conversation.model or '-'}"))
+    click.echo(printing.one_line(f"System prompt: {_about_system(conversation)}"))
     click.echo(f"Created: {conversation.created_at.isoformat()}")
     click.echo(f"Updated: {conversation.updated_at.isoformat()}")
     click.echo(f"Tokens: {conversation.total_tokens}")

@@ -68,6 +68,10 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except Terminated:
         return EXIT_TERMINATED
+    except click.NoSuchOption as error:
+        error.show()
+        printing.note("A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'")
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -77,6 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         printing.abandon_stdout()
         if not isinstance(error, BrokenPipeError):
-            printing.error(f"Cannot write the output: {os.strerror(error.errno or 0).lower()}.")
+            where = f" ({error.filename})" if error.filename else " while writing the output"
+            printing.error(f"{os.strerror(error.errno or 0)}{where}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0

@@ -23,7 +23,10 @@ def _home() -> Path:
         return Path.home()
     import pwd  # noqa: PLC0415 - rarely needed
 
-    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
+        raise UsageError("There is no home folder; set the variable HOME to one.") from error
 
 
 def as_text(word: str) -> str:

@@ -1,5 +1,7 @@
 """How fetching a model looks: a bar on a terminal, a line at each end elsewhere."""
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ class Progress:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._bar = sys.stderr.isatty()
+        self._bar = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._total: int | None = None
         self._began_at = 0.0
         self._began_with = 0
@@ -52,7 +54,8 @@ class Progress:
         if not self._bar or moment - self._drawn_at < BETWEEN_DRAWINGS:
             return
         self._drawn_at = moment
-        sys.stderr.write(f"\r\x1b[K{self._line(done, moment)}")
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{self._line(done, moment)[:width]}")
         sys.stderr.flush()
 
     def _line(self, done: int, moment: float) -> str:

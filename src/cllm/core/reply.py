@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from cllm.core.message import AnyPart, Message
+from cllm.core.notice import Notice
 
 StopReason = Literal[
     "end", "length", "tool_calls", "stop_sequence", "content_filter", "refusal", "pause", "unknown"
@@ -65,6 +66,12 @@ class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
     index: int = 0
 
 
+class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
+    """Something of the prompt could not be sent as it was; comes before anything of the answer."""
+
+    notice: Notice
+
+
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The provider said that its answer is over. Without this event there was no whole answer.
 
@@ -80,4 +87,4 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 ReplyDelta = TextDelta | ThinkingDelta | ToolCallDelta | PartAdded
-ReplyEvent = ReplyDelta | ReplyFinished
+ReplyEvent = Noticed | ReplyDelta | ReplyFinished

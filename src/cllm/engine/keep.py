@@ -15,9 +15,10 @@ from cllm.assembly.tokens import estimate_usage
 from cllm.core.conversation import Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError
 from cllm.core.message import Message, plain_message
+from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyDelta, ReplyFinished, TextDelta, Usage
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, TextDelta, Usage
 
 OnInterrupt = Literal["keep", "discard"]
 
@@ -36,7 +37,7 @@ class Unkept:
 
     def send(self, _sent: Sent) -> None: ...
 
-    def hear(self, _delta: ReplyDelta) -> None: ...
+    def hear(self, _event: Noticed | ReplyDelta) -> None: ...
 
     async def complete(self, _reply: ReplyFinished) -> None: ...
 
@@ -62,16 +63,19 @@ class Keeper:
         self._on_interrupt = on_interrupt
         self._sent: Sent | None = None
         self._heard: list[str] = []
+        self._notices: list[Notice] = []
         self._settled = False
 
     def send(self, sent: Sent) -> None:
         """Note what is about to be sent."""
         self._sent = sent
 
-    def hear(self, delta: ReplyDelta) -> None:
+    def hear(self, event: Noticed | ReplyDelta) -> None:
         """Note a piece of the answer, in case there will be no more of it."""
-        if isinstance(delta, TextDelta):
-            self._heard.append(delta.text)
+        if isinstance(event, TextDelta):
+            self._heard.append(event.text)
+        elif isinstance(event, Noticed) and event.notice not in self._notices:
+            self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
         """Keep the turn with its whole reply."""
@@ -120,6 +124,7 @@ class Keeper:
             self._lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
         turn = begun if self._sent is None else _with_record(begun, self._sent, reply, usage)
+        turn = msgspec.structs.replace(turn, notices=turn.notices + tuple(self._notices))
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
         await _uninterrupted(self._store.finish_turn(self._lease, turn, opening=opening))

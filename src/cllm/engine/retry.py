@@ -12,7 +12,7 @@ from cllm.core.errors import (
     UnreachableError,
     UpstreamError,
 )
-from cllm.core.reply import ReplyEvent
+from cllm.core.reply import Noticed, ReplyEvent
 
 Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -58,7 +58,7 @@ async def ask_patiently(
         try:
             async with aclosing(ask()) as events:
                 async for event in events:
-                    seen = True
+                    seen = seen or not isinstance(event, Noticed)
                     yield event
         except ProviderError as error:
             attempt += 1

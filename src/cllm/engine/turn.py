@@ -20,7 +20,7 @@ from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyDelta, ReplyFinished
+from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished
 from cllm.engine.keep import Keeper, OnInterrupt, Sent, Unkept
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
@@ -82,7 +82,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn | None
 
 
-TurnEvent = TurnWaits | TurnBegan | ReplyDelta | TurnEnded
+TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | TurnEnded
 
 
 class Engine:
@@ -194,9 +194,7 @@ class Engine:
         await stack.enter_async_context(renewed(self._store, lease, clock=self._clock))
         return keeper
 
-    def _ask(
-        self, provider: Provider, prompt: Prompt
-    ) -> AsyncGenerator[ReplyDelta | ReplyFinished, None]:
+    def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         return ask_patiently(
             lambda: provider.ask(prompt),
             rules=self._retry,

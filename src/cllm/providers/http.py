@@ -45,16 +45,8 @@ class Response(ABC):
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come."""
         limit = self._timeouts.first_byte
-        while piece := await self._next(limit):
-            yield piece
-            limit = self._timeouts.idle
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        pieces: list[bytes] = []
         size = 0
-        async for piece in self.chunks():
-            pieces.append(piece)
+        while piece := await self._next(limit):
             size += len(piece)
             if size > MAX_ANSWER_BYTES:
                 raise BadReplyError(
@@ -62,7 +54,12 @@ class Response(ABC):
                     "answer; check its address.",
                     provider=self._provider,
                 )
-        return b"".join(pieces)
+            yield piece
+            limit = self._timeouts.idle
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece in self.chunks()])
 
     @abstractmethod
     async def _next(self, limit: float) -> bytes:

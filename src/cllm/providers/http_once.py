@@ -13,7 +13,8 @@ import ssl
 import threading
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -30,6 +31,8 @@ from cllm.providers.http import (
 )
 
 PIECE_BYTES = 65536
+MOST_PIECES = 64
+MOST_INTERIM = 100
 ANY_ZLIB_HEADER = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -52,6 +55,7 @@ class OnceResponse(Response):
                 piece = await self._exchange.pieces.get()
         except TimeoutError as error:
             raise silent(self._provider, limit) from error
+        self._exchange.room.release()
         if isinstance(piece, ProviderError):
             raise piece
         return piece
@@ -93,6 +97,7 @@ class _Exchange:
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.pieces: asyncio.Queue[Piece] = asyncio.Queue()
+        self.room = threading.Semaphore(MOST_PIECES)
         self._loop = asyncio.get_running_loop()
         self.answered: asyncio.Future[None] = self._loop.create_future()
         self._url = url
@@ -108,6 +113,7 @@ class _Exchange:
     def abandon(self) -> None:
         """Close the connection under the thread, if it is still reading."""
         self._abandoned = True
+        self.room.release()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -159,6 +165,7 @@ class _Exchange:
         except (ValueError, http.client.HTTPException) as error:
             raise self._unreachable("not a valid address") from error
         self._connection, self._socket = connection, connection.sock
+        connection.response_class = _PatientResponse
         connection.sock.settimeout(self._timeouts.first_byte)
         if self._abandoned:
             raise hung_up(self._provider)
@@ -180,14 +187,20 @@ class _Exchange:
                 if not piece:
                     break
                 size += len(piece)
-                unpacked = unpack(piece)
-                if unpacked:
-                    self._tell(self.pieces.put_nowait, unpacked)
+                for unpacked in unpack(piece):
+                    self._hand_over(unpacked)
         except (http.client.HTTPException, OSError, ValueError, zlib.error):
             self._tell(self.pieces.put_nowait, broken_off(self._provider))
             return
         whole = expected is None or size == expected
         self._tell(self.pieces.put_nowait, b"" if whole else broken_off(self._provider))
+
+    def _hand_over(self, piece: bytes) -> None:
+        """Give a piece to the reader, once there is room: a flood waits where it comes from."""
+        self.room.acquire()
+        if self._abandoned:
+            raise ConnectionAbortedError
+        self._tell(self.pieces.put_nowait, piece)
 
     def _answer(self, error: ProviderError | None) -> None:
         if self.answered.done():
@@ -203,11 +216,32 @@ class _Exchange:
             self._loop.call_soon_threadsafe(function, value)
 
 
-def _unpacker(encoding: str) -> Callable[[bytes], bytes]:
+def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
     """What undoes a compression that was not asked for; some servers compress all the same."""
-    if encoding.lower() in ("gzip", "deflate"):
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | ANY_ZLIB_HEADER).decompress
-    return bytes
+    if encoding.lower() not in ("gzip", "deflate"):
+        return lambda piece: iter((piece,))
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | ANY_ZLIB_HEADER)
+
+    def unpack(piece: bytes) -> Iterator[bytes]:
+        while piece:
+            unpacked = inflater.decompress(piece, PIECE_BYTES)
+            if unpacked:
+                yield unpacked
+            piece = inflater.unconsumed_tail
+
+    return unpack
+
+
+class _PatientResponse(http.client.HTTPResponse):
+    """An answer that comes after any number of interim ones, such as 103."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        for _ in range(MOST_INTERIM):
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if status // 100 != 1 or status == HTTPStatus.SWITCHING_PROTOCOLS:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
+        raise http.client.HTTPException("too many interim answers")
 
 
 def _prepare(url: str, *, timeout: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:

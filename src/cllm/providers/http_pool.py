@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 
 import aiohttp
+from yarl import URL
 
 from cllm.providers.http import (
     Response,
@@ -77,7 +78,8 @@ class PooledHttp:
         )
         try:
             response = await self._opened().post(
-                url,
+                # What is escaped in the address stays so: a signature may cover it.
+                URL(url, encoded=True),
                 data=body,
                 headers=headers,
                 allow_redirects=False,

@@ -44,6 +44,15 @@ def meaning_of(status: int) -> Meaning:
     return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
 
 
+def check_key(key: str | None, *, provider: str) -> None:
+    """Refuse a key that could not stand in a header, before it is taken for a bad address."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise AuthenticationError(
+            f"The API key of provider '{provider}' has characters that no key has; check it.",
+            provider=provider,
+        )
+
+
 def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
     """What a server said, short, on one line, and without our keys should it have said one."""
     line = " ".join(text.split())
@@ -73,6 +82,6 @@ def _as_number(value: str) -> float | None:
 def _as_date(value: str, now: datetime) -> float | None:
     try:
         when = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()

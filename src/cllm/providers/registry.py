@@ -10,16 +10,21 @@ LOCAL = "local"
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that speaks OpenAI's protocol: where it is, and which variable holds its key.
+    """A server: where it is, which variable holds its key, and which protocol it speaks.
 
     A server without a `key` asks for none; one of this machine's own usually does not.
     """
 
     base_url: str
     key: str | None = None
+    kind: str = "openai"
 
 
 ROWS: dict[str, ProviderRow] = {
+    "anthropic": ProviderRow(
+        base_url="https://api.anthropic.com", key="ANTHROPIC_API_KEY", kind="anthropic"
+    ),
+    "bedrock": ProviderRow(base_url="", kind="bedrock"),
     "cerebras": ProviderRow(base_url="https://api.cerebras.ai/v1", key="CEREBRAS_API_KEY"),
     "deepseek": ProviderRow(base_url="https://api.deepseek.com/v1", key="DEEPSEEK_API_KEY"),
     "fireworks": ProviderRow(
@@ -41,6 +46,7 @@ ROWS: dict[str, ProviderRow] = {
 }
 KNOWN_PREFIXES: dict[str, str] = {
     "chatgpt-": "openai",
+    "claude-": "anthropic",
     "deepseek-": "deepseek",
     "gpt-": "openai",
     "grok-": "xai",
@@ -76,7 +82,7 @@ def find_server(model: str, *, configured: Mapping[str, Sequence[str]]) -> Serve
         if model in names:
             return ServedModel(provider=provider, name=model)
     known = next((p for start, p in KNOWN_PREFIXES.items() if model.startswith(start)), None)
-    if known is not None:
+    if known is not None and not slash:
         return ServedModel(provider=known, name=model)
     raise _not_found(model, providers, configured)
 

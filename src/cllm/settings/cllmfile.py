@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -15,6 +16,8 @@ FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
 MAX_VALUES = 100_000
 MAX_DEPTH = 50
+MAX_ALIASES = 16
+LONG_NUMBER = re.compile(r"[-+]?[0-9][0-9a-fA-FxXoO:_.]{300,}")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -29,7 +32,10 @@ class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
 def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
     """The file, or None if there is none."""
     try:
-        with path.open("rb") as file:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SettingsError("it is not an ordinary file.", path=str(path))
             data = file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -46,7 +52,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _check_depth(yaml.parse(data, Loader=loader), path)
+        _check_shape(yaml.parse(data, Loader=loader), path)
         content = yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -66,15 +72,20 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     return plain
 
 
-def _check_depth(events: Iterable[Any], path: Path) -> None:
-    """Refuse what is nested so deeply that reading it would end the process."""
-    depth = 0
+def _check_shape(events: Iterable[Any], path: Path) -> None:
+    """Refuse what would end the process or take for ever to read: depth, aliases, long numbers."""
+    depth = aliases = 0
     for event in events:
         kind = type(event).__name__
         depth += kind in ("MappingStartEvent", "SequenceStartEvent")
         depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
+        aliases += kind == "AliasEvent"
         if depth > MAX_DEPTH:
             raise SettingsError("it is nested too deeply.", path=str(path))
+        if aliases > MAX_ALIASES:
+            raise SettingsError(f"it uses more than {MAX_ALIASES} aliases.", path=str(path))
+        if kind == "ScalarEvent" and event.style is None and LONG_NUMBER.fullmatch(event.value):
+            raise SettingsError("it has a number that is too long.", path=str(path))
 
 
 class _Plainer:

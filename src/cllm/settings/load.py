@@ -19,6 +19,7 @@ ENVIRONMENT_KEYS = {
     "CLLM_CONVERSATIONS_PATH": "conversations_path",
 }
 TOP_KEYS = ("api_base", "base_url", "api_key", "extra_headers", "timeout")
+LONGEST_TIMEOUT = 1_000_000
 TIMEOUT_PARTS = ("connect", "first_byte", "idle")
 DEFAULT_RETRIES = 2
 MOST_RETRIES = 20
@@ -124,6 +125,14 @@ def load_settings(place: Place, line: CommandLine) -> Settings:
     return _typed(layered, place, line)
 
 
+def expanded(path: str) -> Path:
+    """A path with `~` filled in."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"the path '{path}' names a home that does not exist.") from error
+
+
 def user_folder(place: Place) -> Path:
     return place.home / ".cllm"
 
@@ -133,7 +142,7 @@ def chosen_folder(place: Place, line: CommandLine) -> Path | None:
     if line.cllm_path is not None:
         return line.cllm_path
     named = place.environment.get("CLLM_PATH")
-    return Path(named).expanduser() if named else None
+    return expanded(named) if named else None
 
 
 def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
@@ -325,9 +334,11 @@ def _timeout(value: Any, where: str) -> float | dict[str, float] | None:
     except msgspec.ValidationError:
         timeout = {"?": 0.0}
     parts = timeout if isinstance(timeout, dict) else {"idle": 1.0 if timeout is None else timeout}
-    if not all(name in TIMEOUT_PARTS and seconds > 0 for name, seconds in parts.items()):
+    if not all(
+        name in TIMEOUT_PARTS and 0 < seconds <= LONGEST_TIMEOUT for name, seconds in parts.items()
+    ):
         raise SettingsError(
-            f"`timeout` of {where} must be seconds above 0, or some of "
+            f"`timeout` of {where} must be seconds (above 0, at most a million), or some of "
             "{connect: …, first_byte: …, idle: …}."
         )
     return timeout
@@ -338,7 +349,7 @@ def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:
         return str(values["store"])
     named = values.get("conversations_path")
     if named:
-        return f"json:{place.directory / Path(named).expanduser()}"
+        return f"json:{place.directory / expanded(named)}"
     return f"json:{cllm_path / 'conversations'}"
 
 

@@ -19,6 +19,7 @@ from cllm.settings.cllmfile import Cllmfile, variables_in
 DANGEROUS_KEYS = (
     "allow_dynamic_commands",
     "api_base",
+    "api_key",
     "base_url",
     "context_commands",
     "conversations_path",
@@ -29,7 +30,8 @@ DANGEROUS_KEYS = (
     "store",
 )
 SECRET_NAME = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSWORD)$|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|CREDENTIALS?)(_|\d|$)",
+    r"(KEY|TOKEN|SECRET|PASSWORD)$|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|PWD|PAT|AUTH|CREDENTIALS?)(_|\d|$)"
+    r"|(^|_)(URL|URI|DSN)$",
     re.IGNORECASE,
 )
 LEDGER_NAME = "trusted.json"
@@ -46,14 +48,16 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
         or any(SECRET_NAME.search(name) for name in variables_in(value))
-        or (key == "model" and is_model_file(value))
+        or (key == "model" and (is_model_file(value) or variables_in(value)))
     }
 
 
 def is_model_file(model: Any) -> bool:
     """Whether a model is named by a path, so that naming it loads whatever lies there."""
-    name = str(model).removeprefix("local/")
-    return name != str(model) and ("/" in name or name.endswith(".gguf"))
+    name = str(model)
+    return name.endswith(".gguf") or (
+        "/" in name.removeprefix("local/") and name.startswith("local/")
+    )
 
 
 def masked(key: str, value: Any) -> Any:
@@ -67,9 +71,13 @@ def masked(key: str, value: Any) -> Any:
     return "***" if secret else value
 
 
-def fingerprint(parts: dict[str, Any]) -> str:
-    """The hash by which a trusted content is recognised."""
-    text = msgspec.json.encode(parts, order="deterministic", enc_hook=str)
+def fingerprint(parts: dict[str, Any], folder: Path) -> str:
+    """The hash by which a trusted content is recognised, in the folder where it was trusted.
+
+    The same words elsewhere can mean another file.
+    """
+    content = {"folder": str(folder.resolve()), "parts": parts}
+    text = msgspec.json.encode(content, order="deterministic", enc_hook=str)
     return hashlib.sha256(text).hexdigest()
 
 
@@ -82,14 +90,20 @@ class TrustLedger:
     def check(self, file: Cllmfile) -> None:
         """Raise UntrustedFileError unless the file has nothing dangerous or is trusted."""
         parts = dangerous_parts(file.content)
-        if parts and not file.trusted_place and fingerprint(parts) not in self._entries():
+        if (
+            parts
+            and not file.trusted_place
+            and fingerprint(parts, file.path.parent) not in self._entries()
+        ):
             raise UntrustedFileError(path=str(file.path), keys=tuple(parts))
 
     def trust(self, file: Cllmfile) -> tuple[str, ...]:
         """Remember the file's dangerous keys as they are now; their names."""
         parts = dangerous_parts(file.content)
         if parts:
-            entries = self._entries() | {fingerprint(parts): str(file.path.absolute())}
+            entries = self._entries() | {
+                fingerprint(parts, file.path.parent): str(file.path.absolute())
+            }
             self._write(entries)
         return tuple(parts)
 

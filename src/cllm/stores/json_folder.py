@@ -189,7 +189,7 @@ class JsonFolder:
             raise BrokenConversationError(str(path), reason=str(error)) from None
         except OSError as error:
             raise unavailable(error, path, doing="read") from error
-        return data, datetime.fromtimestamp(modified_at, tz=UTC)
+        return data, _moment(modified_at)
 
     def _refuse_link(self, key: str) -> None:
         path = self._path(key)
@@ -204,3 +204,11 @@ class JsonFolder:
         self._refuse_link(conversation.id)
         data = encode_conversation(conversation, remainder)
         write_file(self._folder, conversation.id + SUFFIX, data)
+
+
+def _moment(seconds: float) -> datetime:
+    """A file's time; one beyond the calendar counts as its end."""
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return datetime.max.replace(tzinfo=UTC)

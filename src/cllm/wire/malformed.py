@@ -1,5 +1,32 @@
-"""The one error of the codecs: what arrived is not what its protocol promises."""
+"""The errors of the codecs. Whoever carried the bytes knows whose they were, and says so."""
+
+import msgspec
 
 
 class MalformedError(ValueError):
-    """The text says what was wrong; whoever carried the bytes knows whose they were."""
+    """What arrived, or what is to be sent, is not what its protocol promises."""
+
+
+class NotExpressibleError(MalformedError):
+    """A protocol has no words for something that cannot be left out; the text names it."""
+
+
+class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What an error body or event says; empty where it says nothing.
+
+    `status` is the one that an error of this type has when it comes before an answer.
+    """
+
+    message: str = ""
+    type: str = ""
+    code: str = ""
+    status: int | None = None
+    too_long: bool = False
+
+
+class ProviderSaidError(MalformedError):
+    """Where an answer should be, or in the middle of one, there is an error of the provider's."""
+
+    def __init__(self, details: ErrorDetails) -> None:
+        super().__init__(details.message or details.type or "an error without a text")
+        self.details = details

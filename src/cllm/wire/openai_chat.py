@@ -4,7 +4,7 @@ Carries nothing and decides nothing: a field that it has no name for stays where
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import MalformedError
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -28,6 +28,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
@@ -61,14 +62,17 @@ def without_reasoning(raw: bytes) -> bytes:
     return raw if len(kept) == len(fields) else msgspec.json.encode(kept)
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
@@ -101,7 +105,7 @@ class _ChunkChoice(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_ChunkChoice] | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -114,15 +118,7 @@ class _Answer(msgspec.Struct):
     choices: list[_Choice] | None = None
     error: Any = None
     model: str | None = None
-    usage: _Usage | None = None
-
-
-class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What an error body says; empty where it says nothing."""
-
-    message: str = ""
-    type: str = ""
-    code: str = ""
+    usage: Any = None
 
 
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
@@ -180,7 +176,12 @@ def _stop_reason(finish_reason: str | None) -> StopReason:
     return STOP_REASONS.get(finish_reason or "", "unknown")
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
+def _usage(reported: Any) -> Usage | None:
+    """The counts as reported. Counts that make no sense are unknown; the answer stays one."""
+    try:
+        usage = msgspec.convert(reported, _Usage | None)
+    except msgspec.ValidationError:
+        return None
     if usage is None or usage.prompt_tokens is None:
         return None
     read = (usage.prompt_tokens_details or _Details()).cached_tokens or 0
@@ -191,14 +192,6 @@ def _usage(usage: _Usage | None) -> Usage | None:
         output=max((usage.completion_tokens or 0) - reasoning, 0),
         reasoning=reasoning,
     )
-
-
-class ProviderSaidError(MalformedError):
-    """Where an answer should be there is an error of the provider's own."""
-
-    def __init__(self, details: ErrorDetails) -> None:
-        super().__init__(details.message or "an error without a text")
-        self.details = details
 
 
 class StreamDecoder:
@@ -215,7 +208,7 @@ class StreamDecoder:
         self._calls: dict[int, _BuiltCall] = {}
         self._finish_reason: str | None = None
         self._done = False
-        self._usage: _Usage | None = None
+        self._usage: Any = None
         self._model: str | None = None
 
     @property
@@ -327,4 +320,6 @@ def _error_details(error: Any) -> ErrorDetails:
     if not isinstance(error, dict):
         return ErrorDetails()
     fields = {name: error.get(name) for name in ("message", "type", "code")}
-    return ErrorDetails(**{name: str(value) for name, value in fields.items() if value is not None})
+    said = {name: str(value) for name, value in fields.items() if value is not None}
+    too_long = any(said.get(name) in TOO_LONG_CODES for name in ("type", "code"))
+    return ErrorDetails(too_long=too_long, **said)

@@ -79,7 +79,12 @@ def compact(raw: bytes | msgspec.Raw) -> bytes:
 
 def in_utc(moment: datetime) -> datetime:
     """The moment in UTC; one without an offset is taken to be in UTC already."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UnreadableError("it has a time beyond the calendar") from None
 
 
 def decode_message(raw: bytes | msgspec.Raw) -> Message:

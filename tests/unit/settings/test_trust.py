@@ -2,6 +2,7 @@
 
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_parts, fi
 DANGEROUS = {
     "allow_dynamic_commands": "true",
     "api_base": "http://x",
+    "api_key": "sk-theirs",
     "base_url": "http://x",
     "context_commands": "[{name: a, command: date}]",
     "conversations_path": "/x",
@@ -21,6 +23,8 @@ DANGEROUS = {
     "providers": "{a: {api_base: 'http://x'}}",
     "store": "'memory:'",
 }
+
+FOLDER = Path("/somewhere")
 
 
 def here(world, text: str) -> Cllmfile:
@@ -184,7 +188,7 @@ class TestLedger:
 
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert json.loads(path.read_bytes()) == {
-            fingerprint({"api_base": "http://x"}): str(file.path)
+            fingerprint({"api_base": "http://x"}, file.path.parent): str(file.path)
         }
         assert [entry.name for entry in path.parent.iterdir()] == ["trusted.json"]
 
@@ -230,13 +234,15 @@ def test_every_value_that_a_file_can_hold_has_a_fingerprint(world, text):
     file = here(world, text)
 
     parts = dangerous_parts(file.content)
-    assert fingerprint(parts) == fingerprint(dangerous_parts(here(world, text).content))
+    assert fingerprint(parts, FOLDER) == fingerprint(
+        dangerous_parts(here(world, text).content), FOLDER
+    )
     with pytest.raises(UntrustedFileError):
         ledger(world).check(file)
 
 
 def test_the_fingerprint_does_not_depend_on_the_order_of_keys():
-    assert fingerprint({"a": {"x": 1, "y": 2}, "b": 3}) == fingerprint(
-        {"b": 3, "a": {"y": 2, "x": 1}}
+    assert fingerprint({"a": {"x": 1, "y": 2}, "b": 3}, FOLDER) == fingerprint(
+        {"b": 3, "a": {"y": 2, "x": 1}}, FOLDER
     )
-    assert fingerprint({"a": [1, 2]}) != fingerprint({"a": [2, 1]})
+    assert fingerprint({"a": [1, 2]}, FOLDER) != fingerprint({"a": [2, 1]}, FOLDER)

@@ -321,7 +321,6 @@ class TestWholeAnswer:
             b'{"choices": [{"message": {"tool_calls": [{"function": "f"}]}}]}',
             b'{"choices": [{"message": {"content": "\xff"}}]}',
             b'{"choices": [{"message": {"content": "\\ud800"}}]}',
-            b'{"choices": [{"message": {}}], "usage": "many"}',
             b'{"choices": [{"message": {}}]} trailing',
             b'{"choices": [{"message": {"content": ' + b"[" * 50_000,
             b'{"choices": [{"message": {}',
@@ -591,7 +590,6 @@ class TestStream:
             b'{"choices": [{"delta": {"tool_calls": [{"index": "a"}]}}]}',
             b'{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]}',
             b'{"choices": [{"delta": {"content": "\xc3"}}]}',
-            b'{"usage": [1]}',
             b'{"choices": ' + b"[" * 50_000,
             b'{"choices": [{"delta": {"content": <html>',
         ],
@@ -682,3 +680,12 @@ def test_an_error_body_is_read_in_every_shape(body, expected):
     details = decode_error(body)
 
     assert (details.message, details.type, details.code) == expected
+
+
+@pytest.mark.parametrize("usage", ["many", [1], {"prompt_tokens": 7.5}, {"prompt_tokens": -1}])
+def test_counts_that_make_no_sense_are_unknown_and_the_answer_stays_one(usage):
+    (*_, finished) = decode_answer(answer(usage=usage))
+
+    assert isinstance(finished, ReplyFinished)
+    assert finished.usage is None
+    assert finished.message.text == "Hi"

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import http.client
 import os
+import re
 import ssl
 import time
 import urllib.error
@@ -31,6 +32,8 @@ SILENCE_SECONDS = 30
 ATTEMPTS_WITHOUT_PROGRESS = 5
 MAX_ATTEMPTS = 50
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+PLAIN_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class RefusedError(DownloadError):
@@ -97,7 +100,10 @@ def download(
 
 def check_scheme(url: str) -> None:
     """Refuse addresses that would be fetched in the open, or not at all."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise RefusedError("That is not an address; check it.") from error
     if parts.scheme in ("https", "file"):
         return
     if parts.scheme == "http" and parts.hostname in LOOPBACK:
@@ -134,7 +140,7 @@ class _Part:
     @property
     def validator(self) -> str | None:
         try:
-            return self._validator_path.read_text(encoding="utf-8") or None
+            return self._validator_path.read_text(encoding="utf-8", errors="replace") or None
         except FileNotFoundError:
             return None
 
@@ -264,7 +270,10 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917 - the standard library's signature
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        was, goes = urlsplit(req.full_url), urlsplit(newurl)
+        try:
+            was, goes = urlsplit(req.full_url), urlsplit(newurl)
+        except ValueError as error:
+            raise RefusedError("The server redirects to what is no address.") from error
         if goes.scheme == "file" or (was.scheme == "https" and goes.scheme != "https"):
             raise RefusedError("The server redirects to an insecure address; fetch from another.")
         check_scheme(newurl)
@@ -314,7 +323,7 @@ def _validator(answer: Any) -> str | None:
 
 def _total(answer: Any, offset: int) -> int | None:
     length = answer.headers.get("Content-Length")
-    return offset + int(length) if length is not None and length.isdigit() else None
+    return offset + int(length) if length is not None and PLAIN_NUMBER.fullmatch(length) else None
 
 
 def _sha256_of(path: Path) -> str:

@@ -10,6 +10,7 @@ from cllm.core.errors import LocalModelError, ModelNotFoundError
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
+MAX_NAME_LENGTH = 4000
 TEMPERATURE = 0.1
 
 # SmolLM2's own template puts in a system prompt when there is none; this one says what was said.
@@ -159,6 +160,8 @@ def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile
 
     `name` is what stands behind `local/` in a model's full name.
     """
+    if "\0" in name or len(name) > MAX_NAME_LENGTH:
+        raise ModelNotFoundError("That is not the name of a local model.", model=f"local/{name}")
     if name in KNOWN_MODELS:
         known = KNOWN_MODELS[name]
         return ModelFile(name=name, path=paths.models / known.file_name, known=known)

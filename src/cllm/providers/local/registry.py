@@ -40,14 +40,14 @@ def find_installers(
 ) -> Installers:
     """Our own interpreter's pip if it has one, else uv or pip from the path."""
     if is_importable("pip"):
-        return Installers(pip=(sys.executable, "-m", "pip"))
+        return Installers(pip=(sys.executable, "-P", "-m", "pip"))
     path = environ.get("PATH")
     uv = shutil.which("uv", path=path)
     pip = shutil.which("pip3", path=path) or shutil.which("pip", path=path)
     python = shutil.which("python3", path=path)
     if pip is not None:
         return Installers(uv=uv, pip=(pip,))
-    return Installers(uv=uv, pip=None if uv or python is None else (python, "-m", "pip"))
+    return Installers(uv=uv, pip=None if uv or python is None else (python, "-I", "-m", "pip"))
 
 
 def locate(
@@ -134,7 +134,9 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # Nothing that lies in the current directory is run or read.
             env=dict(environ),
+            cwd=tempfile.gettempdir(),
         )
     except OSError as error:
         raise DownloadError(

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -123,7 +124,11 @@ def _checksum(path: Path) -> str | None:
     """The file's checksum and length in hexadecimal; None if it cannot be read."""
     checksum = size = 0
     try:
-        with path.open("rb", buffering=0) as file:
+        # A pipe or a device under this name must not make anybody wait.
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(opened, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
             while chunk := file.read(CHUNK_BYTES):
                 checksum = zlib.crc32(chunk, checksum)
                 size += len(chunk)

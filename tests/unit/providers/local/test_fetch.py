@@ -117,7 +117,7 @@ def test_our_own_pip_is_asked_first(tmp_path: Path):
     _executable(tmp_path / "uv")
     found = find_installers({"PATH": str(tmp_path)}, is_importable=lambda _: True)
     assert found.pip is not None
-    assert found.pip[1:] == ("-m", "pip")
+    assert found.pip[1:] == ("-P", "-m", "pip")
     assert found.uv is None
 
 

@@ -1,0 +1,176 @@
+"""What providers over HTTP have in common: ask once, read the events, name what went wrong.
+
+A provider says where to ask, with which headers, and how its protocol is read; it is not told what
+the words mean, which is in `cllm.wire`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Protocol
+
+import msgspec
+
+from cllm.core.errors import (
+    BadReplyError,
+    BrokenStreamError,
+    InvalidRequestError,
+    ProviderError,
+)
+from cllm.core.notice import Notice
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.providers import refusal
+from cllm.providers.http import Http, Response, Timeouts
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request on its way out, and what could not be said in it."""
+
+    url: str
+    body: bytes
+    notices: tuple[Notice, ...] = ()
+
+
+class StreamReader(Protocol):
+    """Reads one stream: bytes in, events out; the last event once the answer is whole."""
+
+    done: bool
+
+    def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
+
+    def finish(self) -> ReplyFinished | None: ...
+
+
+class HttpProvider(ABC):
+    """Asks one service over HTTP, once; retrying is the engine's work."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        secret: str | None,
+        http: Http,
+        headers: Mapping[str, str] | None,
+        timeouts: Timeouts | None,
+    ) -> None:
+        self.name = name
+        self._http = http
+        self._headers = dict(headers or {})
+        self._secrets = (secret, *self._headers.values())
+        self._timeouts = timeouts or Timeouts()
+
+    @abstractmethod
+    def _encode(self, prompt: Prompt) -> Request:
+        """The request; MalformedError if the prompt cannot be said in this protocol."""
+
+    @abstractmethod
+    async def _request_headers(self, request: Request) -> dict[str, str]:
+        """The headers of the request, its key or signature among them."""
+
+    @abstractmethod
+    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
+        """The events of an answer that came in one piece."""
+
+    @abstractmethod
+    def _stream_reader(self) -> StreamReader:
+        """What reads a stream of this protocol."""
+
+    @abstractmethod
+    def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
+        """What an answer says that is none."""
+
+    async def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Nothing takes long here."""
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        request = self._encoded(prompt)
+        for notice in request.notices:
+            yield Noticed(notice=notice)
+        response = await self._http.post(
+            request.url,
+            headers=await self._request_headers(request),
+            body=request.body,
+            provider=self.name,
+            timeouts=self._timeouts,
+        )
+        try:
+            if response.status != HTTPStatus.OK:
+                raise self._refusal(response, await response.read())
+            if prompt.stream and not _is_json(response):
+                reader = self._stream_reader()
+                async for piece in response.chunks():
+                    for event in reader.feed(piece):
+                        yield event
+                    if reader.done:
+                        break
+                yield self._finished(reader)
+            else:
+                for event in self._decode_answer(await response.read()):
+                    yield event
+        except ProviderSaidError as error:
+            raise self._broken_off(error.details) from error
+        except MalformedError as error:
+            raise BadReplyError(
+                f"Provider '{self.name}' sent something that is not an answer "
+                f"({self._clean(str(error))}); check its address.",
+                provider=self.name,
+            ) from error
+        finally:
+            await response.close()
+
+    def _encoded(self, prompt: Prompt) -> Request:
+        try:
+            return self._encode(prompt)
+        except MalformedError as error:
+            raise InvalidRequestError(
+                f"Provider '{self.name}' cannot be asked this: {self._clean(str(error))}.",
+                provider=self.name,
+            ) from error
+
+    def _finished(self, reader: StreamReader) -> ReplyFinished:
+        finished = reader.finish()
+        if finished is None:
+            raise BrokenStreamError(
+                f"Provider '{self.name}' ended its stream before its answer; ask again.",
+                provider=self.name,
+            )
+        return finished
+
+    def _refusal(self, response: Response, body: bytes) -> ProviderError:
+        details = self._error_details(response, body)
+        said = self._clean(details.message).rstrip(".")
+        shown = f"answered {response.status}{': ' if said else ''}{said}."
+        return self._error(details, shown, status=response.status, headers=response.headers)
+
+    def _broken_off(self, details: ErrorDetails) -> ProviderError:
+        """An error in the middle of an answer, with the meaning it would have had before one."""
+        said = self._clean(details.message or details.type).rstrip(".")
+        shown = f"broke off its answer: {said or 'an error without a text'}."
+        status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
+        return self._error(details, shown, status=status, headers={})
+
+    def _error(
+        self, details: ErrorDetails, shown: str, *, status: int, headers: Mapping[str, str]
+    ) -> ProviderError:
+        kind, advice = refusal.TOO_LONG if details.too_long else refusal.meaning_of(status)
+        return kind(
+            f"Provider '{self.name}' {shown} {advice}",
+            provider=self.name,
+            status=status,
+            retry_after=refusal.retry_after(headers, now=datetime.now(UTC)),
+            code=details.code or details.type or None,
+        )
+
+    def _clean(self, text: str) -> str:
+        return refusal.one_line(text, secrets=self._secrets)
+
+
+def _is_json(response: Response) -> bool:
+    """Whether a server that was asked for a stream gave a whole answer after all."""
+    return response.headers.get("Content-Type", "").lower().startswith("application/json")

@@ -1,0 +1,154 @@
+"""Amazon Bedrock's Converse API: botocore gives credentials, signatures and frames, not HTTP."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import botocore.exceptions
+import botocore.session
+import msgspec
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.eventstream import EventStreamBuffer, ParserError
+
+from cllm.core.errors import AuthenticationError
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.providers import refusal
+from cllm.providers.asking import HttpProvider, Request, StreamReader
+from cllm.providers.http import Http, Response, Timeouts
+from cllm.wire import bedrock_reply
+from cllm.wire.bedrock_models import bedrock_id
+from cllm.wire.malformed import ErrorDetails, MalformedError
+from cllm.wire.translate import encode_bedrock
+
+BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
+DEFAULT_REGION = "us-east-1"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Bedrock is and who asks: a region, perhaps a profile, an address and a bearer key."""
+
+    region: str = DEFAULT_REGION
+    profile: str | None = None
+    endpoint_url: str | None = None
+    bearer: str | None = None
+
+    @property
+    def base_url(self) -> str:
+        return (self.endpoint_url or f"https://bedrock-runtime.{self.region}.amazonaws.com").rstrip(
+            "/"
+        )
+
+
+class BedrockProvider(HttpProvider):
+    """Bedrock in one region, for one account."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        account: Account,
+        http: Http,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        super().__init__(
+            name=name, secret=account.bearer, http=http, headers=headers, timeouts=timeouts
+        )
+        self._account = account
+        self._credentials: Any = None
+
+    async def prepare(self) -> None:
+        """Find the credentials, which may ask a file, another service or a command."""
+        if self._account.bearer is None and self._credentials is None:
+            self._credentials = await asyncio.to_thread(self._find_credentials)
+
+    def _encode(self, prompt: Prompt) -> Request:
+        model = bedrock_id(prompt.model, region=self._account.region)
+        encoded = encode_bedrock(msgspec.structs.replace(prompt, model=model))
+        action = "converse-stream" if prompt.stream else "converse"
+        url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
+        return Request(url=url, body=encoded.body, notices=encoded.notices)
+
+    async def _request_headers(self, request: Request) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", **self._headers}
+        if self._account.bearer is not None:
+            refusal.check_key(self._account.bearer, provider=self.name)
+            return headers | {"Authorization": f"Bearer {self._account.bearer}"}
+        await self.prepare()
+        # A refresh of the credentials blocks.
+        return await asyncio.to_thread(self._sign, request, headers)
+
+    def _sign(self, request: Request, headers: dict[str, str]) -> dict[str, str]:
+        signed = AWSRequest(method="POST", url=request.url, data=request.body, headers=headers)
+        try:
+            frozen = self._credentials.get_frozen_credentials()
+            SigV4Auth(frozen, "bedrock", self._account.region).add_auth(signed)
+        except botocore.exceptions.BotoCoreError as error:
+            raise self._no_credentials(str(error)) from error
+        return {str(name): str(value) for name, value in signed.headers.items()}
+
+    def _find_credentials(self) -> Any:
+        try:
+            session = botocore.session.Session(profile=self._account.profile)
+            found = session.get_credentials()
+        except botocore.exceptions.BotoCoreError as error:
+            raise self._no_credentials(str(error)) from error
+        if found is None:
+            raise self._no_credentials("none were found")
+        return found
+
+    def _no_credentials(self, reason: str) -> AuthenticationError:
+        said = refusal.one_line(reason).rstrip(".")
+        return AuthenticationError(
+            f"There are no AWS credentials for Bedrock ({said}); run `aws configure`, or set "
+            f"{BEARER_VARIABLE}.",
+            provider=self.name,
+        )
+
+    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
+        return bedrock_reply.decode_answer(body)
+
+    def _stream_reader(self) -> StreamReader:
+        return _Reader()
+
+    def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
+        kind = response.headers.get("X-Amzn-Errortype", "").split(":")[0]
+        return ErrorDetails(message=_message_of(body), type=kind)
+
+
+class _Reader:
+    """Frames of the event stream, unpacked by botocore."""
+
+    done = False
+
+    def __init__(self) -> None:
+        self._frames = EventStreamBuffer()
+        self._decoder = bedrock_reply.StreamDecoder()
+
+    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
+        self._frames.add_data(piece)
+        try:
+            for frame in self._frames:
+                yield from self._decoder.decode(_frame_name(frame.headers), frame.payload)
+        except ParserError as error:
+            raise MalformedError(f"not a frame of an event stream: {error}") from error
+
+    def finish(self) -> ReplyFinished | None:
+        return self._decoder.finish()
+
+
+def _frame_name(headers: Any) -> str:
+    """The kind of a frame: an event's, or an exception's in the middle of the stream."""
+    return str(headers.get(":event-type") or headers.get(":exception-type") or "")
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    found = decoded.get("message") or decoded.get("Message") if isinstance(decoded, dict) else ""
+    return str(found or "")

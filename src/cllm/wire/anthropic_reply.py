@@ -1,0 +1,788 @@
+"""Anthropic's replies: whole answers and streams, between JSON and reply events.
+
+Decoding keeps every block as it came, also those no part has a name for. Encoding makes of events
+from any provider the sequence of events that Anthropic's own clients expect. Carries nothing, reads
+no clock, and never calls an answer finished that its provider did not finish.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Message,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from cllm.core.reply import (
+    PartAdded,
+    ReplyDelta,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.anthropic_parts import (
+    DIALECT,
+    UNREADABLE,
+    decode_block,
+    decode_parts,
+    encode_block,
+)
+from cllm.wire.malformed import (
+    ErrorDetails,
+    MalformedError,
+    NotExpressibleError,
+    ProviderSaidError,
+)
+
+Fields = dict[str, Any]
+
+STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool_calls",
+}
+STOP_WORDS: dict[StopReason, str | None] = {
+    "content_filter": "refusal",
+    "end": "end_turn",
+    "length": "max_tokens",
+    "pause": "pause_turn",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+    "tool_calls": "tool_use",
+    "unknown": None,
+}
+INVALID_JSON = "INVALID_JSON"
+STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+ENDING_FIELDS = ("container", "stop_details")
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Answer(msgspec.Struct):
+    type: str = ""
+    error: Any = None
+    content: msgspec.Raw = msgspec.Raw(b"")
+    model: str | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: Any = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def decode_answer(body: bytes) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; its content is kept byte for byte."""
+    finished = _finished(body)
+    parts = enumerate(decode_parts(finished.message))
+    return [*(event for index, part in parts for event in _part_events(part, index)), finished]
+
+
+def _finished(body: bytes) -> ReplyFinished:
+    try:
+        answer = _answers.decode(body)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a message of Anthropic's: {error}") from error
+    if answer.type == "error" or answer.error is not None:
+        raise ProviderSaidError(_error_details(answer.error))
+    content = bytes(answer.content)
+    if not content.startswith(b"["):
+        raise MalformedError("an answer without a list of content")
+    return ReplyFinished(
+        message=_message(content),
+        stop_reason=STOP_REASONS.get(answer.stop_reason or "", "unknown"),
+        stop_sequence=answer.stop_sequence,
+        usage=_usage(answer.usage),
+        model=answer.model,
+        raw=body,
+    )
+
+
+def _message(content: bytes) -> Message:
+    raw = b'{"role":"assistant","content":' + content + b"}"
+    return Message(role="assistant", raw=raw, dialect=DIALECT)
+
+
+def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
+    match part:
+        case Text():
+            if part.text:
+                yield TextDelta(text=part.text, index=index)
+            for citation in part.extra.get("citations") or ():
+                yield _cited(citation, index)
+        case Thinking():
+            yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
+        case ToolCall():
+            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+        case _:
+            yield PartAdded(part=part, index=index)
+
+
+def _cited(citation: Any, index: int) -> PartAdded:
+    """A citation of the text at this place: a text of no length, which adds nothing but it."""
+    return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
+
+
+def _usage(given: Any) -> Usage | None:
+    """The counts; unknown where they are not given, or are no counts."""
+    try:
+        usage = msgspec.convert(given, _Usage)
+    except msgspec.ValidationError:
+        return None
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    details = usage.output_tokens_details
+    thinking = (details.thinking_tokens if details is not None else 0) or 0
+    return Usage(
+        input=usage.input_tokens or 0,
+        cache_read=usage.cache_read_input_tokens or 0,
+        cache_write=usage.cache_creation_input_tokens or 0,
+        output=max((usage.output_tokens or 0) - thinking, 0),
+        reasoning=thinking,
+    )
+
+
+def decode_error(body: bytes) -> ErrorDetails:
+    """What an error body says, whatever shape it has; nothing if it is not JSON."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except UNREADABLE:
+        return ErrorDetails()
+    return _error_details(decoded.get("error", decoded) if isinstance(decoded, dict) else decoded)
+
+
+def _error_details(error: Any) -> ErrorDetails:
+    if not isinstance(error, dict):
+        return ErrorDetails(message=error if isinstance(error, str) else "")
+    message, kind = (str(error.get(name) or "") for name in ("message", "type"))
+    return ErrorDetails(message=message, type=kind, status=STATUSES.get(kind))
+
+
+class _Piece(msgspec.Struct, tag_field="type"):
+    """What a delta carries."""
+
+
+class _TextPiece(_Piece, tag="text_delta"):
+    text: str
+
+
+class _JsonPiece(_Piece, tag="input_json_delta"):
+    partial_json: str
+
+
+class _ThinkingPiece(_Piece, tag="thinking_delta"):
+    thinking: str
+
+
+class _SignaturePiece(_Piece, tag="signature_delta"):
+    signature: str
+
+
+class _CitationPiece(_Piece, tag="citations_delta"):
+    citation: Any
+
+
+_AnyPiece = _TextPiece | _JsonPiece | _ThinkingPiece | _SignaturePiece | _CitationPiece
+
+
+class _Event(msgspec.Struct, tag_field="type"):
+    """What an event's data says of itself; the event's name says the same."""
+
+
+class _Start(_Event, tag="message_start"):
+    message: Fields
+
+
+class _BlockStart(_Event, tag="content_block_start"):
+    index: int
+    content_block: msgspec.Raw
+
+
+class _BlockDelta(_Event, tag="content_block_delta"):
+    index: int
+    delta: _AnyPiece
+
+
+class _BlockStop(_Event, tag="content_block_stop"):
+    index: int
+
+
+class _MessageDelta(_Event, tag="message_delta"):
+    delta: Fields
+    usage: Fields | None = None
+    context_management: Any = msgspec.UNSET
+
+
+class _Stop(_Event, tag="message_stop"):
+    pass
+
+
+class _Ping(_Event, tag="ping"):
+    pass
+
+
+class _Error(_Event, tag="error"):
+    error: Any = None
+
+
+class _Loose(msgspec.Struct):
+    """An event of a kind that has no struct here, or a delta of one."""
+
+    type: str
+    index: int | None = None
+    delta: Fields | None = None
+
+
+_AnyEvent = _BlockDelta | _BlockStart | _BlockStop | _Start | _MessageDelta | _Stop | _Ping | _Error
+_events = msgspec.json.Decoder(_AnyEvent)
+_loose_events = msgspec.json.Decoder(_Loose)
+_block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_any_json = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Block(msgspec.Struct):
+    """A block being put together: its fields as it began, and what the deltas added to them."""
+
+    fields: dict[str, Any]
+    kind: str
+    pieces: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    citations: list[Any] = msgspec.field(default_factory=list)
+    said: bool = False
+
+    def add(self, field: str, piece: str) -> None:
+        self.pieces.setdefault(field, []).append(piece)
+
+    def encode(self) -> bytes:
+        fields = dict(self.fields)
+        for name, pieces in self.pieces.items():
+            text = "".join(pieces)
+            if name == "input":
+                fields[name] = _input(text) if text else fields.get(name, {})
+            else:
+                fields[name] = _as_text(fields.get(name)) + text
+        if self.citations:
+            fields["citations"] = [*_as_list(fields.get("citations")), *self.citations]
+        return msgspec.json.encode(fields)
+
+
+def _input(text: str) -> msgspec.Raw:
+    """The tool's input as the model wrote it; wrapped, if it was cut off and is no JSON."""
+    try:
+        _any_json.decode(text)
+    except UNREADABLE:
+        return msgspec.Raw(msgspec.json.encode({INVALID_JSON: text}))
+    return msgspec.Raw(text.encode())
+
+
+def _as_text(raw: Any) -> str:
+    value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    return value if isinstance(value, str) else ""
+
+
+def _as_list(raw: Any) -> list[Any]:
+    value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    return value if isinstance(value, list) else []
+
+
+class StreamDecoder:
+    """Decodes one stream: the name and data of each event in, reply events out.
+
+    The answer is whole once `message_stop` came; `finish` gives the last event then, and None when
+    the stream ended before its answer did.
+    """
+
+    def __init__(self) -> None:
+        self._fields: Fields = {}
+        self._usage: Fields = {}
+        self._blocks: dict[int, _Block] = {}
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        """Whether `message_stop` came, after which nothing is read any more."""
+        return self._done
+
+    def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
+        """The events in one event's data; `name` is asked only where the data does not say."""
+        try:
+            event = _events.decode(data)
+        except msgspec.ValidationError as error:
+            return self._decode_loosely(name, data, error)
+        except UNREADABLE as error:
+            raise MalformedError(f"not an event of a message: {error}") from error
+        if type(event) is _BlockDelta:
+            return self._delta(event.index, event.delta)
+        return self._decode_event(event)
+
+    def _decode_event(self, event: Any) -> list[ReplyEvent]:
+        match event:
+            case _BlockStart():
+                return self._start_block(event)
+            case _BlockStop():
+                return self._stop_block(event.index)
+            case _Start():
+                self._begin(event.message)
+            case _MessageDelta():
+                self._end(event)
+            case _Stop():
+                return self._stop()
+            case _Error():
+                raise ProviderSaidError(_error_details(event.error))
+        return []
+
+    def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
+        """An event of a new kind is passed over; a delta of a new kind is kept in its block."""
+        try:
+            event = _loose_events.decode(data)
+        except UNREADABLE as error:
+            if name == "error":
+                raise ProviderSaidError(decode_error(data)) from error
+            raise MalformedError(f"not an event of a message: {error}") from error
+        if event.type not in KNOWN_EVENTS:
+            return []
+        kind = None if event.delta is None else event.delta.pop("type", None)
+        unknown_delta = isinstance(kind, str) and kind not in KNOWN_PIECES
+        if event.type != "content_block_delta" or not unknown_delta or event.index is None:
+            raise MalformedError(f"not an event of a message: {problem}") from problem
+        self._merge(self._block(event.index), event.delta or {})
+        return []
+
+    def _merge(self, block: _Block, delta: Fields) -> None:
+        for name, value in delta.items():
+            if isinstance(value, str):
+                block.add(name, value)
+            elif isinstance(value, list):
+                block.fields[name] = [*_as_list(block.fields.get(name)), *value]
+            else:
+                block.fields[name] = value
+
+    def _block(self, index: int) -> _Block:
+        try:
+            return self._blocks[index]
+        except KeyError:
+            raise MalformedError(f"a delta for block {index}, which was not opened") from None
+
+    def _begin(self, message: Fields) -> None:
+        if self._fields:
+            raise MalformedError("a second message_start")
+        self._fields = message
+        usage = message.get("usage")
+        self._usage = usage if isinstance(usage, dict) else {}
+
+    def _end(self, event: _MessageDelta) -> None:
+        self._fields.update(event.delta)
+        if event.context_management is not msgspec.UNSET:
+            self._fields["context_management"] = event.context_management
+        counted = event.usage or {}
+        self._usage.update({name: count for name, count in counted.items() if count is not None})
+
+    def _start_block(self, event: _BlockStart) -> list[ReplyEvent]:
+        try:
+            fields = _block_fields.decode(event.content_block)
+            kind = msgspec.json.decode(fields["type"], type=str)
+        except (*UNREADABLE, KeyError) as error:
+            raise MalformedError(f"not a content block: {error}") from error
+        if event.index in self._blocks:
+            raise MalformedError(f"block {event.index} was opened twice")
+        self._blocks[event.index] = _Block(fields=fields, kind=kind)
+        begin = BEGINNINGS.get(kind)
+        return [] if begin is None else begin(fields, event.index)
+
+    def _delta(self, index: int, piece: _AnyPiece) -> list[ReplyEvent]:
+        block = self._block(index)
+        match piece:
+            case _TextPiece():
+                block.add("text", piece.text)
+                return [TextDelta(text=piece.text, index=index)]
+            case _JsonPiece():
+                block.add("input", piece.partial_json)
+                if block.kind != "tool_use" or not piece.partial_json:
+                    return []
+                return [ToolCallDelta(index=index, arguments=piece.partial_json)]
+            case _ThinkingPiece():
+                block.add("thinking", piece.thinking)
+                return [ThinkingDelta(text=piece.thinking, index=index)]
+            case _SignaturePiece():
+                block.add("signature", piece.signature)
+                return [ThinkingDelta(signature=piece.signature, index=index)]
+            case _CitationPiece():
+                block.citations.append(piece.citation)
+                return [_cited(piece.citation, index)]
+            case _:
+                assert_never(piece)
+
+    def _stop_block(self, index: int) -> list[ReplyEvent]:
+        block = self._block(index)
+        if block.said or block.kind in BEGINNINGS:
+            return []
+        block.said = True
+        return [PartAdded(part=decode_block(block.encode()), index=index)]
+
+    def _stop(self) -> list[ReplyEvent]:
+        if not self._fields:
+            raise MalformedError("a message_stop without a message_start")
+        self._done = True
+        return [event for index in self._blocks for event in self._stop_block(index)]
+
+    def finish(self) -> ReplyFinished | None:
+        """The last event, if the answer is whole."""
+        if not self._done:
+            return None
+        content = msgspec.Raw(self._content())
+        whole = {**self._fields, "content": content, "usage": self._usage}
+        return _finished(msgspec.json.encode(whole))
+
+    def message(self) -> Message:
+        """The reply so far."""
+        return _message(self._content())
+
+    def _content(self) -> bytes:
+        return b"[" + b",".join(block.encode() for _, block in sorted(self._blocks.items())) + b"]"
+
+
+def _begin_text(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    text = _as_text(fields.get("text"))
+    return [TextDelta(text=text, index=index)] if text else []
+
+
+def _begin_thinking(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    text, signature = _as_text(fields.get("thinking")), _as_text(fields.get("signature"))
+    if not text and not signature:
+        return []
+    return [ThinkingDelta(text=text, signature=signature or None, index=index)]
+
+
+def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    given = bytes(fields.get("input", b"")).decode()
+    arguments = "" if given.replace(" ", "") in ("", "{}") else given
+    call_id, name = _as_text(fields.get("id")), _as_text(fields.get("name"))
+    return [ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)]
+
+
+BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], list[ReplyEvent]]] = {
+    "text": _begin_text,
+    "thinking": _begin_thinking,
+    "tool_use": _begin_call,
+}
+KNOWN_PIECES = frozenset(
+    ("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta")
+)
+KNOWN_EVENTS = frozenset(
+    (
+        "content_block_delta",
+        "content_block_start",
+        "content_block_stop",
+        "error",
+        "message_delta",
+        "message_start",
+        "message_stop",
+        "ping",
+    )
+)
+
+
+def encode_answer(
+    finished: ReplyFinished, *, message_id: str, model: str, parts: Sequence[AnyPart] | None = None
+) -> bytes:
+    """An answer in one piece. `parts` is what a message in another protocol's words says."""
+    own = finished.message.dialect == DIALECT
+    if own and finished.raw is not None:
+        return finished.raw
+    said = decode_parts(finished.message) if parts is None and own else parts or ()
+    content = list(_sayable(said)) or [{"type": "text", "text": ""}]
+    ending, usage = _ending(finished)
+    return msgspec.json.encode(
+        {**_head(message_id, model), "content": content, **ending, "usage": usage}
+    )
+
+
+def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
+    for part in parts:
+        try:
+            block = encode_block(_signed(part))
+        except NotExpressibleError:
+            continue
+        yield block
+
+
+def _signed(part: AnyPart) -> AnyPart:
+    """Thinking has a signature in every answer; where the provider has none it is empty."""
+    if isinstance(part, Thinking) and part.signature is None:
+        return msgspec.structs.replace(part, signature="")
+    return part
+
+
+def _head(message_id: str, model: str) -> Fields:
+    return {"id": message_id, "type": "message", "role": "assistant", "model": model}
+
+
+def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
+    """Why it stopped, and the counts; as the provider said them where it spoke these words."""
+    word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
+    said: Fields = {"stop_reason": word, "stop_sequence": sequence}
+    usage = encode_usage(finished.usage)
+    if finished.raw is None or finished.message.dialect != DIALECT:
+        return said, usage
+    own: Fields = msgspec.json.decode(finished.raw)
+    said |= {name: own[name] for name in ("stop_reason", *ENDING_FIELDS) if name in own}
+    counts = own.get("usage")
+    return said, usage | counts if isinstance(counts, dict) else usage
+
+
+def encode_usage(usage: Usage | None) -> Fields:
+    """The counts in Anthropic's words, where thinking is part of the output."""
+    counted = usage or Usage()
+    fields: Fields = {
+        "input_tokens": counted.input,
+        "cache_creation_input_tokens": counted.cache_write,
+        "cache_read_input_tokens": counted.cache_read,
+        "output_tokens": counted.output + counted.reasoning,
+    }
+    if counted.reasoning:
+        fields["output_tokens_details"] = {"thinking_tokens": counted.reasoning}
+    return fields
+
+
+def encode_error(error_type: str, message: str) -> bytes:
+    """The body of an error."""
+    return msgspec.json.encode({"type": "error", "error": {"type": error_type, "message": message}})
+
+
+def _frame(name: str, fields: Fields) -> bytes:
+    data = msgspec.json.encode({"type": name, **fields})
+    if b"\n" in data or b"\r" in data:
+        data = msgspec.json.format(data, indent=-1)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def _delta(index: int, kind: bytes, field: bytes, piece: str) -> bytes:
+    return (
+        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
+        b'"delta":{"type":"%b","%b":%b}}\n\n' % (index, kind, field, msgspec.json.encode(piece))
+    )
+
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+Kind = Literal["text", "thinking", "tool_use"]
+Key = tuple[Kind, int]
+OPENINGS: dict[Kind, Fields] = {
+    "text": {"type": "text", "text": ""},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}
+
+
+class StreamEncoder:
+    """Encodes one stream for a client of Anthropic's: reply events in, frames out.
+
+    Blocks are opened once each, one after another. A piece of another block that comes while the
+    arguments of a call are not whole waits until they are.
+    """
+
+    def __init__(self, *, message_id: str, model: str, usage: Usage | None = None) -> None:
+        self._head = _head(message_id, model)
+        self._usage = encode_usage(usage)
+        self._started = False
+        self._open: Key | None = None
+        self._index = -1
+        self._arguments: list[str] = []
+        self._closed_calls: set[int] = set()
+        self._waiting: list[ReplyDelta] = []
+
+    def start(self) -> bytes:
+        """The first frame; nothing, if it was sent."""
+        if self._started:
+            return b""
+        self._started = True
+        begun: Fields = {
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._usage,
+        }
+        return _frame("message_start", {"message": self._head | begun})
+
+    def ping(self) -> bytes:
+        """A frame that says nothing, to keep the connection open."""
+        return PING
+
+    def error(self, error_type: str, message: str) -> bytes:
+        """A frame after which nothing comes."""
+        return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        """The frames of one event; none for an event that is not of the answer."""
+        if isinstance(event, ReplyFinished):
+            out = [self.start()]
+            self._finish(event, out)
+        elif isinstance(event, ReplyDelta):
+            out = [] if self._started else [self.start()]
+            for piece in _pieces(event):
+                self._take(piece, out)
+        else:
+            return b""
+        return b"".join(out)
+
+    def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        key = _key(piece)
+        if key is not None and key == self._open:
+            self._write(piece, out)
+        elif isinstance(piece, ToolCallDelta) and piece.index in self._closed_calls:
+            if piece.arguments.strip():
+                raise MalformedError("a piece of a tool call that was over")
+        elif not self._may_close():
+            self._waiting.append(piece)
+        else:
+            self._close(out)
+            waiting, self._waiting = self._waiting, []
+            for held in waiting:
+                self._take(held, out)
+            if waiting:
+                self._take(piece, out)
+            else:
+                self._begin(piece, key, out)
+
+    def _may_close(self) -> bool:
+        """Whether the open block can be over: a call only once its arguments are whole."""
+        if self._open is None or self._open[0] != "tool_use":
+            return True
+        if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
+            return False
+        try:
+            _any_json.decode("".join(self._arguments))
+        except UNREADABLE:
+            return False
+        return True
+
+    def _begin(self, piece: ReplyDelta, key: Key | None, out: list[bytes]) -> None:
+        if key is None:
+            self._whole(piece, out)
+        else:
+            self._index += 1
+            self._open, self._arguments = key, []
+            out.append(self._opening(piece, key[0]))
+            self._write(piece, out)
+
+    def _opening(self, piece: ReplyDelta, kind: Kind) -> bytes:
+        block = OPENINGS.get(kind)
+        if isinstance(piece, ToolCallDelta):
+            call_id = piece.id or f"toolu_{self._index}"
+            block = {"type": kind, "id": call_id, "name": piece.name or "", "input": {}}
+        return _frame("content_block_start", {"index": self._index, "content_block": block})
+
+    def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        index = self._index
+        if isinstance(piece, TextDelta):
+            out.append(_delta(index, b"text_delta", b"text", piece.text))
+        elif isinstance(piece, ToolCallDelta):
+            if piece.arguments:
+                self._arguments.append(piece.arguments)
+                out.append(_delta(index, b"input_json_delta", b"partial_json", piece.arguments))
+        elif isinstance(piece, ThinkingDelta):
+            if piece.text:
+                out.append(_delta(index, b"thinking_delta", b"thinking", piece.text))
+            if piece.signature:
+                out.append(_delta(index, b"signature_delta", b"signature", piece.signature))
+        else:
+            for citation in piece.part.extra.get("citations") or ():
+                delta = {"type": "citations_delta", "citation": citation}
+                out.append(_frame("content_block_delta", {"index": index, "delta": delta}))
+
+    def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        """A part that came whole: a block opened and closed, or none if it has no words here."""
+        for block in _sayable([piece.part] if isinstance(piece, PartAdded) else []):
+            self._index += 1
+            start = {"index": self._index, "content_block": block}
+            out.append(_frame("content_block_start", start))
+            out.append(_frame("content_block_stop", {"index": self._index}))
+
+    def _close(self, out: list[bytes]) -> None:
+        if self._open is not None:
+            out.append(_frame("content_block_stop", {"index": self._index}))
+            if self._open[0] == "tool_use":
+                self._closed_calls.add(self._open[1])
+            self._open = None
+
+    def _finish(self, finished: ReplyFinished, out: list[bytes]) -> None:
+        self._close(out)
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for piece in waiting:
+                self._take(piece, out)
+            self._close(out)
+        if self._index < 0:
+            self._begin(TextDelta(text=""), ("text", 0), out)
+            self._close(out)
+        ending, usage = _ending(finished)
+        out.append(_frame("message_delta", {"delta": ending, "usage": usage}))
+        out.append(_frame("message_stop", {}))
+
+
+def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
+    """An event as the pieces it is streamed in; nothing, if it says nothing."""
+    if isinstance(event, PartAdded):
+        yield from _pieces_of_part(event)
+    elif isinstance(event, ToolCallDelta) or event.text or getattr(event, "signature", None):
+        yield event
+
+
+def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
+    part, index = event.part, event.index
+    if isinstance(part, Text | Refusal):
+        if part.text:
+            yield TextDelta(text=part.text, index=index)
+        if part.extra.get("citations"):
+            yield event
+    elif isinstance(part, Thinking):
+        yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
+    elif isinstance(part, ToolCall):
+        yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+    else:
+        yield event
+
+
+def _key(piece: ReplyDelta) -> Key | None:
+    """Which block a piece belongs to; None for one that is a block by itself."""
+    if isinstance(piece, TextDelta):
+        return ("text", piece.index)
+    if isinstance(piece, ToolCallDelta):
+        return ("tool_use", piece.index)
+    if isinstance(piece, ThinkingDelta):
+        return ("thinking", piece.index)
+    return ("text", piece.index) if isinstance(piece.part, Text) else None

@@ -1,0 +1,258 @@
+"""A part made fit for Converse, one at a time: what it refuses is changed, left out, or an error.
+
+A part that needs no change comes back as the same object, by which the request knows that a
+message can go as its own bytes. What stands beside a part is not looked at here.
+"""
+
+import binascii
+import hashlib
+import re
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.bedrock_blocks import TTLS, is_json_object
+from cllm.wire.bedrock_models import Features
+from cllm.wire.bedrock_options import Notes
+from cllm.wire.malformed import NotExpressibleError
+
+EMPTY = "(empty)"
+CACHE_POINT = b'{"cachePoint"'
+SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
+"""Fields that have the same name and meaning in another protocol's blocks."""
+
+_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
+_NOT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
+_NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
+_LONGEST_TITLE = 200
+_DATA_URL = re.compile(r"data:([^,]*);base64,")
+_File = TypeVar("_File", Image, Document)
+
+
+class Aliases:
+    """What stands for a tool's name or a call's id that Bedrock refuses; both ways."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+
+    def name(self, name: str) -> str:
+        if _NAME.fullmatch(name):
+            return name
+        alias = _alias(_NOT_NAME.sub("_", name), name)
+        self.names[alias] = name
+        return alias
+
+    def id(self, call_id: str, *, again: int = 0) -> str:
+        """The id to send; `again` tells apart calls that share one id in one message."""
+        if not again and _ID.fullmatch(call_id):
+            return call_id
+        alias = _alias(_NOT_ID.sub("_", call_id), f"{call_id}#{again}" if again else call_id)
+        self.ids[alias] = call_id
+        return alias
+
+
+def _alias(readable: str, original: str) -> str:
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{readable[:47]}_{digest}"
+
+
+class Cleaner:
+    """Cleans the parts of one request; remembers the names it has given."""
+
+    def __init__(self, known: Features, notes: Notes) -> None:
+        self.aliases = Aliases()
+        self._known = known
+        self._notes = notes
+        self._titles: set[str] = set()
+
+    def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
+        """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
+        part = self._with_mark(part, path)
+        if not own:
+            part = self._without_foreign(part, path)
+            if role == "assistant" and isinstance(part, Image | Document):
+                self._notes.add("part_dropped", path, "Bedrock takes files from the user only")
+                return None
+        return self._by_kind(part, role, path)
+
+    def _by_kind(self, part: AnyPart, role: Role, path: str) -> AnyPart | None:  # noqa: PLR0911
+        match part:
+            case Text():
+                return part if part.text.strip() else None
+            case Refusal():
+                self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
+                return Text(text=part.text, cache=part.cache) if part.text.strip() else None
+            case Image():
+                return _clean_image(part)
+            case Document():
+                return self._clean_document(part)
+            case ToolCall():
+                return self._clean_call(part, role, path)
+            case ToolResult():
+                return self._clean_result(part, path)
+            case Thinking():
+                return self._clean_thinking(part, role, path)
+            case RedactedThinking():
+                return self._clean_redacted(part, role, path)
+            case Unknown():
+                return self._clean_unknown(part, path)
+            case _:
+                assert_never(part)
+
+    def _with_mark(self, part: AnyPart, path: str) -> AnyPart:
+        mark = part.cache
+        if mark is None:
+            return part
+        kept = self.clean_mark(mark, path)
+        if kept is not None and isinstance(part, Thinking | RedactedThinking):
+            self._notes.add("cache_mark_dropped", path, "thinking carries no cache mark")
+            kept = None
+        return part if kept is mark else msgspec.structs.replace(part, cache=kept)
+
+    def clean_mark(self, mark: CacheMark, path: str) -> CacheMark | None:
+        """The mark as this model takes it; None if it takes none."""
+        if not self._known.cache:
+            self._notes.add("cache_mark_dropped", path, "this model keeps no prompt cache")
+            return None
+        if mark.ttl is None or (mark.ttl in TTLS and (self._known.cache_hour or mark.ttl == "5m")):
+            return mark
+        self._notes.add("cache_ttl_dropped", path, f"this model keeps no cache for {mark.ttl}")
+        return CacheMark()
+
+    def _without_foreign(self, part: AnyPart, path: str) -> AnyPart:
+        """The part without fields that are another protocol's, in its content too."""
+        if isinstance(part, ToolResult) and any(piece.extra for piece in part.content):
+            content = [self._without_foreign(piece, path) for piece in part.content]
+            part = msgspec.structs.replace(part, content=tuple(content))
+        if not part.extra:
+            return part
+        shared = SHARED_FIELDS.get(type(part), frozenset())
+        for name in part.extra:
+            if name not in shared:
+                self._notes.add("field_dropped", path, f"Bedrock has no field {name} here")
+        kept = {name: value for name, value in part.extra.items() if name in shared}
+        return msgspec.structs.replace(part, extra=kept)
+
+    def _clean_document(self, part: Document) -> Document:
+        if part.data is not None:
+            part = _checked(part, part.data)
+        title = _title(part.name)
+        number = 1
+        unique = title
+        while unique in self._titles:
+            number += 1
+            unique = f"{title[: _LONGEST_TITLE - 8]} ({number})"
+        self._titles.add(unique)
+        return part if unique == part.name else msgspec.structs.replace(part, name=unique)
+
+    def _clean_call(self, part: ToolCall, role: Role, path: str) -> ToolCall | None:
+        if role != "assistant":
+            self._notes.add("part_dropped", path, "only the assistant can call a tool")
+            return None
+        changes: dict[str, Any] = {}
+        name = self.aliases.name(part.name)
+        if name != part.name:
+            changes["name"] = name
+        if part.arguments and not is_json_object(part.arguments):
+            self._notes.add("arguments_wrapped", path, "a call's arguments were no JSON object")
+            changes["arguments"] = msgspec.json.encode({"arguments": part.arguments}).decode()
+        return msgspec.structs.replace(part, **changes) if changes else part
+
+    def _clean_result(self, part: ToolResult, path: str) -> ToolResult:
+        """A result with content; a mark inside it stands on the whole of it."""
+        content: list[Any] = []
+        mark = part.cache
+        for piece in part.content:
+            marked = self._with_mark(piece, path)
+            mark = mark or marked.cache
+            kept = self._by_kind(
+                marked if marked.cache is None else msgspec.structs.replace(marked, cache=None),
+                "user",
+                path,
+            )
+            if kept is not None:
+                content.append(kept)
+        content = content or [Text(text=EMPTY)]
+        if mark is part.cache and _same(content, part.content):
+            return part
+        return msgspec.structs.replace(part, content=tuple(content), cache=mark)
+
+    def _clean_thinking(self, part: Thinking, role: Role, path: str) -> Thinking | None:
+        if role == "assistant" and part.signature and self._known.thinking != "none":
+            return part
+        self._notes.add("thinking_dropped", path, "thinking that this model did not sign")
+        return None
+
+    def _clean_redacted(
+        self, part: RedactedThinking, role: Role, path: str
+    ) -> RedactedThinking | None:
+        takes = role == "assistant" and self._known.thinking != "none"
+        if takes and part.data and _is_base64(part.data):
+            return part
+        self._notes.add("thinking_dropped", path, "redacted thinking that cannot be sent here")
+        return None
+
+    def _clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
+        if part.dialect != "bedrock":
+            self._notes.add("part_dropped", path, f"a block that only {part.dialect} has")
+            return None
+        if part.raw.startswith(CACHE_POINT):
+            self._notes.add("cache_mark_dropped", path, "a cache point where none may stand")
+            return None
+        return part
+
+
+def _same(one: list[Any], other: tuple[Any, ...]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _clean_image(part: Image) -> Image:
+    found = _DATA_URL.match(part.url or "") if part.data is None else None
+    if found is not None and part.url is not None:
+        part = msgspec.structs.replace(
+            part, url=None, media_type=found.group(1), data=part.url[found.end() :]
+        )
+    return part if part.data is None else _checked(part, part.data)
+
+
+def _checked(part: _File, data: str) -> _File:
+    """The file with its data in plain base64, which is what Bedrock reads."""
+    plain = "".join(data.split())
+    if not plain or not _is_base64(plain):
+        kind = type(part).__name__.lower()
+        raise NotExpressibleError(f"the data of the {kind} is not base64: encode its bytes.")
+    return part if plain == data else msgspec.structs.replace(part, data=plain)
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        binascii.a2b_base64(data, strict_mode=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _title(name: str | None) -> str:
+    """A document's name in the characters that Bedrock allows."""
+    if name and len(name) <= _LONGEST_TITLE and _TITLE.fullmatch(name):
+        return name
+    plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_LONGEST_TITLE].strip()
+    return plain if plain.strip("- ") else "document"

@@ -1,0 +1,272 @@
+"""What a request asks for beside its messages, written in Converse's words.
+
+Writes nothing that Converse refuses: what a model cannot be told becomes a notice, and a tool
+that only another protocol has is an error. It does not see the messages.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from cllm.core.notice import Notice
+from cllm.core.options import (
+    AnyTool,
+    ForeignTool,
+    JsonOutput,
+    Options,
+    Reasoning,
+    Tool,
+    ToolChoice,
+)
+from cllm.wire.bedrock_blocks import Block, encode_mark
+from cllm.wire.bedrock_models import BETAS, Features, features
+from cllm.wire.bedrock_parameters import MATCHED_STOP
+from cllm.wire.malformed import NotExpressibleError
+
+OWN_FIELDS = (
+    "additionalModelRequestFields",
+    "additionalModelResponseFieldPaths",
+    "guardrailConfig",
+    "outputConfig",
+    "performanceConfig",
+    "promptVariables",
+    "requestMetadata",
+    "serviceTier",
+)
+BUDGETS = {"minimal": 1024, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768}
+LEAST_BUDGET = 1024
+THINKING_LEAST_TOP_P = 0.95
+
+
+class Notes:
+    """The notices of one encoding, each said once."""
+
+    def __init__(self) -> None:
+        self._said: dict[Notice, None] = {}
+
+    def add(self, code: str, path: str, message: str) -> None:
+        self._said[Notice(code=code, path=path, message=message)] = None
+
+    def all(self) -> tuple[Notice, ...]:
+        return tuple(self._said)
+
+
+def encode_options(
+    options: Options, *, model: str, history_has_tools: bool = False
+) -> tuple[dict[str, Any], tuple[Notice, ...]]:
+    """The request's fields for this model, and what of the options could not be said.
+
+    A tool choice of none leaves the tools out, unless the history speaks of tools: Converse wants
+    them named then.
+    """
+    notes = Notes()
+    known = features(model)
+    options = _without_conflicts(options, known, notes)
+    body: Block = {}
+    inference = dict(_inference(options, notes))
+    if inference:
+        body["inferenceConfig"] = inference
+    config = _tool_config(options, known, notes, history_has_tools=history_has_tools)
+    if config:
+        body["toolConfig"] = config
+    body |= _own_fields(options, notes)
+    more = _model_fields(options, known, notes)
+    if more:
+        body["additionalModelRequestFields"] = {
+            **body.get("additionalModelRequestFields", {}),
+            **more,
+        }
+    if options.output is not None:
+        _add_output(body, options.output, known, notes)
+    if options.stop and known.claude:
+        body.setdefault("additionalModelResponseFieldPaths", [MATCHED_STOP])
+    _note_unsaid(options, notes)
+    return body, notes.all()
+
+
+def _without_conflicts(options: Options, known: Features, notes: Notes) -> Options:
+    """Options that go together: what one of them or the model excludes is left out and told."""
+    thinks = options.reasoning is not None and options.reasoning.enabled
+    thinks = thinks and known.claude and known.thinking != "none"
+    forced = options.tool_choice is not None and options.tool_choice.kind in ("any", "tool")
+    if thinks and forced:
+        notes.add("thinking_disabled", "thinking", "thinking is off: the tool choice is forced")
+        options = msgspec.structs.replace(options, reasoning=None)
+    refused = dict(_refused_sampling(options, known, thinks=thinks and not forced))
+    for name, reason in refused.items():
+        notes.add("parameter_dropped", name, reason)
+    return msgspec.structs.replace(options, **dict.fromkeys(refused)) if refused else options
+
+
+def _refused_sampling(
+    options: Options, known: Features, *, thinks: bool
+) -> Iterator[tuple[str, str]]:
+    """The sampling parameters that Claude refuses here, and why."""
+    said = [n for n in ("temperature", "top_p", "top_k") if getattr(options, n) is not None]
+    if known.sampling == "none":
+        yield from ((name, f"this model takes no {name}") for name in said)
+        return
+    if known.sampling == "one" and "temperature" in said and "top_p" in said:
+        yield "top_p", "this model takes temperature or top_p, not both"
+    if thinks:
+        allowed = {"temperature": options.temperature == 1, "top_p": _is_wide(options.top_p)}
+        for name in said:
+            if not allowed.get(name):
+                yield name, f"{name} cannot be set while the model thinks"
+
+
+def _is_wide(top_p: float | None) -> bool:
+    return top_p is not None and top_p >= THINKING_LEAST_TOP_P
+
+
+def _inference(options: Options, notes: Notes) -> Iterator[tuple[str, Any]]:
+    if options.max_tokens is not None:
+        yield "maxTokens", options.max_tokens
+    if options.temperature is not None:
+        if options.temperature > 1:
+            notes.add("parameter_changed", "temperature", "Bedrock's highest temperature is 1")
+        yield "temperature", min(options.temperature, 1)
+    if options.top_p is not None:
+        yield "topP", options.top_p
+    if options.stop is not None:
+        kept = [word for word in options.stop if word.strip()]
+        if len(kept) < len(options.stop):
+            notes.add("parameter_changed", "stop", "a blank stop sequence was left out")
+        yield "stopSequences", kept
+
+
+def _tool_config(
+    options: Options, known: Features, notes: Notes, *, history_has_tools: bool
+) -> Block | None:
+    if not options.tools:
+        return None
+    choice = options.tool_choice
+    if choice is not None and choice.kind == "none":
+        if not history_has_tools:
+            return None
+        notes.add(
+            "tool_choice_dropped",
+            "tool_choice",
+            "Bedrock cannot forbid tools that the history speaks of: the model may call one",
+        )
+        choice = None
+    config: Block = {"tools": list(_encode_tools(options.tools, known, notes))}
+    if choice is not None:
+        config |= _encode_choice(choice, known, notes)
+    return config
+
+
+def _encode_tools(tools: tuple[AnyTool, ...], known: Features, notes: Notes) -> Iterator[Block]:
+    for tool in tools:
+        if isinstance(tool, ForeignTool):
+            if tool.dialect != "bedrock":
+                raise NotExpressibleError(
+                    f"the tool {tool.name!r} exists only in {tool.dialect}'s protocol: "
+                    "leave it out, or ask a model there."
+                )
+            yield tool.raw
+            continue
+        yield _encode_tool(tool, known, notes)
+        if tool.cache is not None:
+            yield encode_mark(tool.cache)
+
+
+def _encode_tool(tool: Tool, known: Features, notes: Notes) -> Block:
+    spec: Block = {"name": tool.name}
+    if tool.description:
+        spec["description"] = tool.description
+    spec["inputSchema"] = {"json": {"type": "object", **tool.schema}}
+    if tool.strict and known.json_schema:
+        spec["strict"] = True
+    elif tool.strict:
+        notes.add("field_dropped", f"tools.{tool.name}.strict", "this model has no strict tools")
+    for name in tool.extra:
+        notes.add("field_dropped", f"tools.{tool.name}.{name}", f"Bedrock's tools have no {name}")
+    return {"toolSpec": spec}
+
+
+def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
+    word = choice.kind
+    if word in known.choices:
+        return {"toolChoice": {word: {"name": choice.name or ""} if word == "tool" else {}}}
+    if word != "auto":
+        notes.add("tool_choice_dropped", "tool_choice", f"this model cannot be told {word!r}")
+    return {}
+
+
+def _own_fields(options: Options, notes: Notes) -> Block:
+    for name in options.extra:
+        if name not in (*OWN_FIELDS, "anthropic_beta"):
+            notes.add("field_dropped", name, f"Bedrock has no field {name}")
+    return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
+
+
+def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
+    """The fields that belong to a family of models and not to Converse."""
+    fields: Block = {}
+    if options.top_k is not None and known.top_k:
+        value: Any = options.top_k
+        for name in reversed(known.top_k):
+            value = {name: value}
+        fields |= value
+    elif options.top_k is not None:
+        notes.add("field_dropped", "top_k", "this model has no top_k")
+    if options.reasoning is not None:
+        fields |= _encode_reasoning(options.reasoning, options.max_tokens, known, notes)
+    betas = options.extra.get("anthropic_beta")
+    return fields | (_encode_betas(betas, known, notes) if isinstance(betas, list) else {})
+
+
+def _encode_reasoning(
+    reasoning: Reasoning, max_tokens: int | None, known: Features, notes: Notes
+) -> Block:
+    if known.thinking == "none":
+        if reasoning.enabled:
+            notes.add("field_dropped", "thinking", "this model cannot be asked to think")
+        return {}
+    adaptive = known.thinking in ("adaptive", "adaptive_only")
+    effort = {"output_config": {"effort": reasoning.effort}} if reasoning.effort else {}
+    if reasoning.raw is not None and reasoning.dialect in ("anthropic", "bedrock"):
+        raw = reasoning.raw
+        if known.thinking == "adaptive_only" and raw.get("type") == "enabled":
+            notes.add("parameter_changed", "thinking", "this model sets its own budget")
+            raw = {"type": "adaptive"}
+        return {"thinking": raw, **(effort if adaptive else {})}
+    if not reasoning.enabled:
+        return {"thinking": {"type": "disabled"}}
+    if adaptive:
+        return {"thinking": {"type": "adaptive"}, **effort}
+    wanted = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", LEAST_BUDGET)
+    budget = wanted if max_tokens is None else min(wanted, max_tokens - 1)
+    if budget < LEAST_BUDGET:
+        notes.add("thinking_disabled", "thinking", "thinking is off: max_tokens leaves no room")
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
+    kept = [beta for beta in betas if known.claude and beta in BETAS]
+    for beta in betas:
+        if beta not in kept:
+            notes.add("beta_dropped", "anthropic_beta", f"Bedrock does not know the beta {beta}")
+    return {"anthropic_beta": kept} if kept else {}
+
+
+def _add_output(body: Block, output: JsonOutput, known: Features, notes: Notes) -> None:
+    if output.schema is None or not known.json_schema:
+        notes.add("field_dropped", "response_format", "this model cannot be held to JSON this way")
+        return
+    schema: Block = {"schema": msgspec.json.encode(output.schema).decode()}
+    if output.name:
+        schema["name"] = output.name
+    form = {"type": "json_schema", "structure": {"jsonSchema": schema}}
+    body["outputConfig"] = {**body.get("outputConfig", {}), "textFormat": form}
+
+
+def _note_unsaid(options: Options, notes: Notes) -> None:
+    if options.parallel_tool_calls is False:
+        notes.add("field_dropped", "parallel_tool_calls", "Bedrock cannot forbid parallel calls")
+    for name in ("seed", "user"):
+        if getattr(options, name) is not None:
+            notes.add("field_dropped", name, f"Bedrock has no {name}")

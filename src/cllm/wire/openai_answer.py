@@ -1,0 +1,297 @@
+"""Answers in OpenAI's words, from any provider's: whole, and as a stream of chunks.
+
+The client is told what was said and why it ended, never more: an answer that is not over, or ended
+for a reason nobody knows, is not called finished. `pause` and `unknown` become `length`, which is
+what OpenAI's words have for "there is more to come", and never `stop`. Thinking is never content.
+No clock and no randomness: the id and the time come from the caller.
+"""
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.core.notice import Notice
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+
+FINISH_REASONS: dict[StopReason, str] = {
+    "end": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "pause": "length",
+    "unknown": "length",
+}
+NO_ARGUMENTS = "{}"
+DONE = b"data: [DONE]\n\n"
+
+encode = msgspec.json.Encoder().encode
+
+
+class _Function(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, omit_defaults=True):
+    role: str | None = None
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[_Piece, ...] | None = None
+
+
+def finish_reason(stop_reason: StopReason, *, refused: bool) -> str:
+    """Why it ended. A refusal in words is an answer to OpenAI (`stop`); one without is a filter."""
+    return "stop" if refused and stop_reason == "refusal" else FINISH_REASONS[stop_reason]
+
+
+def encode_usage(usage: Usage) -> dict[str, Any]:
+    """The counts, added up as OpenAI counts: its totals include what its details name."""
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    completion = usage.output + usage.reasoning
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def encode_answer(
+    parts: Sequence[AnyPart],
+    *,
+    stop_reason: StopReason,
+    usage: Usage | None,
+    model: str,
+    id: str,  # noqa: A002  the protocol's own word
+    created: int,
+) -> bytes:
+    """A whole answer; `answer_notices` says what of it OpenAI's words could not hold."""
+    refused = any(isinstance(part, Refusal) for part in parts)
+    choice = {
+        "index": 0,
+        "message": _answer_message(parts),
+        "logprobs": None,
+        "finish_reason": finish_reason(stop_reason, refused=refused),
+    }
+    answer = {
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [choice],
+    }
+    if usage is not None:
+        answer["usage"] = encode_usage(usage)
+    return encode(answer)
+
+
+def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
+    """The same words that the stream's pieces add up to."""
+    calls = [_whole_call(part) for part in parts if isinstance(part, ToolCall)]
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    refusal = "".join(part.text for part in parts if isinstance(part, Refusal))
+    thinking = "".join(part.text for part in parts if isinstance(part, Thinking))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text or (None if calls or refusal else ""),
+        "refusal": refusal or None,
+    }
+    if thinking:
+        message["reasoning_content"] = thinking
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _whole_call(part: ToolCall) -> dict[str, Any]:
+    function = {"name": part.name, "arguments": part.arguments or NO_ARGUMENTS}
+    return {"id": part.id, "type": "function", "function": function}
+
+
+def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
+    """What of a reply an OpenAI client is not shown."""
+    hidden = (Image, Document, Unknown, ToolResult)
+    return tuple(
+        Notice(
+            code="block_left_out",
+            path=f"choices[0].message.content[{index}]",
+            message="A block of the answer has no form in OpenAI's words and was left out.",
+        )
+        for index, part in enumerate(parts)
+        if isinstance(part, hidden)
+    )
+
+
+class _OpenCall(msgspec.Struct):
+    """What the client has been told of a tool call."""
+
+    place: int
+    named: bool = False
+    known: bool = False
+    argued: bool = False
+
+
+class StreamEncoder:
+    """Encodes one stream: reply events in, the bytes of server-sent events out.
+
+    The end is the reply's own: a finish reason, the counts if they were asked for, `[DONE]`. After
+    an `error` there is neither; nothing is encoded after either.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        id: str,  # noqa: A002  the protocol's own word
+        created: int,
+        include_usage: bool = False,
+    ) -> None:
+        head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._head = b"data: " + encode(head)[:-1]
+        self._before = self._head + b',"choices":[{"index":0,"delta":'
+        end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._after = b',"logprobs":null,"finish_reason":null}]' + end
+        self._end = end
+        self._include_usage = include_usage
+        self._calls: dict[int, _OpenCall] = {}
+        self._begun = False
+        self._refused = False
+        self._closed = False
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        """The event's bytes; none for what an OpenAI client is not shown."""
+        if self._closed or isinstance(event, Noticed):
+            return b""
+        match event:
+            case TextDelta():
+                return self._chunk(_Delta(content=event.text)) if event.text else b""
+            case ThinkingDelta():
+                return self._chunk(_Delta(reasoning_content=event.text)) if event.text else b""
+            case ToolCallDelta():
+                return self._call(event)
+            case PartAdded():
+                return self._part(event)
+            case ReplyFinished():
+                return self._finish(event)
+            case _:
+                assert_never(event)
+
+    def comment(self, text: str = "keep-alive") -> bytes:
+        """A line that clients pass over, to keep the connection open while nothing is said."""
+        return f": {' '.join(text.split())}\n\n".encode()
+
+    def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
+        """The end of a stream that failed: no finish reason and no `[DONE]` come after it."""
+        if self._closed:
+            return b""
+        self._closed = True
+        details = {"message": message, "type": type, "code": code, "param": None}
+        return b"data: " + encode({"error": details}) + b"\n\n"
+
+    def _chunk(self, delta: _Delta) -> bytes:
+        if not self._begun:
+            self._begun = True
+            delta.role = "assistant"
+        return self._before + encode(delta) + self._after
+
+    def _call(self, event: ToolCallDelta) -> bytes:
+        """A piece of a call. Clients join the pieces of every field, so a name is said once."""
+        call = self._calls.get(event.index)
+        if call is None:
+            call = self._calls[event.index] = _OpenCall(place=len(self._calls))
+            call.known, call.named = event.id is not None, event.name is not None
+            function = _Function(name=event.name or "", arguments=event.arguments)
+            piece = _Piece(call.place, event.id or "", "function", function)
+        else:
+            late_id = None if call.known else event.id
+            late_name = None if call.named else event.name
+            if not event.arguments and late_id is None and late_name is None:
+                return b""
+            call.known, call.named = call.known or bool(late_id), call.named or bool(late_name)
+            piece = _Piece(call.place, late_id, None, _Function(late_name, event.arguments))
+        call.argued = call.argued or bool(event.arguments)
+        return self._chunk(_Delta(tool_calls=(piece,)))
+
+    def _part(self, event: PartAdded) -> bytes:
+        part = event.part
+        match part:
+            case Text():
+                return self.encode(TextDelta(text=part.text))
+            case Thinking():
+                return self.encode(ThinkingDelta(text=part.text))
+            case Refusal():
+                self._refused = True
+                return self._chunk(_Delta(refusal=part.text))
+            case ToolCall():
+                return self._call(
+                    ToolCallDelta(
+                        index=event.index, id=part.id, name=part.name, arguments=part.arguments
+                    )
+                )
+            case Image() | Document() | Unknown() | RedactedThinking() | ToolResult():
+                return b""
+            case _:
+                assert_never(part)
+
+    def _finish(self, event: ReplyFinished) -> bytes:
+        self._closed = True
+        opening = b"" if self._begun else self._chunk(_Delta(content=""))
+        return b"".join(
+            (
+                opening,
+                *(self._no_arguments(call) for call in self._calls.values() if not call.argued),
+                self._before,
+                b'{},"logprobs":null,"finish_reason":',
+                encode(finish_reason(event.stop_reason, refused=self._refused)),
+                b"}]",
+                self._end,
+                self._usage(event.usage),
+                DONE,
+            )
+        )
+
+    def _no_arguments(self, call: _OpenCall) -> bytes:
+        function = _Function(arguments=NO_ARGUMENTS)
+        return self._chunk(_Delta(tool_calls=(_Piece(call.place, function=function),)))
+
+    def _usage(self, usage: Usage | None) -> bytes:
+        if usage is None or not self._include_usage:
+            return b""
+        return self._head + b',"choices":[],"usage":' + encode(encode_usage(usage)) + b"}\n\n"

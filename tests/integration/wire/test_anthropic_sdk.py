@@ -1,0 +1,407 @@
+"""Anthropic's own SDK as the judge: it reads what we stream and checks what we send."""
+
+import functools
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    plain_message,
+)
+from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.reply import (
+    PartAdded,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.anthropic_parts import decode_parts
+from cllm.wire.anthropic_reply import StreamDecoder, StreamEncoder, encode_answer
+from cllm.wire.anthropic_request import encode_options, encode_request
+from cllm.wire.spoken import Spoken
+from cllm.wire.sse import SseDecoder
+
+anthropic = pytest.importorskip("anthropic")
+httpx = pytest.importorskip("httpx2")
+pydantic = pytest.importorskip("pydantic")
+
+QUESTION: Any = {
+    "model": "claude-x",
+    "max_tokens": 9,
+    "messages": [{"role": "user", "content": "?"}],
+}
+
+
+def client(data: bytes, content_type: str) -> Any:
+    def answer(_request: Any) -> Any:
+        return httpx.Response(200, headers={"content-type": content_type}, content=data)
+
+    transport = httpx.MockTransport(answer)
+    return anthropic.Anthropic(
+        api_key="k", max_retries=0, http_client=httpx.Client(transport=transport)
+    )
+
+
+def streamed(data: bytes) -> Any:
+    """The message that the SDK's streaming helper makes of our bytes."""
+    with (
+        client(data, "text/event-stream") as sdk,
+        sdk.messages.stream(**QUESTION) as stream,
+    ):
+        return stream.get_final_message()
+
+
+def encode(*events: ReplyEvent) -> bytes:
+    encoder = StreamEncoder(message_id="msg_1", model="claude-x")
+    return b"".join(
+        [
+            *(encoder.encode(event) + encoder.ping() for event in events[:-1]),
+            encoder.encode(events[-1]),
+        ]
+    )
+
+
+def done(stop: Any = "end", **more: Any) -> ReplyFinished:
+    return ReplyFinished(message=plain_message("assistant", ""), stop_reason=stop, **more)
+
+
+def blocks(message: Any) -> list[dict[str, Any]]:
+    return [block.model_dump(exclude_none=True) for block in message.content]
+
+
+def test_thinking_text_and_calls_arrive_whole():
+    message = streamed(
+        encode(
+            ThinkingDelta(text="h"),
+            ThinkingDelta(text="m", signature="sig"),
+            TextDelta(text="Hel"),
+            TextDelta(text="lo é"),
+            ToolCallDelta(index=0, id="c1", name="f", arguments='{"a":'),
+            ToolCallDelta(index=0, arguments=' "é"}'),
+            ToolCallDelta(index=1, id="c2", name="g"),
+            done(
+                "tool_calls",
+                usage=Usage(input=3, cache_read=4, cache_write=5, output=6, reasoning=7),
+            ),
+        )
+    )
+    assert blocks(message) == [
+        {"type": "thinking", "thinking": "hm", "signature": "sig"},
+        {"type": "text", "text": "Hello é"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": "é"}},
+        {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+    ]
+    assert (message.id, message.model, message.role) == ("msg_1", "claude-x", "assistant")
+    assert (message.stop_reason, message.stop_sequence) == ("tool_use", None)
+    usage = message.usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens) == (3, 4)
+    assert (usage.cache_creation_input_tokens, usage.output_tokens) == (5, 13)
+    assert usage.output_tokens_details.thinking_tokens == 7
+
+
+def test_whole_blocks_citations_and_the_stop_sequence_arrive():
+    citation = {
+        "type": "char_location",
+        "cited_text": "x",
+        "document_index": 0,
+        "document_title": "T",
+        "start_char_index": 0,
+        "end_char_index": 1,
+    }
+    search = {
+        "type": "server_tool_use",
+        "id": "s",
+        "name": "web_search",
+        "input": {"query": "q"},
+    }
+    message = streamed(
+        encode(
+            PartAdded(part=RedactedThinking(data="d"), index=0),
+            PartAdded(part=Unknown(dialect="anthropic", raw=msgspec.json.encode(search)), index=1),
+            TextDelta(text="a", index=2),
+            PartAdded(part=Text(text="", extra={"citations": [citation]}), index=2),
+            done("stop_sequence", stop_sequence="X"),
+        )
+    )
+    assert blocks(message) == [
+        {"type": "redacted_thinking", "data": "d"},
+        search,
+        {"type": "text", "text": "a", "citations": [citation]},
+    ]
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "X")
+
+
+def test_an_empty_reply_is_one_empty_text():
+    assert blocks(streamed(encode(done()))) == [{"type": "text", "text": ""}]
+
+
+def test_an_error_in_the_stream_is_raised_by_the_sdk():
+    encoder = StreamEncoder(message_id="m", model="x")
+    data = encoder.encode(TextDelta(text="a")) + encoder.error("overloaded_error", "Overloaded")
+    with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
+        streamed(data)
+
+
+WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=6)
+OBJECTS = st.dictionaries(WORDS, WORDS | st.integers(-9, 9), max_size=2).map(json.dumps)
+
+
+@st.composite
+def replies(draw: Any) -> list[ReplyEvent]:
+    """Events of a reply in any order of parts, in pieces of any size."""
+    events: list[ReplyEvent] = []
+    for index in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(["text", "thinking", "call", "redacted"]))
+        pieces = draw(st.lists(WORDS, min_size=1, max_size=3))
+        if kind == "text":
+            events += [TextDelta(text=piece, index=index) for piece in pieces]
+        elif kind == "thinking":
+            events += [ThinkingDelta(text=piece, index=index) for piece in pieces]
+            events.append(ThinkingDelta(signature="sig", index=index))
+        elif kind == "call":
+            text = draw(OBJECTS)
+            cut = draw(st.integers(0, len(text)))
+            events.append(
+                ToolCallDelta(index=index, id=f"c{index}", name="f", arguments=text[:cut])
+            )
+            events.append(ToolCallDelta(index=index, arguments=text[cut:]))
+        else:
+            events.append(PartAdded(part=RedactedThinking(data="d"), index=index))
+    return events
+
+
+@settings(max_examples=60, deadline=None)
+@given(replies())
+def test_the_sdk_and_our_decoder_make_the_same_message_of_a_stream(events):
+    data = encode(*events, done())
+    decoder = StreamDecoder()
+    for event in SseDecoder().feed(data):
+        decoder.decode(event.name, event.data)
+    finished = decoder.finish()
+    assert finished is not None
+    assert blocks(streamed(data)) == finished.message.json()["content"]
+
+
+def test_a_whole_answer_is_read_by_the_sdk():
+    parts: list[AnyPart] = [
+        Thinking(text="hm"),
+        Text(text="a"),
+        ToolCall(id="c", name="f", arguments='{"a": 1}'),
+    ]
+    body = encode_answer(
+        done("tool_calls", usage=Usage(input=1, output=2)),
+        message_id="m",
+        model="x",
+        parts=parts,
+    )
+    with client(body, "application/json") as sdk:
+        message = sdk.messages.create(**QUESTION)
+    assert [block["type"] for block in blocks(message)] == ["thinking", "text", "tool_use"]
+    assert message.stop_reason == "tool_use"
+    assert message.usage.output_tokens == 2
+    pydantic.TypeAdapter(anthropic.types.Message).validate_json(body, strict=True)
+
+
+# What we send
+
+
+@functools.cache
+def adapter(*, streaming: bool) -> Any:
+    """Kept for as long as what it read is read: iterables are checked one by one, later."""
+    kinds = anthropic.types.message_create_params
+    chosen = kinds.MessageCreateParamsStreaming
+    return pydantic.TypeAdapter(chosen if streaming else kinds.MessageCreateParamsNonStreaming)
+
+
+def judge(sent: dict[str, Any]) -> dict[str, Any]:
+    """The request as the SDK's types have it: a field that they do not have is not in it."""
+    read = adapter(streaming=bool(sent.get("stream"))).validate_python(sent)
+    judged: dict[str, Any] = exhausted(read)
+    return judged
+
+
+def exhausted(value: Any) -> Any:
+    """Iterables are checked only while they are read: read them all."""
+    if isinstance(value, dict):
+        return {name: exhausted(inner) for name, inner in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [exhausted(inner) for inner in value]
+    return value
+
+
+def accepted(
+    messages: list[Spoken], options: Options, system: list[AnyPart] | None = None
+) -> dict[str, Any]:
+    model = "claude-opus-4-8"
+    parameters, _ = encode_options(options, model=model)
+    encoded = encode_request(
+        model=model,
+        system=system,
+        messages=messages,
+        parameters=parameters,
+        stream=True,
+    )
+    sent: dict[str, Any] = json.loads(encoded.body)
+    assert judge(sent) == sent
+    return sent
+
+
+def test_the_judge_refuses_a_field_that_the_api_does_not_have():
+    block = {"type": "text", "text": "a", "image_url": 1}
+    sent = {**QUESTION, "messages": [{"role": "user", "content": [block]}]}
+    assert judge(QUESTION) == QUESTION
+    assert judge(sent) != sent
+    with pytest.raises(pydantic.ValidationError):
+        judge({**QUESTION, "messages": [{"role": "user", "content": [{"type": "text"}]}]})
+
+
+def test_a_request_with_every_option_is_one_of_the_sdks():
+    options = Options(
+        max_tokens=2000,
+        stop=("X",),
+        tools=(
+            Tool(name="f", description="d", schema={}, strict=False, cache=CacheMark(ttl="1h")),
+            Tool(name="g", schema={"type": "object", "properties": {}}, strict=True),
+        ),
+        tool_choice=ToolChoice(kind="auto"),
+        parallel_tool_calls=False,
+        output=JsonOutput(schema={"type": "object"}, name="n", strict=True),
+        reasoning=Reasoning(enabled=True, effort="minimal"),
+        seed=3,
+        user="u",
+        extra={"service_tier": "flex", "logprobs": True},
+    )
+    system: list[AnyPart] = [Text(text="S", cache=CacheMark()), Text(text="T")]
+    accepted([Spoken(role="user", parts=(Text(text="hi"),))], options, system)
+
+
+IDS = st.sampled_from(["a", "b", "functions.f:0", "", "é" * 99])
+TEXTS = st.builds(
+    Text,
+    text=WORDS | st.sampled_from(["", " "]),
+    extra=st.sampled_from([{}, {"odd": 1}]),
+    cache=st.none() | st.just(CacheMark()),
+)
+IMAGES = st.sampled_from(
+    [
+        Image(url="https://x/y.png", extra={"image_url": {"detail": "low"}}),
+        Image(media_type="image/jpg", data="aGk="),
+        Image(),
+    ]
+)
+DOCUMENTS = st.sampled_from(
+    [
+        Document(media_type="application/pdf", data="aGk=", name="n"),
+        Document(media_type="text/csv", data="aGk="),
+        Document(text="plain"),
+        Document(url="https://x/y.pdf"),
+        Document(),
+    ]
+)
+FOREIGN = st.just(Unknown(dialect="openai", raw=b'{"type":"input_audio"}'))
+ARGUMENTS = OBJECTS | st.sampled_from(["", "{", "[]"])
+SAID = st.one_of(
+    st.builds(
+        Spoken,
+        role=st.just("user"),
+        parts=st.lists(TEXTS | IMAGES | DOCUMENTS | FOREIGN, max_size=3).map(tuple),
+    ),
+    st.builds(
+        Spoken,
+        role=st.just("assistant"),
+        parts=st.lists(
+            TEXTS
+            | st.builds(ToolCall, id=IDS, name=st.sampled_from(["f", "g"]), arguments=ARGUMENTS)
+            | st.builds(Thinking, text=WORDS, signature=st.sampled_from([None, "", "sig"]))
+            | st.builds(RedactedThinking, data=WORDS)
+            | st.builds(Refusal, text=WORDS),
+            max_size=4,
+        ).map(tuple),
+    ),
+    st.builds(
+        Spoken,
+        role=st.just("tool"),
+        parts=st.builds(
+            ToolResult,
+            call_id=IDS,
+            content=st.lists(TEXTS | IMAGES | DOCUMENTS, max_size=2).map(tuple),
+            is_error=st.booleans(),
+            extra=st.sampled_from([{}, {"name": "f"}]),
+        ).map(lambda part: (part,)),
+    ),
+    st.builds(Spoken, role=st.just("system"), parts=st.tuples(TEXTS)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(SAID, max_size=8))
+def test_any_history_from_another_protocol_is_a_request_of_the_sdks(messages):
+    sent = accepted(messages, Options(max_tokens=9))
+    check_history(sent["messages"])
+    assert json.dumps(sent).count('"cache_control"') <= 4
+
+
+def check_history(messages: list[dict[str, Any]]) -> None:
+    """The rules of a history that no type says."""
+    roles = [message["role"] for message in messages]
+    assert all(first != second for first, second in itertools.pairwise(roles))
+    for index, message in enumerate(messages):
+        found = list(blocks_of(message))
+        kinds = [block["type"] for block in found]
+        assert kinds
+        assert all(block["text"].strip() for block in found if block["type"] == "text")
+        if message["role"] == "assistant":
+            assert set(kinds) - {"thinking", "redacted_thinking"}
+        called = [block["id"] for block in found if block["type"] == "tool_use"]
+        assert len(set(called)) == len(called)
+        if called and index + 1 < len(messages):
+            answers = list(blocks_of(messages[index + 1]))[: len(called)]
+            assert [block.get("tool_use_id") for block in answers] == called
+
+
+def blocks_of(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    content = message["content"]
+    yield from [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def test_a_reply_read_from_the_sdks_stream_can_be_sent_again():
+    data = encode(
+        ThinkingDelta(text="hm", signature="sig"),
+        TextDelta(text="a"),
+        ToolCallDelta(index=0, id="c1", name="f", arguments='{"a": 1}'),
+        done("tool_calls"),
+    )
+    decoder = StreamDecoder()
+    for event in SseDecoder().feed(data):
+        decoder.decode(event.name, event.data)
+    reply = decoder.message()
+    answer = ToolResult(call_id="c1", content=(Text(text="ok"),))
+    sent = accepted(
+        [
+            Spoken(role="user", parts=(Text(text="hi"),)),
+            Spoken(role="assistant", parts=decode_parts(reply), raw=reply.raw),
+            Spoken(role="tool", parts=(answer,)),
+        ],
+        Options(max_tokens=9),
+    )
+    assert sent["messages"][1] == reply.json()

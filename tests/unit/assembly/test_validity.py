@@ -1,0 +1,538 @@
+"""What each provider accepts as a history: found, mended, or left to the caller."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.assembly.validity import (
+    ANTHROPIC,
+    ANTHROPIC_PREFILL,
+    BEDROCK,
+    BEDROCK_PLAIN,
+    INTERRUPTED,
+    OPENAI,
+    PROFILES,
+    SENTENCES,
+    STRICT,
+    Problem,
+    Profile,
+    Repaired,
+    check,
+    repair,
+)
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from cllm.wire.openai_parts import decode_parts
+from cllm.wire.spoken import Spoken
+
+RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"
+ALL = list(PROFILES.values())
+MIXING = [profile for profile in ALL if profile.beside_results != "nothing"]
+HELLO = Text(text="Hello")
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(id=call_id, name="f", arguments="{}")
+
+
+def result(call_id: str, text: str = "ok") -> ToolResult:
+    return ToolResult(call_id=call_id, content=(Text(text=text),))
+
+
+def make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
+    return Spoken(role=role, parts=parts)
+
+
+def user(*parts: AnyPart) -> Spoken:
+    return make("user", parts or (HELLO,))
+
+
+def assistant(*parts: AnyPart) -> Spoken:
+    return make("assistant", parts or (HELLO,))
+
+
+def tool(*parts: AnyPart) -> Spoken:
+    return make("tool", parts)
+
+
+def system() -> Spoken:
+    return make("system", (Text(text="Be brief."),))
+
+
+def found(profile: Profile, *messages: Spoken) -> list[tuple[str, int, int | None]]:
+    return [(p.code, p.position, p.part) for p in check(messages, profile)]
+
+
+def mended(profile: Profile, *messages: Spoken) -> Repaired[Spoken]:
+    return repair(messages, profile, make=make)
+
+
+def codes(repaired: Repaired[Spoken]) -> list[str]:
+    return [notice.code for notice in repaired.notices]
+
+
+class TestOrder:
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_a_plain_conversation_is_valid_everywhere(self, profile):
+        assert found(profile, user(), assistant(), user()) == []
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_no_messages_are_refused_everywhere(self, profile):
+        assert found(profile) == [("no_messages", 0, None)]
+        assert mended(profile).problems == (Problem(code="no_messages", position=0),)
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_a_history_starts_with_the_user(self, profile):
+        assert ("starts_without_user", 0, None) in found(profile, assistant(), user())
+        assert mended(profile, assistant(), user()).problems[0].code == "starts_without_user"
+
+    def test_openai_has_no_rule_about_the_first_role_or_alternation(self):
+        assert found(OPENAI, assistant(), assistant(), user(), user(), system()) == []
+
+    @pytest.mark.parametrize("profile", [BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_roles_alternate(self, profile):
+        messages = (user(), user(), assistant(), assistant(), user())
+
+        assert found(profile, *messages) == [
+            ("repeated_role", 1, None),
+            ("repeated_role", 3, None),
+        ]
+        repaired = mended(profile, *messages)
+        assert [message.role for message in repaired.messages] == ["user", "assistant", "user"]
+        assert codes(repaired) == ["messages_merged"]
+        assert repaired.problems == ()
+
+    def test_anthropic_merges_by_itself_and_is_sent_alternating_ones(self):
+        messages = (user(), user(Text(text="b")), assistant(), user())
+
+        assert found(ANTHROPIC, *messages) == []
+        assert mended(ANTHROPIC, *messages).messages[0] == user(HELLO, Text(text="b"))
+
+    def test_openai_messages_side_by_side_stay(self):
+        messages = (user(), user())
+
+        assert mended(OPENAI, *messages).messages == messages
+
+    @pytest.mark.parametrize(
+        ("profile", "refused"),
+        [(ANTHROPIC, [0, 2]), (BEDROCK, [0, 2]), (STRICT, [2]), (OPENAI, [])],
+        ids=lambda value: getattr(value, "name", ""),
+    )
+    def test_system_messages_stand_where_the_provider_allows(self, profile, refused):
+        problems = found(profile, system(), user(), system(), assistant(), user())
+
+        assert [place for code, place, _ in problems if code == "system_message"] == refused
+
+    def test_a_history_of_system_messages_alone_has_no_user(self):
+        assert ("starts_without_user", 0, None) in found(STRICT, system())
+
+    def test_two_system_messages_at_the_start_become_one(self):
+        repaired = mended(STRICT, system(), system(), user())
+
+        assert [message.role for message in repaired.messages] == ["system", "user"]
+        assert repaired.problems == ()
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_the_last_message_is_not_the_assistants(self, profile):
+        assert found(profile, user(), assistant()) == [("assistant_last", 1, None)]
+
+    def test_a_prefill_does_not_end_in_white_space(self):
+        messages = (user(), assistant(Text(text="It is \n")))
+
+        assert found(ANTHROPIC_PREFILL, *messages) == [("blank_prefill_end", 1, 0)]
+        repaired = mended(ANTHROPIC_PREFILL, *messages)
+        assert repaired.messages[1] == assistant(Text(text="It is"))
+        assert codes(repaired) == ["prefill_trimmed"]
+        assert repaired.problems == ()
+        assert found(ANTHROPIC_PREFILL, user(), assistant(Text(text="It is"))) == []
+        assert found(OPENAI, *messages) == []
+
+
+class TestPairing:
+    @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
+    def test_results_directly_after_their_calls_are_valid_in_either_form(self, profile):
+        start = (user(), assistant(call("a"), call("b")))
+        one_message = (*start, user(result("b"), result("a"), HELLO))
+        repaired = mended(profile, *start, tool(result("a")), tool(result("b")))
+
+        assert found(profile, *one_message) == []
+        assert (repaired.problems, repaired.notices) == ((), ())
+
+    def test_tool_messages_side_by_side_are_valid_where_there_is_such_a_role(self):
+        loop = (user(), assistant(call("a"), call("b")), tool(result("a")), tool(result("b")))
+
+        assert found(OPENAI, *loop, user()) == found(STRICT, *loop, user()) == []
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_the_same_id_may_come_back_in_a_later_turn(self, profile):
+        loop = (assistant(call("a")), tool(result("a")))
+
+        assert found(profile, user(), *loop, *loop) == []
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_ids_are_unique_within_one_message_and_nobody_can_guess_otherwise(self, profile):
+        messages = (user(), assistant(call("a"), call("a")), tool(result("a")))
+
+        assert found(profile, *messages) == [("duplicate_call_id", 1, 1)]
+        assert mended(profile, *messages).problems[0].code == "duplicate_call_id"
+
+    @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
+    def test_an_interrupted_call_is_answered_with_an_error_on_the_wire(self, profile):
+        messages = (user(), assistant(call("a"), call("b")), tool(result("a")), user())
+        repaired = mended(profile, *messages)
+        results = [p for m in repaired.messages for p in m.parts if isinstance(p, ToolResult)]
+
+        assert ("missing_result", 1, 1) in found(profile, *messages)
+        assert [(part.call_id, part.is_error) for part in results] == [("a", False), ("b", True)]
+        assert results[1].content == (Text(text=INTERRUPTED),)
+        assert codes(repaired) == ["interrupted_call_answered"]
+        assert repaired.problems == ()
+        assert len(messages[1].parts) == 2
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_an_interrupted_call_at_the_very_end_is_answered_too(self, profile):
+        repaired = mended(profile, user(), assistant(call("a")))
+
+        assert repaired.problems == ()
+        assert repaired.messages[-1].parts[0].call_id == "a"  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_a_result_of_no_call_is_left_out_and_said(self, profile):
+        messages = (user(), assistant(), tool(result("x")), user())
+        repaired = mended(profile, *messages)
+
+        assert ("orphan_result", 2, 0) in found(profile, *messages)
+        assert repaired.messages == (user(), assistant(), user())
+        assert codes(repaired) == ["result_left_out"]
+        assert repaired.problems == ()
+
+    def test_the_words_beside_an_orphan_stay(self):
+        repaired = mended(OPENAI, user(), assistant(), user(result("x"), HELLO))
+
+        assert repaired.messages == (user(), assistant(), user())
+
+    @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
+    def test_a_result_that_came_late_is_put_behind_its_call(self, profile):
+        messages = (
+            user(),
+            assistant(call("a"), call("b")),
+            user(),
+            tool(result("b")),
+            tool(result("a")),
+        )
+        repaired = mended(profile, *messages)
+        parts = [part for message in repaired.messages[2:] for part in message.parts]
+
+        assert ("late_result", 3, 0) in found(profile, *messages)
+        assert parts == [result("a"), result("b"), HELLO]
+        assert "result_moved" in codes(repaired)
+        assert repaired.problems == ()
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    def test_a_second_answer_to_one_call_is_left_out(self, profile):
+        messages = (user(), assistant(call("a")), tool(result("a")), tool(result("a", "again")))
+        repaired = mended(profile, *messages)
+
+        assert ("duplicate_result", 3, 0) in found(profile, *messages)
+        assert [p for m in repaired.messages[2:] for p in m.parts] == [result("a")]
+        assert repaired.problems == ()
+
+    def test_a_system_message_between_call_and_result_is_in_the_way(self):
+        messages = (user(), assistant(call("a")), system(), tool(result("a")))
+
+        assert found(OPENAI, *messages) == [("late_result", 3, 0)]
+        assert [m.role for m in mended(OPENAI, *messages).messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "system",
+        ]
+
+    def test_an_empty_message_between_call_and_result_is_in_the_way(self):
+        messages = (user(), assistant(call("a")), make("user", ()), tool(result("a")))
+
+        assert found(OPENAI, *messages) == [("late_result", 3, 0)]
+
+    def test_calls_split_over_two_messages_are_joined_rather_than_lost(self):
+        messages = (
+            user(),
+            assistant(call("a")),
+            assistant(call("b")),
+            user(result("a"), result("b")),
+        )
+        repaired = mended(OPENAI, *messages)
+
+        assert {code for code, _, _ in found(OPENAI, *messages)} == {
+            "missing_result",
+            "orphan_result",
+        }
+        assert repaired.messages[1] == assistant(call("a"), call("b"))
+        assert repaired.problems == ()
+        assert codes(repaired) == ["messages_merged"]
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
+    def test_two_tool_messages_are_one_user_message_in_call_order_without_a_notice(self, profile):
+        repaired = mended(
+            profile,
+            user(),
+            assistant(call("a"), call("b")),
+            tool(result("a")),
+            tool(result("b")),
+            user(),
+        )
+
+        assert repaired.messages[2:] == (user(result("a"), result("b"), HELLO),)
+        assert repaired.notices == ()
+
+    @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+    @pytest.mark.parametrize(
+        "message",
+        [user(call("a"), HELLO), assistant(HELLO, result("a")), user(HELLO, Thinking(text="a"))],
+    )
+    def test_a_part_in_a_role_that_cannot_say_it_is_for_the_caller(self, profile, message):
+        problems = mended(profile, user(), assistant(), message, user()).problems
+
+        assert "misplaced_part" in {problem.code for problem in problems}
+
+
+class TestContent:
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    @pytest.mark.parametrize("text", ["", " \n"])
+    def test_blank_text_is_removed_and_said(self, profile, text):
+        messages = (
+            user(Text(text=text), HELLO),
+            assistant(Text(text=text), call("a")),
+            tool(result("a", text)),
+        )
+        repaired = mended(profile, *messages)
+
+        assert [code for code, _, _ in found(profile, *messages)] == ["blank_text"] * 3
+        assert repaired.messages[0] == user()
+        assert repaired.messages[1] == assistant(call("a"))
+        assert repaired.messages[2].parts == (ToolResult(call_id="a"),)
+        assert codes(repaired) == ["blank_text_left_out"]
+        assert "3 times" in repaired.notices[0].message
+        assert repaired.problems == ()
+
+    def test_openai_takes_blank_text_as_it_is(self):
+        messages = (user(Text(text="")), make("assistant", ()), user())
+
+        assert found(OPENAI, *messages) == []
+        assert all(
+            a is b for a, b in zip(mended(OPENAI, *messages).messages, messages, strict=True)
+        )
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_an_empty_message_is_left_out_and_its_neighbours_joined(self, profile):
+        messages = (user(), make("assistant", ()), user())
+        repaired = mended(profile, *messages)
+
+        assert ("empty_message", 1, None) in found(profile, *messages)
+        assert repaired.messages == (user(HELLO, HELLO),)
+        assert codes(repaired) == ["message_left_out", "messages_merged"]
+
+    def test_a_newest_message_of_nothing_is_an_error_not_a_silent_answer_to_the_one_before(self):
+        problems = mended(ANTHROPIC, user(), assistant(), user(Text(text=" "))).problems
+
+        assert [problem.code for problem in problems] == ["assistant_last"]
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
+    @pytest.mark.parametrize("signature", [None, ""])
+    def test_thinking_without_a_signature_is_dropped_and_the_rest_kept(self, profile, signature):
+        thinking = Thinking(text="hm", signature=signature)
+        messages = (user(), assistant(thinking, HELLO, call("a")), tool(result("a")))
+        repaired = mended(profile, *messages)
+
+        assert found(profile, *messages) == [("unsigned_thinking", 1, 0)]
+        assert repaired.messages[1] == assistant(HELLO, call("a"))
+        assert codes(repaired) == ["thinking_left_out"]
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
+    def test_signed_and_redacted_thinking_come_back_untouched_and_in_order(self, profile):
+        messages = (
+            user(),
+            assistant(Thinking(text="hm", signature="s"), RedactedThinking(data="x"), call("a")),
+            tool(result("a")),
+        )
+        repaired = mended(profile, *messages)
+
+        assert found(profile, *messages) == []
+        assert repaired.messages[1] is messages[1]
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_a_message_of_thinking_alone_is_never_left(self, profile):
+        messages = (user(), assistant(Thinking(text="hm", signature="s")), user())
+
+        assert ("only_thinking", 1, None) in found(profile, *messages)
+        assert mended(profile, *messages).messages == (user(HELLO, HELLO),)
+
+    def test_bedrock_wants_text_beside_a_document(self):
+        document = Document(media_type="application/pdf", data="QUJD")
+        repaired = mended(BEDROCK, user(document))
+
+        assert found(BEDROCK, user(document)) == [("document_without_text", 0, None)]
+        assert found(ANTHROPIC, user(document)) == []
+        assert isinstance(repaired.messages[0].parts[1], Text)
+        assert codes(repaired) == ["document_given_text"]
+        assert repaired.problems == ()
+
+    def test_bedrock_wants_no_document_beside_results(self):
+        messages = (user(), assistant(call("a")), user(result("a"), HELLO, Document(file_id="x")))
+
+        assert found(BEDROCK, *messages) == [("document_beside_result", 2, None)]
+        assert found(BEDROCK, user(HELLO, Document(file_id="x"))) == []
+
+    def test_some_models_on_bedrock_want_results_alone(self):
+        loop = (user(), assistant(call("a")))
+
+        assert found(BEDROCK_PLAIN, *loop, user(result("a"))) == []
+        assert found(BEDROCK_PLAIN, *loop, user(result("a"), HELLO)) == [
+            ("part_beside_result", 2, None)
+        ]
+
+
+class TestProblems:
+    def test_a_problem_says_where_and_what(self):
+        problem = check((user(), assistant(call("a")), user()), OPENAI)[0]
+
+        assert problem.path == "messages[1].content[0]"
+        assert problem.message == "a tool call has no result (a)"
+        assert Problem(code="no_messages", position=0).path == "messages[0]"
+        assert Problem(code="no_messages", position=0).message == SENTENCES["no_messages"]
+
+    def test_problems_come_in_the_order_of_the_messages(self):
+        places = [
+            problem.position
+            for problem in check((assistant(call("a")), user(Text(text="")), system()), ANTHROPIC)
+        ]
+
+        assert places == sorted(places)
+
+    def test_any_values_with_a_role_and_parts_can_be_checked(self):
+        class Said(msgspec.Struct, frozen=True):
+            role: Role
+            parts: tuple[AnyPart, ...]
+
+        assert repair((Said("user", (HELLO,)),), ANTHROPIC, make=Said).messages == (
+            Said("user", (HELLO,)),
+        )
+
+
+IDS = st.sampled_from(["a", "b", "c"])
+TEXTS = st.sampled_from(["", " ", "x"]).map(lambda text: Text(text=text))
+PARTS: dict[Role, st.SearchStrategy[Any]] = {
+    "user": TEXTS
+    | st.builds(result, IDS)
+    | st.just(Document(media_type="application/pdf", data="QUJD"))
+    | st.just(Image(url="https://x")),
+    "assistant": TEXTS
+    | st.builds(call, IDS)
+    | st.builds(Thinking, text=st.just("hm"), signature=st.sampled_from([None, "s"])),
+    "tool": st.builds(result, IDS),
+}
+
+
+def messages_of(role: Role) -> st.SearchStrategy[Spoken]:
+    least, most = (1, 1) if role == "tool" else (0, 3)
+    return st.lists(PARTS[role], min_size=least, max_size=most).map(
+        lambda parts: make(role, tuple(parts))
+    )
+
+
+HISTORIES = st.lists(st.one_of(*(messages_of(role) for role in PARTS)), max_size=8)
+NOT_MENDABLE = {
+    "assistant_last",
+    "document_beside_result",
+    "duplicate_call_id",
+    "missing_result",
+    "no_messages",
+    "part_beside_result",
+    "starts_without_user",
+    "repeated_role",
+}
+
+
+@given(HISTORIES, st.sampled_from(ALL))
+def test_what_is_left_after_a_repair_is_only_what_cannot_be_mended(history, profile):
+    repaired = mended(profile, *history)
+    left = {problem.code for problem in repaired.problems}
+
+    assert repaired.problems == check(repaired.messages, profile)
+    if "duplicate_call_id" not in left:
+        assert left <= NOT_MENDABLE - {"missing_result", "repeated_role", "duplicate_call_id"}
+
+
+@given(HISTORIES, st.sampled_from(ALL))
+def test_a_repair_of_what_was_repaired_changes_nothing(history, profile):
+    once = mended(profile, *history)
+    twice = repair(once.messages, profile, make=make)
+
+    assert twice.messages == once.messages
+    if not once.problems:
+        assert twice.notices == ()
+
+
+@given(HISTORIES, st.sampled_from(ALL))
+def test_a_valid_alternating_history_is_passed_on_as_it_is(history, profile):
+    if check(history, profile):
+        return
+    roles = [m.role for m in history]
+    repaired = mended(profile, *history)
+
+    assert repaired.problems == ()
+    if profile.has_tool_role or all(a != b for a, b in itertools.pairwise(roles)):
+        assert [p for m in repaired.messages for p in m.parts] == [
+            p for m in history for p in m.parts
+        ]
+
+
+def recorded() -> list[list[Spoken]]:
+    with RECORDED.open(encoding="utf-8") as lines:
+        return [
+            [
+                Spoken(role=message.role, parts=decode_parts(message), raw=message.raw)
+                for fields in json.loads(line)["messages"]
+                for message in [Message(role=fields["role"], raw=msgspec.json.encode(fields))]
+            ]
+            for line in lines
+        ]
+
+
+@pytest.mark.shared_data
+@pytest.mark.skipif(not RECORDED.exists(), reason=f"{RECORDED} is not beside this repository")
+def test_every_call_point_of_recorded_conversations_is_valid_for_openai():
+    points = 0
+    for conversation in recorded():
+        for end, message in enumerate(conversation):
+            if message.role == "assistant":
+                points += 1
+                assert check(conversation[:end], OPENAI) == ()
+
+    assert points > 1000
+
+
+@pytest.mark.shared_data
+@pytest.mark.skipif(not RECORDED.exists(), reason=f"{RECORDED} is not beside this repository")
+@pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+def test_recorded_conversations_can_be_sent_to_every_provider(profile):
+    for conversation in recorded():
+        said = [message for message in conversation if message.role != "system"]
+        for end, message in enumerate(said):
+            if message.role == "assistant" and end:
+                assert mended(profile, *said[:end]).problems == ()

@@ -1,0 +1,286 @@
+"""Parts and Anthropic's words: there and back."""
+
+import contextlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.anthropic_parts import (
+    decode_block,
+    decode_parts,
+    encode_block,
+)
+from cllm.wire.malformed import MalformedError, NotExpressibleError
+
+WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1000, 1000) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
+)
+TAKEN = {
+    "cache_control",
+    "content",
+    "data",
+    "id",
+    "input",
+    "is_error",
+    "name",
+    "signature",
+    "source",
+    "text",
+    "thinking",
+    "title",
+    "tool_use_id",
+    "type",
+}
+EXTRA = st.dictionaries(
+    (WORDS | st.sampled_from(["citations", "caller", "context", "toolset_name"])).filter(
+        lambda name: name not in TAKEN
+    ),
+    JSON_VALUES,
+    max_size=2,
+)
+MARKS = st.none() | st.builds(CacheMark, ttl=st.none() | st.sampled_from(["5m", "1h"]))
+SHARED: dict[str, Any] = {"cache": MARKS, "extra": EXTRA}
+TEXTS = st.builds(Text, text=WORDS, **SHARED)
+IMAGES = st.builds(Image, media_type=WORDS, data=WORDS, **SHARED) | st.builds(
+    Image, url=WORDS, **SHARED
+)
+DOCUMENTS = st.one_of(
+    st.builds(Document, media_type=WORDS, data=WORDS, name=st.none() | WORDS, **SHARED),
+    st.builds(Document, media_type=st.just("text/plain"), text=WORDS, **SHARED),
+    st.builds(Document, url=WORDS, **SHARED),
+    st.builds(Document, file_id=WORDS, name=st.none() | WORDS, **SHARED),
+)
+UNKNOWN = st.builds(
+    lambda kind, rest: Unknown(
+        dialect="anthropic", raw=msgspec.json.encode({"type": kind, **rest})
+    ),
+    st.sampled_from(["server_tool_use", "web_search_tool_result", "search_result", "new"]),
+    EXTRA,
+)
+CALLS = st.builds(
+    ToolCall,
+    id=WORDS,
+    name=WORDS,
+    arguments=st.dictionaries(WORDS, JSON_VALUES, max_size=3).map(json.dumps),
+    **SHARED,
+)
+RESULTS = st.builds(
+    ToolResult,
+    call_id=WORDS,
+    content=st.lists(TEXTS | IMAGES | DOCUMENTS | UNKNOWN, max_size=3).map(tuple),
+    is_error=st.booleans(),
+    **SHARED,
+)
+THINKING = st.builds(Thinking, text=WORDS, signature=st.none() | WORDS, extra=EXTRA)
+REDACTED = st.builds(RedactedThinking, data=WORDS, extra=EXTRA)
+PARTS = st.one_of(TEXTS, IMAGES, DOCUMENTS, CALLS, RESULTS, THINKING, REDACTED, UNKNOWN)
+
+
+def message(content: Any) -> Message:
+    raw = msgspec.json.encode({"role": "user", "content": content})
+    return Message(role="user", raw=raw, dialect="anthropic")
+
+
+def only(block: Any) -> AnyPart:
+    (part,) = decode_parts(message([block]))
+    return part
+
+
+@given(st.lists(PARTS, max_size=4))
+def test_parts_survive_the_way_there_and_back(parts):
+    assert decode_parts(message([encode_block(part) for part in parts])) == tuple(parts)
+
+
+@given(PARTS)
+def test_a_block_by_itself_is_read_as_in_a_message(part):
+    assert decode_block(msgspec.json.encode(encode_block(part))) == part
+
+
+@given(JSON_VALUES | st.lists(st.dictionaries(st.sampled_from(sorted(TAKEN)), JSON_VALUES)))
+def test_any_content_is_parts_or_malformed(content):
+    try:
+        parts = decode_parts(message(content))
+    except MalformedError:
+        return
+    if isinstance(content, list):
+        assert len(parts) == len(content)
+
+
+KINDS = ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.dictionaries(st.sampled_from(sorted(TAKEN - {"type"})), JSON_VALUES, max_size=5),
+)
+def test_a_known_kind_with_odd_fields_loses_none_of_them(kind, fields):
+    block = {"type": kind, **fields}
+    part = only(block)
+    if isinstance(part, Unknown):
+        assert json.loads(part.raw) == block
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_message_are_malformed(raw):
+    with contextlib.suppress(MalformedError):
+        decode_parts(Message(role="user", raw=raw, dialect="anthropic"))
+
+
+def test_deep_nesting_is_malformed():
+    raw = b'{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(MalformedError):
+        decode_parts(Message(role="user", raw=raw, dialect="anthropic"))
+    with pytest.raises(MalformedError):
+        decode_block(b"{")
+
+
+def test_content_as_text_is_one_text():
+    assert decode_parts(message("hi")) == (Text(text="hi"),)
+    assert decode_parts(message("")) == ()
+    assert decode_parts(message(None)) == ()
+    assert decode_parts(message([])) == ()
+
+
+def test_citations_stay_with_their_text():
+    citation = {"type": "char_location", "cited_text": "x", "document_index": 0}
+    part = only({"type": "text", "text": "a", "citations": [citation]})
+    assert part == Text(text="a", extra={"citations": [citation]})
+
+
+def test_a_cache_mark_keeps_its_ttl():
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    assert only({"type": "text", "text": "a", "cache_control": mark}).cache == CacheMark(ttl="1h")
+    odd = {"type": "text", "text": "a", "cache_control": {"type": "new", "x": 1}}
+    part = only(odd)
+    assert part.cache is None
+    assert encode_block(part) == odd
+
+
+def test_images_by_data_by_url_and_by_file_are_kept():
+    data = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+    assert only({"type": "image", "source": data}) == Image(media_type="image/png", data="aGk=")
+    url = {"type": "url", "url": "https://x/y.png"}
+    assert only({"type": "image", "source": url}) == Image(url="https://x/y.png")
+    file = {"type": "image", "source": {"type": "file", "file_id": "f1"}}
+    assert json.loads(encode(only(file))) == file
+
+
+def encode(part: AnyPart) -> bytes:
+    return msgspec.json.encode(encode_block(part))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64", "media_type": "application/pdf", "data": "aGk="},
+        {"type": "text", "media_type": "text/plain", "data": "hello"},
+        {"type": "url", "url": "https://x/y.pdf"},
+        {"type": "file", "file_id": "f1"},
+        {"type": "content", "content": [{"type": "text", "text": "hello"}]},
+    ],
+)
+def test_documents_of_every_source_are_kept(source):
+    citations = {"enabled": True}
+    block = {"type": "document", "source": source, "title": "T", "citations": citations}
+    assert json.loads(encode(only(block))) == block
+
+
+def test_the_arguments_of_a_call_are_the_text_that_stood_there():
+    raw = (
+        b'{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f",'
+        b'"input":{"b": 1.0,  "a":1e2,"u":"\\u00e9"}}]}'
+    )
+    (call,) = decode_parts(Message(role="assistant", raw=raw, dialect="anthropic"))
+    assert isinstance(call, ToolCall)
+    assert call.arguments == '{"b": 1.0,  "a":1e2,"u":"\\u00e9"}'
+    assert call.arguments.encode() in encode(call)
+    extra = raw.replace(b'"name":"f"', b'"name":"f","new":1')
+    (call,) = decode_parts(Message(role="assistant", raw=extra, dialect="anthropic"))
+    assert isinstance(call, ToolCall)
+    assert call.arguments == '{"b": 1.0,  "a":1e2,"u":"\\u00e9"}'
+    assert call.extra == {"new": 1}
+
+
+def test_results_of_every_form_are_kept():
+    base = {"type": "tool_result", "tool_use_id": "t1"}
+    assert only(base) == ToolResult(call_id="t1")
+    assert only({**base, "content": ""}) == ToolResult(call_id="t1")
+    text = ToolResult(call_id="t1", content=(Text(text="x"),), is_error=True)
+    assert only({**base, "content": "x", "is_error": True}) == text
+    assert only({**base, "content": [{"type": "text", "text": "x"}], "is_error": True}) == text
+    assert only({**base, "content": "x", "new": 1}).extra == {"new": 1}
+    assert isinstance(only({**base, "content": 3}), Unknown)
+    image = {"type": "image", "source": {"type": "url", "url": "https://x"}}
+    reference = {"type": "tool_reference", "tool_name": "f"}
+    result = only({**base, "content": [image, reference]})
+    assert isinstance(result, ToolResult)
+    assert result.content[0] == Image(url="https://x")
+    assert isinstance(result.content[1], Unknown)
+    nested = only({**base, "content": [{"type": "thinking", "thinking": "x"}]})
+    assert isinstance(nested, ToolResult)
+    assert isinstance(nested.content[0], Unknown)
+
+
+def test_redacted_thinking_round_trips_with_its_data():
+    block = {"type": "redacted_thinking", "data": "EmwKAhgB"}
+    assert only(block) == RedactedThinking(data="EmwKAhgB")
+    assert encode_block(only(block)) == block
+
+
+def test_thinking_keeps_its_signature():
+    block = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+    assert only(block) == Thinking(text="hm", signature="sig==")
+    assert encode_block(only(block)) == block
+    marked = {**block, "cache_control": {"type": "ephemeral"}}
+    assert encode_block(only(marked)) == marked
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "web_search_tool_result", "brand_new"])
+def test_a_block_without_a_name_is_kept_as_it_came(kind):
+    block = {"type": kind, "id": "srv_1", "content": [{"z": 1, "a": None}]}
+    part = only(block)
+    assert part == Unknown(dialect="anthropic", raw=msgspec.json.encode(block))
+    assert encode(part) == msgspec.json.encode(block)
+
+
+def test_a_refusal_is_said_as_a_text():
+    assert encode_block(Refusal(text="no")) == {"type": "text", "text": "no"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Image(),
+        Document(),
+        ToolCall(id="a", name="f", arguments="{"),
+        Unknown(dialect="openai", raw=b"{}"),
+    ],
+)
+def test_what_cannot_be_said_is_an_error(part):
+    with pytest.raises(NotExpressibleError):
+        encode_block(part)
+
+
+def test_a_call_without_arguments_has_an_empty_object():
+    assert b'"input":{}' in encode(ToolCall(id="a", name="f", arguments=""))

@@ -1,0 +1,112 @@
+"""Which model of Bedrock's is meant, and what it can be told."""
+
+import pytest
+
+from cllm.wire.bedrock_models import (
+    MODELS,
+    SHORT_NAMES,
+    UnknownModelError,
+    bedrock_id,
+    features,
+)
+
+SONNET = "claude-3-7-sonnet-20250219-v1:0"
+
+
+@pytest.mark.parametrize(
+    ("name", "region", "expected"),
+    [
+        ("claude-3-7-sonnet-20250219", "us-east-1", "us.anthropic.claude-3-7-sonnet-20250219-v1:0"),
+        ("claude-3-7-sonnet-20250219", "eu-west-1", "eu.anthropic.claude-3-7-sonnet-20250219-v1:0"),
+        (
+            "claude-3-7-sonnet-latest",
+            "ap-south-1",
+            "apac.anthropic.claude-3-7-sonnet-20250219-v1:0",
+        ),
+        ("claude-3-5-sonnet-20241022", None, "anthropic.claude-3-5-sonnet-20241022-v2:0"),
+        ("claude-3-5-haiku-20241022", "eu-west-1", "anthropic.claude-3-5-haiku-20241022-v1:0"),
+        ("claude-sonnet-4-5", "ap-northeast-1", "jp.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("claude-opus-4-6", "eu-central-1", "eu.anthropic.claude-opus-4-6-v1"),
+        ("claude-sonnet-4-6", "us-west-2", "us.anthropic.claude-sonnet-4-6"),
+    ],
+)
+def test_a_name_of_anthropics_is_an_id_of_bedrocks(name, region, expected):
+    assert bedrock_id(name, region=region) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic.claude-3-7-sonnet-20250219-v1:0",
+        "us.anthropic.claude-sonnet-4-6",
+        "us-gov.anthropic.claude-3-5-sonnet-20240620-v1:0",
+        "amazon.nova-pro-v1:0",
+        "meta.llama3-3-70b-instruct-v1:0",
+        "openai.gpt-oss-120b-1:0",
+        "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc",
+        "global.anthropic.claude-opus-9",
+    ],
+)
+def test_an_id_of_bedrocks_own_passes(name):
+    assert bedrock_id(name, region="eu-west-1") == name
+
+
+@pytest.mark.parametrize("name", ["claude-3-7-sonet-20250219", "claude-sonnet-4.5", "gpt-4.1"])
+def test_an_unknown_name_is_refused_with_names_close_to_it(name):
+    with pytest.raises(UnknownModelError) as caught:
+        bedrock_id(name, region="us-east-1")
+    assert caught.value.name == name
+    for match in caught.value.matches:
+        assert match in str(caught.value)
+
+
+def test_a_misspelt_name_is_answered_with_the_right_one():
+    with pytest.raises(UnknownModelError, match="claude-3-7-sonnet-20250219"):
+        bedrock_id("claude-3-7-sonet-20250219")
+
+
+def test_a_name_like_none_is_told_to_be_an_id():
+    with pytest.raises(UnknownModelError, match="Bedrock id or ARN"):
+        bedrock_id("zzz")
+
+
+def test_a_request_does_not_leave_its_part_of_the_world_unasked():
+    with pytest.raises(UnknownModelError, match=r"global\.anthropic\.claude-opus-4-5"):
+        bedrock_id("claude-opus-4-5", region="sa-east-1")
+    chosen = bedrock_id("claude-opus-4-5", region="sa-east-1", allow_global=True)
+    assert chosen == "global.anthropic.claude-opus-4-5-20251101-v1:0"
+
+
+def test_every_short_name_leads_to_a_model():
+    assert set(SHORT_NAMES.values()) <= set(MODELS)
+    for name, model in MODELS.items():
+        assert name in model.id
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "cache"),
+    [
+        ("anthropic.claude-3-haiku-20240307-v1:0", "none", False),
+        ("anthropic.claude-3-5-sonnet-20240620-v1:0", "none", False),
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", "none", True),
+        ("us.anthropic.claude-3-7-sonnet-20250219-v1:0", "budget", True),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", "budget", True),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", "budget", True),
+        ("eu.anthropic.claude-haiku-4-5-20251001-v1:0", "budget", True),
+        ("eu.anthropic.claude-sonnet-4-6", "adaptive", True),
+        ("global.anthropic.claude-opus-4-8", "adaptive_only", True),
+        ("us.amazon.nova-pro-v1:0", "none", True),
+        ("meta.llama3-3-70b-instruct-v1:0", "none", False),
+        ("mistral.mistral-large-2402-v1:0", "none", False),
+        ("cohere.command-r-v1:0", "none", False),
+        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "as_said", True),
+    ],
+)
+def test_what_a_model_can_be_told(model, thinking, cache):
+    assert (features(model).thinking, features(model).cache) == (thinking, cache)
+
+
+def test_llama_and_mistral_take_tool_results_alone():
+    assert features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
+    assert features("mistral.mistral-large-2402-v1:0").results_alone
+    assert not features("amazon.nova-lite-v1:0").results_alone
