@@ -18,7 +18,7 @@ TOP = Path(__file__).parents[2]
 CLI_REFERENCE = (TOP / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 MAIN_TABLE = CLI_REFERENCE.split("## `cllm conversations`")[0]
 README = (TOP / "README.md").read_text(encoding="utf-8")
-NEEDS_A_REAL_KEY_OR_SERVER = ("-m openai", "-m ollama", "-m local/path", "export ")
+NEEDS_A_REAL_KEY_OR_SERVER = ("-m openai", "-m anthropic", "-m ollama", "-m local/path", "export ")
 
 
 def all_commands() -> Iterator[click.Command]:
@@ -74,7 +74,8 @@ def test_every_key_has_its_line_in_the_reference(name):
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_every_provider_has_its_row_in_the_reference(name):
     row = next(line for line in CLI_REFERENCE.splitlines() if line.startswith(f"| `{name}`"))
-    assert ROWS[name].base_url.split("//")[1].split("/")[0] in row
+    host = ROWS[name].base_url.partition("//")[2].split("/")[0]
+    assert host in row
     assert (ROWS[name].key or "") in row
 
 

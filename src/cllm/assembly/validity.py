@@ -1,9 +1,6 @@
-"""What each provider accepts as a history, as data; what is wrong with one, and what can be mended.
+"""What each provider accepts as a history, as data, and what is wrong with one.
 
-A check lists the problems by position. A repair makes new messages for the wire only: it answers
-calls that were interrupted, puts results behind their calls, leaves out what is blank, and joins
-what stands side by side. It never writes to a store, never changes an order of words, and leaves
-what it cannot mend to the caller, as problems. A message that needs nothing stays the same object.
+A check lists the problems by position. It never changes a message; `repair` mends what can be.
 
 Results are paired with calls by position: with the assistant's message directly before them. The
 same id may come again later in a conversation.
@@ -11,7 +8,6 @@ same id may come again later in a conversation.
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
-from operator import is_
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -26,10 +22,6 @@ from cllm.core.message import (
     ToolCall,
     ToolResult,
 )
-from cllm.core.notice import Notice
-
-INTERRUPTED = "The call was interrupted; there is no result."
-DOCUMENT_PLACEHOLDER = "(document)"
 
 
 class HasParts(Protocol):
@@ -124,7 +116,6 @@ PROFILES = {
         STRICT,
     )
 }
-
 ProblemCode = Literal[
     "assistant_last",
     "blank_prefill_end",
@@ -188,14 +179,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return f"{SENTENCES[self.code]}{detail}"
 
 
-class Repaired(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
-    """The messages as they can be sent, what was changed, and what is still wrong with them."""
-
-    messages: tuple[M, ...]
-    notices: tuple[Notice, ...] = ()
-    problems: tuple[Problem, ...] = ()
-
-
 def check(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
     """What this provider would refuse, by position."""
     if not messages:
@@ -224,27 +207,27 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
             yield Problem(code="system_message", position=position)
     if profile.repeats == "refused":
         for before, after in pairwise(speakers):
-            if _joins(messages[before], messages[after], profile):
+            if joins(messages[before], messages[after], profile):
                 yield Problem(code="repeated_role", position=after)
-    yield from _ending_problems(messages, profile)
+    yield from ending_problems(messages, profile)
 
 
 def _system_may_stand(position: int, profile: Profile) -> bool:
     return profile.system == "anywhere" or (profile.system == "first" and position == 0)
 
 
-def _joins(before: HasParts, after: HasParts, profile: Profile) -> bool:
+def joins(before: HasParts, after: HasParts, profile: Profile) -> bool:
     """Whether two neighbours are one message to the provider."""
     if profile.has_tool_role and "tool" in (before.role, after.role):
         return False
-    return _side(before) == _side(after)
+    return side(before) == side(after)
 
 
-def _side(message: HasParts) -> Role:
+def side(message: HasParts) -> Role:
     return "user" if message.role == "tool" else message.role
 
 
-def _ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
+def ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
     position = len(messages) - 1
     last = messages[position]
     if last.role != "assistant" or profile.ending == "anything":
@@ -259,15 +242,15 @@ def _ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator
 
 def _message_problems(position: int, message: HasParts, profile: Profile) -> Iterator[Problem]:
     for index, part in enumerate(message.parts):
-        code = _part_problem(part, message.role, profile)
+        code = part_problem(part, message.role, profile)
         if code is not None:
             yield Problem(code=code, position=position, part=index)
-    code = _whole_problem(message.parts, profile)
+    code = whole_problem(message.parts, profile)
     if code is not None:
         yield Problem(code=code, position=position)
 
 
-def _part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
+def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
     judge = PART_RULES.get(type(part))
     return None if judge is None else judge(part, role, profile)
 
@@ -289,7 +272,7 @@ def _thinking_problem(part: Thinking, role: Role, profile: Profile) -> ProblemCo
 def _result_part_problem(part: ToolResult, role: Role, profile: Profile) -> ProblemCode | None:
     if role not in ("user", "tool"):
         return "misplaced_part"
-    blank = not profile.takes_blank and any(map(_is_blank, part.content))
+    blank = not profile.takes_blank and any(map(is_blank, part.content))
     return "blank_text" if blank else None
 
 
@@ -303,19 +286,19 @@ PART_RULES: dict[type, Callable[[Any, Role, Profile], ProblemCode | None]] = {
 THINKING = (Thinking, RedactedThinking)
 
 
-def _is_blank(part: AnyPart) -> bool:
+def is_blank(part: AnyPart) -> bool:
     return isinstance(part, Text) and not part.text.strip()
 
 
-def _only_thinking(parts: tuple[AnyPart, ...]) -> bool:
+def only_thinking(parts: tuple[AnyPart, ...]) -> bool:
     return not parts or (
         isinstance(parts[-1], THINKING) and all(isinstance(part, THINKING) for part in parts)
     )
 
 
-def _whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
+def whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
     """What is wrong with a message as a whole."""
-    if not profile.takes_blank and _only_thinking(parts):
+    if not profile.takes_blank and only_thinking(parts):
         return "only_thinking" if parts else "empty_message"
     kinds = {type(part) for part in parts}
     if Document in kinds and Text not in kinds and profile.document_needs_text:
@@ -328,7 +311,7 @@ def _whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode 
     return "document_beside_result" if refused else None
 
 
-class _Exchange(Generic[M]):
+class Exchange(Generic[M]):
     """An assistant's message, or several side by side, and everything until the next."""
 
     def __init__(self) -> None:
@@ -344,26 +327,26 @@ class _Exchange(Generic[M]):
         ]
 
 
-def _exchanges(numbered: Iterable[tuple[int, M]], *, one_by_one: bool) -> Iterator[_Exchange[M]]:
-    exchange: _Exchange[M] = _Exchange()
+def exchanges(numbered: Iterable[tuple[int, M]], *, one_by_one: bool) -> Iterator[Exchange[M]]:
+    exchange: Exchange[M] = Exchange()
     for position, message in numbered:
         if message.role != "assistant":
             exchange.followers.append((position, message))
             continue
         if exchange.followers or (exchange.callers and one_by_one):
             yield exchange
-            exchange = _Exchange()
+            exchange = Exchange()
         exchange.callers.append((position, message))
     yield exchange
 
 
 def _pairing_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
     one_by_one = profile.repeats == "kept"
-    for exchange in _exchanges(enumerate(messages), one_by_one=one_by_one):
-        yield from _exchange_problems(exchange)
+    for exchange in exchanges(enumerate(messages), one_by_one=one_by_one):
+        yield from exchange_problems(exchange)
 
 
-def _exchange_problems(exchange: _Exchange[M]) -> Iterator[Problem]:
+def exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
     calls = exchange.calls()
     places = {call.id: (position, index) for position, index, call in calls}
     answered: set[str] = set()
@@ -400,201 +383,3 @@ def _result_problem(
     if call_id in answered:
         return "duplicate_result"
     return "late_result" if late else None
-
-
-NOTICES = {
-    "blank_text_left_out": "Empty text was left out; the provider refuses it.",
-    "document_given_text": "A document without text beside it was given some.",
-    "interrupted_call_answered": "A tool call without a result was answered with an error.",
-    "message_left_out": "A message with nothing in it that can be sent was left out.",
-    "messages_merged": "Messages of one role side by side were sent as one.",
-    "prefill_trimmed": "White space at the end of the answer's beginning was left out.",
-    "result_left_out": "A tool result that answers no call before it, or one twice, was left out.",
-    "result_moved": "A tool result was put directly after its call.",
-    "thinking_left_out": "Thinking without a signature cannot be sent back and was left out.",
-}
-
-
-class _Repair(Generic[M]):
-    """One repair under way: the rules, how a message is made, and what was changed."""
-
-    def __init__(self, profile: Profile, make: Callable[[Role, tuple[AnyPart, ...]], M]) -> None:
-        self.profile = profile
-        self.make = make
-        self._changes: dict[str, list[int]] = {}
-
-    def changed(self, code: str, position: int) -> None:
-        self._changes.setdefault(code, []).append(position)
-
-    def notices(self) -> tuple[Notice, ...]:
-        return tuple(
-            Notice(
-                code=code,
-                path=f"messages[{positions[0]}]",
-                message=NOTICES[code] + (f" ({len(positions)} times)" if positions[1:] else ""),
-            )
-            for code, positions in self._changes.items()
-        )
-
-
-def repair(
-    messages: Sequence[M],
-    profile: Profile,
-    *,
-    make: Callable[[Role, tuple[AnyPart, ...]], M],
-) -> Repaired[M]:
-    """The messages as this provider takes them, as far as that needs no invention.
-
-    `make` builds a message out of a role and parts; messages that need nothing are passed on.
-    """
-    if not check(messages, profile) and not _to_be_joined(messages, profile):
-        return Repaired(messages=tuple(messages))
-    under_way = _Repair(profile, make)
-    mended = _ended(
-        _joined(_paired(_cleaned(messages, under_way), under_way), under_way), under_way
-    )
-    return Repaired(
-        messages=tuple(mended), notices=under_way.notices(), problems=check(mended, profile)
-    )
-
-
-def _to_be_joined(messages: Sequence[M], profile: Profile) -> bool:
-    return profile.repeats != "kept" and any(
-        _joins(before, after, profile) for before, after in pairwise(messages)
-    )
-
-
-def _cleaned(messages: Sequence[M], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Each message without what cannot be sent; a message of which nothing is left goes too."""
-    takes_blank = under_way.profile.takes_blank
-    for position, message in enumerate(messages):
-        parts = tuple(_cleaned_parts(position, message, under_way))
-        if not takes_blank and _only_thinking(parts):
-            under_way.changed("message_left_out", position)
-            continue
-        if _whole_problem(parts, under_way.profile) == "document_without_text":
-            under_way.changed("document_given_text", position)
-            parts = (*parts, Text(text=DOCUMENT_PLACEHOLDER))
-        same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
-        yield position, message if same else under_way.make(message.role, parts)
-
-
-def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> Iterator[AnyPart]:
-    for part in message.parts:
-        match _part_problem(part, message.role, under_way.profile):
-            case "blank_text":
-                under_way.changed("blank_text_left_out", position)
-                if isinstance(part, ToolResult):
-                    kept = tuple(inner for inner in part.content if not _is_blank(inner))
-                    yield msgspec.structs.replace(part, content=kept)
-            case "unsigned_thinking":
-                under_way.changed("thinking_left_out", position)
-            case _:
-                yield part
-
-
-def _paired(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    for exchange in _exchanges(numbered, one_by_one=False):
-        found = list(_exchange_problems(exchange))
-        early_callers = any(_has_call(message) for _, message in exchange.callers[:-1])
-        if early_callers:
-            yield _merged(exchange.callers, under_way)
-        else:
-            yield from exchange.callers
-        if not found or any(problem.code == "duplicate_call_id" for problem in found):
-            yield from exchange.followers
-        else:
-            yield from _repaired_followers(exchange, found, under_way)
-
-
-def _has_call(message: HasParts) -> bool:
-    return any(isinstance(part, ToolCall) for part in message.parts)
-
-
-def _repaired_followers(
-    exchange: _Exchange[M], found: list[Problem], under_way: _Repair[M]
-) -> Iterator[tuple[int, M]]:
-    """The results in the order of their calls, each once, and then the rest."""
-    for problem in found:
-        under_way.changed(CHANGES[problem.code], problem.position)
-    given: dict[str, tuple[int, M, ToolResult]] = {}
-    for position, message in exchange.followers:
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                given.setdefault(part.call_id, (position, message, part))
-    results: list[tuple[int, M]] = []
-    for position, _, call in exchange.calls():
-        if call.id not in given:
-            results.append((position, under_way.make("tool", (_interrupted(call),))))
-            continue
-        place, message, result = given[call.id]
-        alone = len(message.parts) == 1
-        results.append((place, message if alone else under_way.make("tool", (result,))))
-    if results and not under_way.profile.has_tool_role:
-        yield results[0] if len(results) == 1 else _merged(results, under_way)
-    else:
-        yield from results
-    yield from _without_results(exchange.followers, under_way)
-
-
-CHANGES: dict[ProblemCode, str] = {
-    "duplicate_result": "result_left_out",
-    "late_result": "result_moved",
-    "missing_result": "interrupted_call_answered",
-    "orphan_result": "result_left_out",
-}
-
-
-def _interrupted(call: ToolCall) -> ToolResult:
-    return ToolResult(call_id=call.id, content=(Text(text=INTERRUPTED),), is_error=True)
-
-
-def _without_results(
-    followers: list[tuple[int, M]], under_way: _Repair[M]
-) -> Iterator[tuple[int, M]]:
-    for position, message in followers:
-        others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-        if len(others) == len(message.parts):
-            yield position, message
-        elif others:
-            yield position, under_way.make("user", others)
-
-
-def _joined(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[M]:
-    """Neighbours that the provider wants as one message."""
-    profile = under_way.profile
-    group: list[tuple[int, M]] = []
-    for position, message in numbered:
-        if group and (profile.repeats == "kept" or not _joins(group[-1][1], message, profile)):
-            yield _merged(group, under_way)[1]
-            group = []
-        group.append((position, message))
-    if group:
-        yield _merged(group, under_way)[1]
-
-
-def _merged(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
-    position, first = group[0]
-    if len(group) == 1:
-        return position, first
-    for (_, before), (place, after) in pairwise(group):
-        if before.role == after.role != "tool" and not _has_result(before):
-            under_way.changed("messages_merged", place)
-    parts = tuple(part for _, message in group for part in message.parts)
-    return position, under_way.make(_side(first), parts)
-
-
-def _has_result(message: HasParts) -> bool:
-    return any(isinstance(part, ToolResult) for part in message.parts)
-
-
-def _ended(messages: Iterable[M], under_way: _Repair[M]) -> list[M]:
-    """The messages, the last one without white space at its end where it begins the answer."""
-    mended = list(messages)
-    for problem in _ending_problems(mended, under_way.profile) if mended else ():
-        *before, end = mended[-1].parts
-        if problem.code == "blank_prefill_end" and isinstance(end, Text):
-            under_way.changed("prefill_trimmed", problem.position)
-            trimmed = msgspec.structs.replace(end, text=end.text.rstrip())
-            mended[-1] = under_way.make("assistant", (*before, trimmed))
-    return mended

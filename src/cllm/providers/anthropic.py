@@ -43,10 +43,10 @@ class AnthropicProvider(HttpProvider):
         fixed = {"Content-Type": "application/json", "anthropic-version": VERSION}
         return {**fixed, **key, **self._headers}
 
-    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, _request: Request) -> list[ReplyEvent]:
         return anthropic_reply.decode_answer(body)
 
-    def _stream_reader(self) -> StreamReader:
+    def _stream_reader(self, _request: Request) -> StreamReader:
         return _Reader()
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

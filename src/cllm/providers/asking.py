@@ -27,11 +27,15 @@ from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request on its way out, and what could not be said in it."""
+    """A request on its way out, and what could not be said in it.
+
+    `names` gives back the client's names of tools that the provider knows under another.
+    """
 
     url: str
     body: bytes
     notices: tuple[Notice, ...] = ()
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class StreamReader(Protocol):
@@ -59,7 +63,7 @@ class HttpProvider(ABC):
         self.name = name
         self._http = http
         self._headers = dict(headers or {})
-        self._secrets = (secret, *self._headers.values())
+        self._secrets: tuple[str | None, ...] = (secret, *self._headers.values())
         self._timeouts = timeouts or Timeouts()
 
     @abstractmethod
@@ -71,11 +75,11 @@ class HttpProvider(ABC):
         """The headers of the request, its key or signature among them."""
 
     @abstractmethod
-    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
         """The events of an answer that came in one piece."""
 
     @abstractmethod
-    def _stream_reader(self) -> StreamReader:
+    def _stream_reader(self, request: Request) -> StreamReader:
         """What reads a stream of this protocol."""
 
     @abstractmethod
@@ -103,7 +107,7 @@ class HttpProvider(ABC):
             if response.status != HTTPStatus.OK:
                 raise self._refusal(response, await response.read())
             if prompt.stream and not _is_json(response):
-                reader = self._stream_reader()
+                reader = self._stream_reader(request)
                 async for piece in response.chunks():
                     for event in reader.feed(piece):
                         yield event
@@ -111,7 +115,7 @@ class HttpProvider(ABC):
                         break
                 yield self._finished(reader)
             else:
-                for event in self._decode_answer(await response.read()):
+                for event in self._decode_answer(await response.read(), request):
                     yield event
         except ProviderSaidError as error:
             raise self._broken_off(error.details) from error

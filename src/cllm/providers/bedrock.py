@@ -20,7 +20,8 @@ from cllm.providers.asking import HttpProvider, Request, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.wire import bedrock_reply
 from cllm.wire.bedrock_models import bedrock_id
-from cllm.wire.malformed import ErrorDetails, MalformedError
+from cllm.wire.bedrock_request import EncodedConverse
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 from cllm.wire.translate import encode_bedrock
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
@@ -64,13 +65,16 @@ class BedrockProvider(HttpProvider):
         """Find the credentials, which may ask a file, another service or a command."""
         if self._account.bearer is None and self._credentials is None:
             self._credentials = await asyncio.to_thread(self._find_credentials)
+            found = self._credentials
+            self._secrets = (*self._secrets, found.secret_key, found.token)
 
     def _encode(self, prompt: Prompt) -> Request:
         model = bedrock_id(prompt.model, region=self._account.region)
         encoded = encode_bedrock(msgspec.structs.replace(prompt, model=model))
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
-        return Request(url=url, body=encoded.body, notices=encoded.notices)
+        names = encoded.aliases.names if isinstance(encoded, EncodedConverse) else {}
+        return Request(url=url, body=encoded.body, notices=encoded.notices, names=names)
 
     async def _request_headers(self, request: Request) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self._headers}
@@ -108,15 +112,15 @@ class BedrockProvider(HttpProvider):
             provider=self.name,
         )
 
-    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
-        return bedrock_reply.decode_answer(body)
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        return bedrock_reply.decode_answer(body, names=request.names)
 
-    def _stream_reader(self) -> StreamReader:
-        return _Reader()
+    def _stream_reader(self, request: Request) -> StreamReader:
+        return _Reader(request.names)
 
     def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
         kind = response.headers.get("X-Amzn-Errortype", "").split(":")[0]
-        return ErrorDetails(message=_message_of(body), type=kind)
+        return bedrock_reply.decode_error(body, kind=kind)
 
 
 class _Reader:
@@ -124,9 +128,9 @@ class _Reader:
 
     done = False
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
         self._frames = EventStreamBuffer()
-        self._decoder = bedrock_reply.StreamDecoder()
+        self._decoder = bedrock_reply.StreamDecoder(names=names)
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
         self._frames.add_data(piece)
@@ -142,13 +146,9 @@ class _Reader:
 
 def _frame_name(headers: Any) -> str:
     """The kind of a frame: an event's, or an exception's in the middle of the stream."""
+    if headers.get(":message-type") == "error":
+        details = ErrorDetails(
+            message=str(headers.get(":error-message", "")), type=str(headers.get(":error-code", ""))
+        )
+        raise ProviderSaidError(details)
     return str(headers.get(":event-type") or headers.get(":exception-type") or "")
-
-
-def _message_of(body: bytes) -> str:
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    found = decoded.get("message") or decoded.get("Message") if isinstance(decoded, dict) else ""
-    return str(found or "")

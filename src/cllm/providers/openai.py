@@ -39,10 +39,10 @@ class OpenAIProvider(HttpProvider):
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 
-    def _decode_answer(self, body: bytes) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, _request: Request) -> list[ReplyEvent]:
         return openai_chat.decode_answer(body)
 
-    def _stream_reader(self) -> StreamReader:
+    def _stream_reader(self, _request: Request) -> StreamReader:
         return _Reader()
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

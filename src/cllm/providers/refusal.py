@@ -28,6 +28,8 @@ TOO_LONG: Meaning = (
 BY_STATUS: dict[int, Meaning] = {
     401: (AuthenticationError, "Check the API key."),
     403: (PermissionDeniedError, "Check what the API key may do."),
+    408: (UpstreamError, "It took too long; ask again."),
+    424: (UpstreamError, "The trouble is on its side; ask again later."),
     404: (InvalidRequestError, "Check the model's name and api_base."),
     429: (RateLimitedError, "Wait a little and ask again."),
 }

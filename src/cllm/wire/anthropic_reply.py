@@ -1,26 +1,17 @@
-"""Anthropic's replies: whole answers and streams, between JSON and reply events.
+"""Anthropic's replies: whole answers, streams and errors, read into reply events.
 
-Decoding keeps every block as it came, also those no part has a name for. Encoding makes of events
-from any provider the sequence of events that Anthropic's own clients expect. Carries nothing, reads
-no clock, and never calls an answer finished that its provider did not finish.
+Every block is kept as it came, also those no part has a name for. Carries nothing, writes nothing
+for a client, and never calls an answer finished that its provider did not finish.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal, assert_never
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, assert_never
 
 import msgspec
 
-from cllm.core.message import (
-    AnyPart,
-    Message,
-    Refusal,
-    Text,
-    Thinking,
-    ToolCall,
-)
+from cllm.core.message import AnyPart, Message, Text, Thinking, ToolCall
 from cllm.core.reply import (
     PartAdded,
-    ReplyDelta,
     ReplyEvent,
     ReplyFinished,
     StopReason,
@@ -29,19 +20,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic_parts import (
-    DIALECT,
-    UNREADABLE,
-    decode_block,
-    decode_parts,
-    encode_block,
-)
-from cllm.wire.malformed import (
-    ErrorDetails,
-    MalformedError,
-    NotExpressibleError,
-    ProviderSaidError,
-)
+from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_block, decode_parts
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
 Fields = dict[str, Any]
 
@@ -53,16 +33,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_calls",
-}
-STOP_WORDS: dict[StopReason, str | None] = {
-    "content_filter": "refusal",
-    "end": "end_turn",
-    "length": "max_tokens",
-    "pause": "pause_turn",
-    "refusal": "refusal",
-    "stop_sequence": "stop_sequence",
-    "tool_calls": "tool_use",
-    "unknown": None,
 }
 INVALID_JSON = "INVALID_JSON"
 STATUSES = {
@@ -77,9 +47,6 @@ STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-ENDING_FIELDS = ("container", "stop_details")
-
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -516,273 +483,3 @@ KNOWN_EVENTS = frozenset(
         "ping",
     )
 )
-
-
-def encode_answer(
-    finished: ReplyFinished, *, message_id: str, model: str, parts: Sequence[AnyPart] | None = None
-) -> bytes:
-    """An answer in one piece. `parts` is what a message in another protocol's words says."""
-    own = finished.message.dialect == DIALECT
-    if own and finished.raw is not None:
-        return finished.raw
-    said = decode_parts(finished.message) if parts is None and own else parts or ()
-    content = list(_sayable(said)) or [{"type": "text", "text": ""}]
-    ending, usage = _ending(finished)
-    return msgspec.json.encode(
-        {**_head(message_id, model), "content": content, **ending, "usage": usage}
-    )
-
-
-def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
-    for part in parts:
-        try:
-            block = encode_block(_signed(part))
-        except NotExpressibleError:
-            continue
-        yield block
-
-
-def _signed(part: AnyPart) -> AnyPart:
-    """Thinking has a signature in every answer; where the provider has none it is empty."""
-    if isinstance(part, Thinking) and part.signature is None:
-        return msgspec.structs.replace(part, signature="")
-    return part
-
-
-def _head(message_id: str, model: str) -> Fields:
-    return {"id": message_id, "type": "message", "role": "assistant", "model": model}
-
-
-def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
-    """Why it stopped, and the counts; as the provider said them where it spoke these words."""
-    word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
-    said: Fields = {"stop_reason": word, "stop_sequence": sequence}
-    usage = encode_usage(finished.usage)
-    if finished.raw is None or finished.message.dialect != DIALECT:
-        return said, usage
-    own: Fields = msgspec.json.decode(finished.raw)
-    said |= {name: own[name] for name in ("stop_reason", *ENDING_FIELDS) if name in own}
-    counts = own.get("usage")
-    return said, usage | counts if isinstance(counts, dict) else usage
-
-
-def encode_usage(usage: Usage | None) -> Fields:
-    """The counts in Anthropic's words, where thinking is part of the output."""
-    counted = usage or Usage()
-    fields: Fields = {
-        "input_tokens": counted.input,
-        "cache_creation_input_tokens": counted.cache_write,
-        "cache_read_input_tokens": counted.cache_read,
-        "output_tokens": counted.output + counted.reasoning,
-    }
-    if counted.reasoning:
-        fields["output_tokens_details"] = {"thinking_tokens": counted.reasoning}
-    return fields
-
-
-def encode_error(error_type: str, message: str) -> bytes:
-    """The body of an error."""
-    return msgspec.json.encode({"type": "error", "error": {"type": error_type, "message": message}})
-
-
-def _frame(name: str, fields: Fields) -> bytes:
-    data = msgspec.json.encode({"type": name, **fields})
-    if b"\n" in data or b"\r" in data:
-        data = msgspec.json.format(data, indent=-1)
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
-
-
-def _delta(index: int, kind: bytes, field: bytes, piece: str) -> bytes:
-    return (
-        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-        b'"delta":{"type":"%b","%b":%b}}\n\n' % (index, kind, field, msgspec.json.encode(piece))
-    )
-
-
-PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-Kind = Literal["text", "thinking", "tool_use"]
-Key = tuple[Kind, int]
-OPENINGS: dict[Kind, Fields] = {
-    "text": {"type": "text", "text": ""},
-    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
-}
-
-
-class StreamEncoder:
-    """Encodes one stream for a client of Anthropic's: reply events in, frames out.
-
-    Blocks are opened once each, one after another. A piece of another block that comes while the
-    arguments of a call are not whole waits until they are.
-    """
-
-    def __init__(self, *, message_id: str, model: str, usage: Usage | None = None) -> None:
-        self._head = _head(message_id, model)
-        self._usage = encode_usage(usage)
-        self._started = False
-        self._open: Key | None = None
-        self._index = -1
-        self._arguments: list[str] = []
-        self._closed_calls: set[int] = set()
-        self._waiting: list[ReplyDelta] = []
-
-    def start(self) -> bytes:
-        """The first frame; nothing, if it was sent."""
-        if self._started:
-            return b""
-        self._started = True
-        begun: Fields = {
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": self._usage,
-        }
-        return _frame("message_start", {"message": self._head | begun})
-
-    def ping(self) -> bytes:
-        """A frame that says nothing, to keep the connection open."""
-        return PING
-
-    def error(self, error_type: str, message: str) -> bytes:
-        """A frame after which nothing comes."""
-        return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
-
-    def encode(self, event: ReplyEvent) -> bytes:
-        """The frames of one event; none for an event that is not of the answer."""
-        if isinstance(event, ReplyFinished):
-            out = [self.start()]
-            self._finish(event, out)
-        elif isinstance(event, ReplyDelta):
-            out = [] if self._started else [self.start()]
-            for piece in _pieces(event):
-                self._take(piece, out)
-        else:
-            return b""
-        return b"".join(out)
-
-    def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        key = _key(piece)
-        if key is not None and key == self._open:
-            self._write(piece, out)
-        elif isinstance(piece, ToolCallDelta) and piece.index in self._closed_calls:
-            if piece.arguments.strip():
-                raise MalformedError("a piece of a tool call that was over")
-        elif not self._may_close():
-            self._waiting.append(piece)
-        else:
-            self._close(out)
-            waiting, self._waiting = self._waiting, []
-            for held in waiting:
-                self._take(held, out)
-            if waiting:
-                self._take(piece, out)
-            else:
-                self._begin(piece, key, out)
-
-    def _may_close(self) -> bool:
-        """Whether the open block can be over: a call only once its arguments are whole."""
-        if self._open is None or self._open[0] != "tool_use":
-            return True
-        if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
-            return False
-        try:
-            _any_json.decode("".join(self._arguments))
-        except UNREADABLE:
-            return False
-        return True
-
-    def _begin(self, piece: ReplyDelta, key: Key | None, out: list[bytes]) -> None:
-        if key is None:
-            self._whole(piece, out)
-        else:
-            self._index += 1
-            self._open, self._arguments = key, []
-            out.append(self._opening(piece, key[0]))
-            self._write(piece, out)
-
-    def _opening(self, piece: ReplyDelta, kind: Kind) -> bytes:
-        block = OPENINGS.get(kind)
-        if isinstance(piece, ToolCallDelta):
-            call_id = piece.id or f"toolu_{self._index}"
-            block = {"type": kind, "id": call_id, "name": piece.name or "", "input": {}}
-        return _frame("content_block_start", {"index": self._index, "content_block": block})
-
-    def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        index = self._index
-        if isinstance(piece, TextDelta):
-            out.append(_delta(index, b"text_delta", b"text", piece.text))
-        elif isinstance(piece, ToolCallDelta):
-            if piece.arguments:
-                self._arguments.append(piece.arguments)
-                out.append(_delta(index, b"input_json_delta", b"partial_json", piece.arguments))
-        elif isinstance(piece, ThinkingDelta):
-            if piece.text:
-                out.append(_delta(index, b"thinking_delta", b"thinking", piece.text))
-            if piece.signature:
-                out.append(_delta(index, b"signature_delta", b"signature", piece.signature))
-        else:
-            for citation in piece.part.extra.get("citations") or ():
-                delta = {"type": "citations_delta", "citation": citation}
-                out.append(_frame("content_block_delta", {"index": index, "delta": delta}))
-
-    def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        """A part that came whole: a block opened and closed, or none if it has no words here."""
-        for block in _sayable([piece.part] if isinstance(piece, PartAdded) else []):
-            self._index += 1
-            start = {"index": self._index, "content_block": block}
-            out.append(_frame("content_block_start", start))
-            out.append(_frame("content_block_stop", {"index": self._index}))
-
-    def _close(self, out: list[bytes]) -> None:
-        if self._open is not None:
-            out.append(_frame("content_block_stop", {"index": self._index}))
-            if self._open[0] == "tool_use":
-                self._closed_calls.add(self._open[1])
-            self._open = None
-
-    def _finish(self, finished: ReplyFinished, out: list[bytes]) -> None:
-        self._close(out)
-        while self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for piece in waiting:
-                self._take(piece, out)
-            self._close(out)
-        if self._index < 0:
-            self._begin(TextDelta(text=""), ("text", 0), out)
-            self._close(out)
-        ending, usage = _ending(finished)
-        out.append(_frame("message_delta", {"delta": ending, "usage": usage}))
-        out.append(_frame("message_stop", {}))
-
-
-def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
-    """An event as the pieces it is streamed in; nothing, if it says nothing."""
-    if isinstance(event, PartAdded):
-        yield from _pieces_of_part(event)
-    elif isinstance(event, ToolCallDelta) or event.text or getattr(event, "signature", None):
-        yield event
-
-
-def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
-    part, index = event.part, event.index
-    if isinstance(part, Text | Refusal):
-        if part.text:
-            yield TextDelta(text=part.text, index=index)
-        if part.extra.get("citations"):
-            yield event
-    elif isinstance(part, Thinking):
-        yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
-    elif isinstance(part, ToolCall):
-        yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-    else:
-        yield event
-
-
-def _key(piece: ReplyDelta) -> Key | None:
-    """Which block a piece belongs to; None for one that is a block by itself."""
-    if isinstance(piece, TextDelta):
-        return ("text", piece.index)
-    if isinstance(piece, ToolCallDelta):
-        return ("tool_use", piece.index)
-    if isinstance(piece, ThinkingDelta):
-        return ("thinking", piece.index)
-    return ("text", piece.index) if isinstance(piece.part, Text) else None

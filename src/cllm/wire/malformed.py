@@ -11,6 +11,14 @@ class NotExpressibleError(MalformedError):
     """A protocol has no words for something that cannot be left out; the text names it."""
 
 
+class FieldError(MalformedError):
+    """A field of a request is not what its protocol takes; `path` says which, empty for all."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+
+
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What an error body or event says; empty where it says nothing.
 

@@ -319,7 +319,8 @@ def _error_details(error: Any) -> ErrorDetails:
         return ErrorDetails(message=error)
     if not isinstance(error, dict):
         return ErrorDetails()
-    fields = {name: error.get(name) for name in ("message", "type", "code")}
-    said = {name: str(value) for name, value in fields.items() if value is not None}
-    too_long = any(said.get(name) in TOO_LONG_CODES for name in ("type", "code"))
-    return ErrorDetails(too_long=too_long, **said)
+    message, kind, code = (
+        "" if error.get(name) is None else str(error[name]) for name in ("message", "type", "code")
+    )
+    too_long = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
+    return ErrorDetails(message=message, type=kind, code=code, too_long=too_long)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cllm.core.message import AnyPart, Dialect, Message
+from cllm.core.message import AnyPart, Dialect, Message, ToolCall, ToolResult
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
@@ -27,7 +27,7 @@ class RequestCodec(Protocol):
     def decode_options(self, parameters: dict[str, Any]) -> Options: ...
 
     def encode_options(
-        self, options: Options, *, model: str
+        self, options: Options, *, model: str, **known: Any
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
     def encode_request(self, **pieces: Any) -> Encoded: ...
@@ -80,17 +80,26 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
     """The prompt's pieces for that dialect; the codec makes a body of them."""
+    messages = tuple(spoken_for(message, target) for message in prompt.messages)
     parameters = prompt.parameters
     notices: tuple[Notice, ...] = ()
     if prompt.dialect != target:
         options = request_codec(prompt.dialect).decode_options(prompt.parameters)
-        parameters, notices = request_codec(target).encode_options(options, model=prompt.model)
+        # Only Bedrock wants tools described that were called before and are not offered now.
+        known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
+        codec = request_codec(target)
+        parameters, notices = codec.encode_options(options, model=prompt.model, **known)
     return Translated(
         system=None if prompt.system is None else parts_of(prompt.system),
-        messages=tuple(spoken_for(message, target) for message in prompt.messages),
+        messages=messages,
         parameters=parameters,
         notices=notices,
     )
+
+
+def _has_tools(messages: tuple[Spoken, ...]) -> bool:
+    tools = (ToolCall, ToolResult)
+    return any(isinstance(part, tools) for message in messages for part in message.parts)
 
 
 def encode_openai(prompt: Prompt) -> Encoded:

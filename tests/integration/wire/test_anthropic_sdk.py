@@ -35,8 +35,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.wire.anthropic_answer import StreamEncoder, encode_answer
 from cllm.wire.anthropic_parts import decode_parts
-from cllm.wire.anthropic_reply import StreamDecoder, StreamEncoder, encode_answer
+from cllm.wire.anthropic_reply import StreamDecoder
 from cllm.wire.anthropic_request import encode_options, encode_request
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder

@@ -10,21 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cllm.assembly.repair import INTERRUPTED, Repaired, repair
 from cllm.assembly.validity import (
     ANTHROPIC,
     ANTHROPIC_PREFILL,
     BEDROCK,
     BEDROCK_PLAIN,
-    INTERRUPTED,
     OPENAI,
     PROFILES,
     SENTENCES,
     STRICT,
     Problem,
     Profile,
-    Repaired,
     check,
-    repair,
 )
 from cllm.core.message import (
     AnyPart,

@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         (401, errors.AuthenticationError),
         (403, errors.PermissionDeniedError),
         (404, errors.InvalidRequestError),
-        (408, errors.InvalidRequestError),
+        (408, errors.UpstreamError),
         (413, errors.InvalidRequestError),
         (418, errors.InvalidRequestError),
         (422, errors.InvalidRequestError),

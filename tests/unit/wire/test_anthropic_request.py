@@ -36,14 +36,12 @@ from cllm.core.options import (
 from cllm.wire.anthropic_parts import decode_parts
 from cllm.wire.anthropic_request import (
     EncodedRequest,
-    FieldError,
-    NotExpressibleError,
     decode_options,
     decode_request,
     encode_options,
     encode_request,
 )
-from cllm.wire.malformed import MalformedError
+from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
 from cllm.wire.spoken import Spoken
 
 OLD = "claude-sonnet-4-20250514"

@@ -17,9 +17,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import MalformedError
+from cllm.wire.malformed import MalformedError, ProviderSaidError
 from cllm.wire.openai_chat import (
-    ProviderSaidError,
     StreamDecoder,
     decode_answer,
     decode_error,

@@ -32,11 +32,10 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
 from cllm.wire.openai_chat import encode_request as encode_prompt
 from cllm.wire.openai_parts import decode_parts
 from cllm.wire.openai_request import (
-    FieldError,
     decode_options,
     decode_request,
     encode_options,

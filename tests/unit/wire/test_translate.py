@@ -1,0 +1,200 @@
+"""Between any two protocols: the same conversation, whole, valid, and twice the same bytes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cllm.core.message import Dialect, Message, Role, plain_message
+from cllm.core.prompt import Prompt
+from cllm.wire.spoken import Encoded
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
+
+CALL = {"path": "a.txt", "deep": {"n": 1.0}}
+
+
+def raw(dialect: Dialect, role: Role, /, **fields: Any) -> Message:
+    return Message(role=role, dialect=dialect, raw=json.dumps(fields).encode())
+
+
+OPENAI = (
+    plain_message("user", "Read a.txt, please."),
+    raw(
+        "openai",
+        "assistant",
+        role="assistant",
+        content="Reading.",
+        tool_calls=[
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "read", "arguments": json.dumps(CALL)},
+            }
+        ],
+    ),
+    raw("openai", "tool", role="tool", tool_call_id="call_1", content="It says hello."),
+    plain_message("assistant", "It says hello."),
+    plain_message("user", "Thanks."),
+)
+ANTHROPIC = (
+    raw("anthropic", "user", role="user", content="Read a.txt, please."),
+    raw(
+        "anthropic",
+        "assistant",
+        role="assistant",
+        content=[
+            {"type": "text", "text": "Reading."},
+            {"type": "tool_use", "id": "call_1", "name": "read", "input": CALL},
+        ],
+    ),
+    raw(
+        "anthropic",
+        "user",
+        role="user",
+        content=[
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "It says hello."},
+        ],
+    ),
+    raw("anthropic", "assistant", role="assistant", content="It says hello."),
+    raw("anthropic", "user", role="user", content=[{"type": "text", "text": "Thanks."}]),
+)
+BEDROCK = (
+    raw("bedrock", "user", role="user", content=[{"text": "Read a.txt, please."}]),
+    raw(
+        "bedrock",
+        "assistant",
+        role="assistant",
+        content=[
+            {"text": "Reading."},
+            {"toolUse": {"toolUseId": "call_1", "name": "read", "input": CALL}},
+        ],
+    ),
+    raw(
+        "bedrock",
+        "user",
+        role="user",
+        content=[
+            {"toolResult": {"toolUseId": "call_1", "content": [{"text": "It says hello."}]}},
+        ],
+    ),
+    raw("bedrock", "assistant", role="assistant", content=[{"text": "It says hello."}]),
+    raw("bedrock", "user", role="user", content=[{"text": "Thanks."}]),
+)
+PARAMETERS: dict[str, Any] = {
+    "openai": {
+        "temperature": 0,
+        "max_tokens": 99,
+        "stop": ["END"],
+        "tools": [
+            {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+        ],
+    },
+    "anthropic": {
+        "temperature": 0,
+        "max_tokens": 99,
+        "stop_sequences": ["END"],
+        "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+    },
+    "bedrock": {
+        "inferenceConfig": {"temperature": 0, "maxTokens": 99, "stopSequences": ["END"]},
+        "toolConfig": {
+            "tools": [{"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}]
+        },
+    },
+}
+SAID: dict[str, Any] = {"openai": OPENAI, "anthropic": ANTHROPIC, "bedrock": BEDROCK}
+ENCODERS: dict[str, Any] = {
+    "openai": (encode_openai, "gpt-4o"),
+    "anthropic": (lambda p: encode_anthropic(p, default_max_tokens=1), "claude-sonnet-4-5"),
+    "bedrock": (encode_bedrock, "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+}
+
+
+def encoded(source: Any, target: Any) -> tuple[Encoded, Encoded]:
+    encode, model = ENCODERS[target]
+    prompt = Prompt(
+        model=model,
+        system=plain_message("system", "You are a pirate."),
+        messages=SAID[source],
+        parameters=PARAMETERS[source],
+        dialect=source,
+    )
+    return encode(prompt), encode(prompt)
+
+
+@pytest.fixture(params=list(SAID))
+def source(request):
+    return request.param
+
+
+@pytest.fixture(params=list(ENCODERS))
+def target(request):
+    return request.param
+
+
+def test_the_same_prompt_gives_the_same_bytes(source, target):
+    one, other = encoded(source, target)
+
+    assert one.body == other.body
+
+
+def heard(target: Any, body: Any) -> Iterator[tuple[str, Any]]:
+    """What the target is told, as (role, kind, value), read by its own codec."""
+    for message in body["messages"]:
+        role = {"tool": "tool", "system": "system"}.get(message["role"], message["role"])
+        again = Message(role=role, dialect=target, raw=json.dumps(message).encode())
+        part: Any
+        for part in parts_of(again):
+            kind = type(part).__name__
+            value = getattr(part, "arguments", None) or getattr(part, "text", None)
+            if kind == "ToolResult":
+                value = "".join(inner.text for inner in part.content)
+            yield kind, json.loads(value or "") if kind == "ToolCall" else value
+
+
+def test_every_word_call_and_result_arrives_in_order(source, target):
+    body = json.loads(encoded(source, target)[0].body)
+
+    told = [pair for pair in heard(target, body) if pair != ("Text", "You are a pirate.")]
+
+    assert told == [
+        ("Text", "Read a.txt, please."),
+        ("Text", "Reading."),
+        ("ToolCall", CALL),
+        ("ToolResult", "It says hello."),
+        ("Text", "It says hello."),
+        ("Text", "Thanks."),
+    ]
+
+
+def test_the_system_prompt_arrives_once_in_its_own_place(source, target):
+    body = encoded(source, target)[0].body
+
+    assert body.count(b"You are a pirate.") == 1
+    decoded = json.loads(body)
+    if target == "openai":
+        assert decoded["messages"][0]["role"] == "system"
+    else:
+        assert "pirate" in json.dumps(decoded["system"])
+
+
+def test_zero_limits_stops_and_tools_are_said_in_the_target_s_words(source, target):
+    body = json.loads(encoded(source, target)[0].body)
+
+    sampling = body["inferenceConfig"] if target == "bedrock" else body
+    assert sampling["temperature"] == 0
+    assert sampling.get("max_tokens", sampling.get("maxTokens")) == 99
+    assert "END" in json.dumps(sampling)
+    tools = body["toolConfig"]["tools"] if target == "bedrock" else body["tools"]
+    assert len(tools) == 1
+    assert "read" in json.dumps(tools)
+
+
+def test_messages_in_the_target_s_own_words_keep_their_bytes(target):
+    body = encoded(target, target)[0].body
+
+    for message in SAID[target]:
+        assert message.raw.replace(b", ", b",").replace(b": ", b":") in body.replace(
+            b", ", b","
+        ).replace(b": ", b":")
