@@ -8,9 +8,12 @@ test opens it.
 """
 
 import asyncio
+import binascii
 import contextlib
 import json
+import re
 import socket
+import struct
 import threading
 import time
 from collections import deque
@@ -100,17 +103,21 @@ class Reply:
     `hold` has a gate for the moment before piece number N (the number of pieces: before the end).
     `stop_after` ends the stream after that many pieces, `abrupt` says how; after all of them, the
     end has been announced. With `finish` None it never is; with `done` false the last marker of
-    the stream is left out. `packet` is the size of the parts that an event is sent in.
+    the stream is left out. `packet` is the size of the parts that an event is sent in. `error`
+    comes in the middle of a stream, as type and message, where `stop_after` says so. `signature`
+    goes with the reasoning where a protocol has a place for it.
     """
 
     pieces: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+    signature: str = "c2lnbmVk"
     tool_calls: tuple[ToolCall, ...] = ()
     finish: str | None = "stop"
     usage: tuple[int, int] | None = (11, 7)
     hold: Mapping[int, Gate] = field(default_factory=dict)
     stop_after: int | None = None
     abrupt: bool = True
+    error: tuple[str, str] | None = None
     done: bool = True
     garbage_before: int | None = None
     line_end: str = "\n"
@@ -162,6 +169,8 @@ class WireProtocol(Protocol):
 
     def error(self, status: int, message: str, code: str | None) -> bytes: ...
 
+    def error_headers(self, status: int, code: str | None) -> dict[str, str]: ...
+
 
 class OpenAIChat:
     """OpenAI Chat Completions."""
@@ -183,6 +192,9 @@ class OpenAIChat:
         kind = "server_error" if status >= 500 else "invalid_request_error"
         error = {"message": message, "type": kind, "param": None, "code": code}
         return json.dumps({"error": error}).encode()
+
+    def error_headers(self, status: int, code: str | None) -> dict[str, str]:  # noqa: ARG002
+        return {}
 
     def _whole(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
@@ -256,7 +268,341 @@ class OpenAIChat:
         }
 
 
-PROTOCOLS: dict[str, WireProtocol] = {"/v1/chat/completions": OpenAIChat()}
+class AnthropicMessages:
+    """Anthropic's Messages API, with the events of its streams by their names."""
+
+    ERRORS: Mapping[int, str] = {
+        400: "invalid_request_error",
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        500: "api_error",
+        529: "overloaded_error",
+    }
+    FINISHES: Mapping[str, str] = {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "tool_calls": "tool_use",
+    }
+
+    def echo(self, request: Request) -> Reply:
+        return _echo(request)
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
+        if request.json.get("stream"):
+            return tuple(self._stream(reply, request, number))
+        body = self._message(request, number, self._blocks(reply))
+        body |= {"stop_reason": self._finish(reply), "usage": self._usage(reply)}
+        return tuple(_whole_reply(reply, body))
+
+    def error(self, status: int, message: str, code: str | None) -> bytes:
+        error = {"type": code or self.ERRORS.get(status, "api_error"), "message": message}
+        return json.dumps({"type": "error", "error": error, "request_id": "req_1"}).encode()
+
+    def error_headers(self, status: int, code: str | None) -> dict[str, str]:  # noqa: ARG002
+        return {"request-id": "req_1"}
+
+    def _stream(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
+        yield Head(headers={"Content-Type": "text/event-stream; charset=utf-8"}, chunked=True)
+        started = {"input_tokens": (reply.usage or (0, 0))[0], "output_tokens": 1}
+        message = self._message(request, number, []) | {
+            "stop_reason": None,
+            "usage": started,
+        }
+        yield from self._event(reply, {"type": "message_start", "message": message})
+        yield from self._event(reply, {"type": "ping"})
+        place = 0
+        for start, deltas in self._openings(reply):
+            yield from self._start(reply, place, start)
+            for delta in deltas:
+                yield from self._delta(reply, place, delta)
+            yield from self._event(reply, {"type": "content_block_stop", "index": place})
+            place += 1
+        stopped = yield from self._pieces(reply, place)
+        if not stopped and reply.done:
+            yield from self._event(reply, {"type": "message_stop"})
+
+    def _openings(self, reply: Reply) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        if reply.reasoning:
+            thoughts = [{"type": "thinking_delta", "thinking": said} for said in reply.reasoning]
+            signed = {"type": "signature_delta", "signature": reply.signature}
+            yield {"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signed]
+        for call in reply.tool_calls:
+            start = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            halves = ("", *_halves(call.arguments))
+            yield start, [{"type": "input_json_delta", "partial_json": half} for half in halves]
+
+    def _pieces(self, reply: Reply, place: int) -> Generator[Step, None, bool]:
+        """The text and the announced end; returns whether the stream stops there."""
+        if reply.pieces:
+            yield from self._start(reply, place, {"type": "text", "text": ""})
+        for index, piece in enumerate((*reply.pieces, None)):
+            if index in reply.hold:
+                yield Hold(reply.hold[index])
+            if piece is None:
+                yield from self._ending(reply, place)
+            if index == reply.stop_after:
+                if reply.error is not None:
+                    kind, said = reply.error
+                    error = {"type": kind, "message": said}
+                    yield from self._event(reply, {"type": "error", "error": error})
+                elif reply.abrupt:
+                    yield Cut()
+                return True
+            if index == reply.garbage_before:
+                yield from _packets(reply, b'event: content_block_delta\ndata: {"type": <html>\n\n')
+            if piece is not None:
+                yield from self._delta(reply, place, {"type": "text_delta", "text": piece})
+        return False
+
+    def _ending(self, reply: Reply, place: int) -> Iterator[Step]:
+        if reply.pieces:
+            yield from self._event(reply, {"type": "content_block_stop", "index": place})
+        if reply.finish is not None:
+            delta = {"stop_reason": self._finish(reply), "stop_sequence": None}
+            usage = {"output_tokens": (reply.usage or (0, 0))[1]}
+            yield from self._event(reply, {"type": "message_delta", "delta": delta, "usage": usage})
+
+    def _start(self, reply: Reply, place: int, block: dict[str, Any]) -> Iterator[Step]:
+        event = {"type": "content_block_start", "index": place, "content_block": block}
+        yield from self._event(reply, event)
+
+    def _delta(self, reply: Reply, place: int, delta: dict[str, Any]) -> Iterator[Step]:
+        yield from self._event(
+            reply, {"type": "content_block_delta", "index": place, "delta": delta}
+        )
+
+    def _event(self, reply: Reply, event: dict[str, Any]) -> Iterator[Step]:
+        end = reply.line_end
+        data = json.dumps(event, ensure_ascii=False)
+        yield from _packets(reply, f"event: {event['type']}{end}data: {data}{end}{end}".encode())
+
+    def _message(
+        self, request: Request, number: int, content: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        return {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.json.get("model"),
+            "content": content,
+            "stop_sequence": None,
+        }
+
+    def _blocks(self, reply: Reply) -> list[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = []
+        if reply.reasoning:
+            thought = "".join(reply.reasoning)
+            blocks.append({"type": "thinking", "thinking": thought, "signature": reply.signature})
+        for call in reply.tool_calls:
+            given = json.loads(call.arguments)
+            blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
+        if reply.pieces:
+            blocks.append({"type": "text", "text": reply.text})
+        return blocks
+
+    def _finish(self, reply: Reply) -> str | None:
+        return None if reply.finish is None else self.FINISHES.get(reply.finish, reply.finish)
+
+    def _usage(self, reply: Reply) -> dict[str, int]:
+        sent, received = reply.usage or (0, 0)
+        return {"input_tokens": sent, "output_tokens": received}
+
+
+class BedrockConverse:
+    """Bedrock's Converse and ConverseStream, in the frames of Amazon's event stream."""
+
+    ERRORS: Mapping[int, str] = {
+        400: "ValidationException",
+        403: "AccessDeniedException",
+        404: "ResourceNotFoundException",
+        408: "ModelTimeoutException",
+        424: "ModelErrorException",
+        429: "ThrottlingException",
+        500: "InternalServerException",
+        503: "ServiceUnavailableException",
+    }
+    FINISHES = AnthropicMessages.FINISHES
+
+    def echo(self, request: Request) -> Reply:
+        return _echo(request)
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
+        if request.path.endswith("/converse-stream"):
+            return tuple(self._stream(reply))
+        body = {
+            "output": {"message": {"role": "assistant", "content": self._blocks(reply)}},
+            "stopReason": self._finish(reply),
+            "metrics": {"latencyMs": number},
+        }
+        if reply.usage is not None:
+            body["usage"] = self._usage(reply.usage)
+        return tuple(_whole_reply(reply, body))
+
+    def error(self, status: int, message: str, code: str | None) -> bytes:  # noqa: ARG002
+        return json.dumps({"message": message}).encode()
+
+    def error_headers(self, status: int, code: str | None) -> dict[str, str]:
+        kind = code or self.ERRORS.get(status, "InternalServerException")
+        shape = "http://internal.amazon.com/coral/com.amazon.bedrock/"
+        return {"x-amzn-RequestId": "1", "x-amzn-ErrorType": f"{kind}:{shape}"}
+
+    def _stream(self, reply: Reply) -> Iterator[Step]:
+        yield Head(headers={"Content-Type": "application/vnd.amazon.eventstream"}, chunked=True)
+        yield from self._event(reply, "messageStart", {"role": "assistant"})
+        place = 0
+        for start, deltas in self._openings(reply):
+            at = {"contentBlockIndex": place}
+            if start is not None:
+                yield from self._event(reply, "contentBlockStart", at | {"start": start})
+            for delta in deltas:
+                yield from self._event(reply, "contentBlockDelta", at | {"delta": delta})
+            yield from self._event(reply, "contentBlockStop", at)
+            place += 1
+        stopped = yield from self._pieces(reply, place)
+        if not stopped and reply.usage is not None:
+            metadata = {"usage": self._usage(reply.usage), "metrics": {"latencyMs": 1}}
+            yield from self._event(reply, "metadata", metadata)
+
+    def _openings(
+        self, reply: Reply
+    ) -> Iterator[tuple[dict[str, Any] | None, list[dict[str, Any]]]]:
+        if reply.reasoning:
+            thoughts = [{"reasoningContent": {"text": said}} for said in reply.reasoning]
+            yield None, [*thoughts, {"reasoningContent": {"signature": reply.signature}}]
+        for call in reply.tool_calls:
+            start = {"toolUse": {"toolUseId": call.id, "name": call.name}}
+            yield start, [{"toolUse": {"input": half}} for half in _halves(call.arguments)]
+
+    def _pieces(self, reply: Reply, place: int) -> Generator[Step, None, bool]:
+        """The text and the announced end; returns whether the stream stops there."""
+        at = {"contentBlockIndex": place}
+        for index, piece in enumerate((*reply.pieces, None)):
+            if index in reply.hold:
+                yield Hold(reply.hold[index])
+            if piece is None:
+                yield from self._ending(reply, at)
+            if index == reply.stop_after:
+                if reply.error is not None:
+                    kind, said = reply.error
+                    yield from _packets(reply, exception_frame(kind, said))
+                elif reply.abrupt:
+                    yield Cut()
+                return True
+            if index == reply.garbage_before:
+                yield from _packets(reply, b"<html>Bad gateway, and a little more</html>")
+            if piece is not None:
+                delta = {"delta": {"text": piece}}
+                yield from self._event(reply, "contentBlockDelta", at | delta)
+        return False
+
+    def _ending(self, reply: Reply, at: dict[str, Any]) -> Iterator[Step]:
+        if reply.pieces:
+            yield from self._event(reply, "contentBlockStop", at)
+        if reply.finish is not None and reply.done:
+            yield from self._event(reply, "messageStop", {"stopReason": self._finish(reply)})
+
+    def _event(self, reply: Reply, name: str, event: dict[str, Any]) -> Iterator[Step]:
+        yield from _packets(reply, event_frame(name, event | {"p": "abcdefgh"}))
+
+    def _blocks(self, reply: Reply) -> list[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = []
+        if reply.reasoning:
+            thought = {"text": "".join(reply.reasoning), "signature": reply.signature}
+            blocks.append({"reasoningContent": {"reasoningText": thought}})
+        for call in reply.tool_calls:
+            use = {"toolUseId": call.id, "name": call.name, "input": json.loads(call.arguments)}
+            blocks.append({"toolUse": use})
+        if reply.pieces:
+            blocks.append({"text": reply.text})
+        return blocks
+
+    def _finish(self, reply: Reply) -> str:
+        return self.FINISHES.get(reply.finish or "stop", reply.finish or "")
+
+    def _usage(self, counts: tuple[int, int]) -> dict[str, int]:
+        sent, received = counts
+        return {"inputTokens": sent, "outputTokens": received, "totalTokens": sent + received}
+
+
+def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """A frame of Amazon's event stream: prelude and its CRC, headers, payload, CRC of it all."""
+    encoded = b"".join(
+        struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", 7, len(value)) + value
+        for name, value in ((name, text.encode()) for name, text in headers.items())
+    )
+    prelude = struct.pack("!II", 16 + len(encoded) + len(payload), len(encoded))
+    checked = prelude + struct.pack("!I", binascii.crc32(prelude)) + encoded + payload
+    return checked + struct.pack("!I", binascii.crc32(checked))
+
+
+def event_frame(name: str, event: dict[str, Any]) -> bytes:
+    headers = {
+        ":event-type": name,
+        ":content-type": "application/json",
+        ":message-type": "event",
+    }
+    return frame(headers, json.dumps(event, ensure_ascii=False).encode())
+
+
+def exception_frame(kind: str, message: str) -> bytes:
+    """An exception in the middle of a stream: modelled, with its type in a header."""
+    headers = {
+        ":exception-type": kind,
+        ":content-type": "application/json",
+        ":message-type": "exception",
+    }
+    return frame(headers, json.dumps({"message": message}).encode())
+
+
+def error_frame(code: str, message: str) -> bytes:
+    """An error in the middle of a stream that is not modelled: all of it is in the headers."""
+    headers = {":error-code": code, ":error-message": message, ":message-type": "error"}
+    return frame(headers, b"")
+
+
+PROTOCOLS: dict[str, WireProtocol] = {
+    "/v1/chat/completions": OpenAIChat(),
+    "/v1/messages": AnthropicMessages(),
+    "/model/{id}/converse": BedrockConverse(),
+    "/model/{id}/converse-stream": BedrockConverse(),
+}
+
+
+def protocol_at(path: str) -> WireProtocol | None:
+    """The protocol of a path; a model's id in it is escaped, and stands between two slashes."""
+    return PROTOCOLS.get(re.sub(r"^/model/[^/]+/", "/model/{id}/", path))
+
+
+def _echo(request: Request) -> Reply:
+    """The newest text of the user's, in blocks or plain."""
+    said = [_text(m.get("content")) for m in request.json["messages"] if m["role"] == "user"]
+    return Reply(pieces=("echo: ", said[-1] if said else ""))
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return text[: len(text) // 2], text[len(text) // 2 :]
+
+
+def _packets(reply: Reply, encoded: bytes) -> Iterator[Step]:
+    size = reply.packet or len(encoded)
+    for start in range(0, len(encoded), size):
+        yield Send(encoded[start : start + size])
+
+
+def _whole_reply(reply: Reply, body: dict[str, Any]) -> Iterator[Step]:
+    """An answer in one piece, held back and broken off as the reply says."""
+    for _, gate in sorted(reply.hold.items()):
+        yield Hold(gate)
+    data = json.dumps(body, ensure_ascii=False).encode()
+    if reply.stop_after is None:
+        yield from whole(200, data)
+        return
+    yield Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
+    yield Send(data[: len(data) // 2])
+    yield Cut()
 
 
 def whole(status: int, data: bytes, **headers: str) -> tuple[Step, ...]:
@@ -334,7 +680,12 @@ class FakeProvider:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.root}/v1"
+
+    @property
+    def root(self) -> str:
+        """The address without a path, for protocols whose paths begin there."""
+        return f"http://127.0.0.1:{self.port}"
 
     def gate(self) -> Gate:
         """A gate that is opened at the latest when the provider stops."""
@@ -429,7 +780,7 @@ class FakeProvider:
             await asyncio.gather(answering, watching, return_exceptions=True)
 
     def _steps(self, request: Request) -> tuple[Step, ...]:
-        protocol = PROTOCOLS.get(request.path)
+        protocol = protocol_at(request.path)
         with self._arrived:
             self.requests.append(request)
             number = len(self.requests)
@@ -443,7 +794,8 @@ class FakeProvider:
             return protocol.steps(answer, request, number)
         if isinstance(answer[0], int):
             status, message, code, headers = answer
-            return whole(status, protocol.error(status, message, code), **headers)
+            named = protocol.error_headers(status, code) | headers
+            return whole(status, protocol.error(status, message, code), **named)
         return answer
 
 

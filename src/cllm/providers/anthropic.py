@@ -13,7 +13,7 @@ from cllm.wire.sse import SseDecoder
 from cllm.wire.translate import encode_anthropic
 
 VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 4096
+DEFAULT_MAX_TOKENS = 8192
 
 
 class AnthropicProvider(HttpProvider):

@@ -26,6 +26,7 @@ from cllm.wire.translate import encode_bedrock
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"
+AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +60,13 @@ class BedrockProvider(HttpProvider):
             name=name, secret=account.bearer, http=http, headers=headers, timeouts=timeouts
         )
         self._account = account
+        self._own_secrets = self._secrets
         self._credentials: Any = None
 
     async def prepare(self) -> None:
         """Find the credentials, which may ask a file, another service or a command."""
         if self._account.bearer is None and self._credentials is None:
             self._credentials = await asyncio.to_thread(self._find_credentials)
-            found = self._credentials
-            self._secrets = (*self._secrets, found.secret_key, found.token)
 
     def _encode(self, prompt: Prompt) -> Request:
         model = bedrock_id(prompt.model, region=self._account.region)
@@ -89,8 +89,9 @@ class BedrockProvider(HttpProvider):
         signed = AWSRequest(method="POST", url=request.url, data=request.body, headers=headers)
         try:
             frozen = self._credentials.get_frozen_credentials()
+            self._secrets = (*self._own_secrets, frozen.secret_key, frozen.token)
             SigV4Auth(frozen, "bedrock", self._account.region).add_auth(signed)
-        except botocore.exceptions.BotoCoreError as error:
+        except AWS_ERRORS as error:
             raise self._no_credentials(str(error)) from error
         return {str(name): str(value) for name, value in signed.headers.items()}
 
@@ -98,7 +99,7 @@ class BedrockProvider(HttpProvider):
         try:
             session = botocore.session.Session(profile=self._account.profile)
             found = session.get_credentials()
-        except botocore.exceptions.BotoCoreError as error:
+        except AWS_ERRORS as error:
             raise self._no_credentials(str(error)) from error
         if found is None:
             raise self._no_credentials("none were found")

@@ -28,7 +28,7 @@ from cllm.wire.conversation_metadata import (
     total_tokens,
     without,
 )
-from cllm.wire.openai_chat import without_reasoning
+from cllm.wire.reasoning import without_reasoning
 from cllm.wire.turn_records import (
     ROLES,
     TurnRecord,

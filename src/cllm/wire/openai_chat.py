@@ -20,6 +20,7 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.reasoning import without_reasoning
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -29,7 +30,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "content_filter",
 }
 TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def encode_request(prompt: Prompt) -> bytes:
@@ -51,15 +51,6 @@ def _encode_message(message: Message) -> msgspec.Raw:
     if message.dialect != "openai":
         raise MalformedError(f"a message in the words of {message.dialect} has to be translated")
     return msgspec.Raw(without_reasoning(message.raw))
-
-
-def without_reasoning(raw: bytes) -> bytes:
-    """A message's JSON without its reasoning; the same bytes if it has none."""
-    if b'"reasoning' not in raw:
-        return raw
-    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    kept = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
-    return raw if len(kept) == len(fields) else msgspec.json.encode(kept)
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

@@ -27,9 +27,9 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Prompt
 from cllm.wire.malformed import FieldError
-from cllm.wire.openai_chat import without_reasoning
 from cllm.wire.openai_options import MAX_CALL_ID, Fields, Notes, decode_options, encode_options
 from cllm.wire.openai_parts import encode_parts
+from cllm.wire.reasoning import without_reasoning
 from cllm.wire.spoken import Encoded, Spoken
 
 __all__ = [

@@ -120,18 +120,14 @@ def encode_openai(prompt: Prompt) -> Encoded:
 def encode_anthropic(prompt: Prompt, *, default_max_tokens: int) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer."""
     said = translate(prompt, "anthropic")
-    parameters, notices = said.parameters, said.notices
-    if "max_tokens" not in parameters:
-        parameters = {"max_tokens": default_max_tokens, **parameters}
-        notices = (*notices, _bounded(default_max_tokens))
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
         system=said.system,
         messages=said.messages,
-        parameters=parameters,
+        parameters={"max_tokens": default_max_tokens, **said.parameters},
         stream=prompt.stream,
     )
-    return with_notices(encoded, notices)
+    return with_notices(encoded, said.notices)
 
 
 def encode_bedrock(prompt: Prompt) -> Encoded:
@@ -144,14 +140,6 @@ def encode_bedrock(prompt: Prompt) -> Encoded:
         parameters=said.parameters,
     )
     return with_notices(encoded, said.notices)
-
-
-def _bounded(tokens: int) -> Notice:
-    return Notice(
-        code="max_tokens_default",
-        path="max_tokens",
-        message=f"The provider wants a limit on the answer, and none was given; {tokens} was sent.",
-    )
 
 
 def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
