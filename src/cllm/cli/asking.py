@@ -1,10 +1,12 @@
 """One turn from the shell, with its printing: runs the engine and shows its events."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from contextlib import aclosing
 from pathlib import Path
+from types import FrameType
 from typing import assert_never
 
 import msgspec
@@ -146,6 +148,7 @@ class _Stop:
     """Cancels the turn on Ctrl-C, SIGTERM or SIGHUP, once, so that what was said can be kept.
 
     While it is being kept, further presses are not heard; the third one after a moment ends it all.
+    The handlers stay to the end of the process: a press that comes late changes nothing any more.
     """
 
     def __init__(self) -> None:
@@ -153,12 +156,16 @@ class _Stop:
         self._task = asyncio.current_task()
         self._first_at = 0.0
         self._presses = 0
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stop, number)
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop, number)
 
     def _stop(self, number: int) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._presses += 1
         if self.number is None and self._task is not None:
             self.number, self._first_at = number, now

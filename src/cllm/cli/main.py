@@ -5,6 +5,7 @@ beginning of a prompt.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -65,6 +66,8 @@ def run(arguments: Sequence[str]) -> int:
         )
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
+        # A second press must not end the process by the signal while it is ending by itself.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EXIT_INTERRUPTED
     except Terminated:
         return EXIT_TERMINATED

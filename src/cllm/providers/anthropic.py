@@ -1,15 +1,14 @@
 """Anthropic's Messages API."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
-from cllm.providers.asking import HttpProvider, Request, StreamReader
+from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.wire import anthropic_reply
 from cllm.wire.malformed import ErrorDetails
-from cllm.wire.sse import SseDecoder
 from cllm.wire.translate import encode_anthropic
 
 VERSION = "2023-06-01"
@@ -47,26 +46,8 @@ class AnthropicProvider(HttpProvider):
         return anthropic_reply.decode_answer(body)
 
     def _stream_reader(self, _request: Request) -> StreamReader:
-        return _Reader()
+        decoder = anthropic_reply.StreamDecoder()
+        return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
         return anthropic_reply.decode_error(body)
-
-
-class _Reader:
-    """Server-sent events by name, from message_start to message_stop."""
-
-    def __init__(self) -> None:
-        self._sse = SseDecoder()
-        self._decoder = anthropic_reply.StreamDecoder()
-        self.done = False
-
-    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
-        for sent in self._sse.feed(piece):
-            yield from self._decoder.decode(sent.name, sent.data)
-            self.done = self._decoder.done
-            if self.done:
-                return
-
-    def finish(self) -> ReplyFinished | None:
-        return self._decoder.finish()

@@ -5,7 +5,7 @@ the words mean, which is in `cllm.wire`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
@@ -24,6 +24,7 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.sse import SseDecoder, SseEvent
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,37 @@ class StreamReader(Protocol):
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
 
     def finish(self) -> ReplyFinished | None: ...
+
+
+class EventDecoder(Protocol):
+    """Decodes the events of one stream; after `done` nothing is read any more."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def finish(self) -> ReplyFinished | None: ...
+
+
+class SseReader:
+    """Reads a stream of server-sent events with a protocol's decoder."""
+
+    def __init__(
+        self, decoder: EventDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
+    ) -> None:
+        self._sse = SseDecoder()
+        self._decoder = decoder
+        self._decode = decode
+        self.done = False
+
+    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
+        for sent in self._sse.feed(piece):
+            yield from self._decode(sent)
+            self.done = self._decoder.done
+            if self.done:
+                return
+
+    def finish(self) -> ReplyFinished | None:
+        return self._decoder.finish()
 
 
 class HttpProvider(ABC):

@@ -1,15 +1,14 @@
 """Any server that speaks OpenAI Chat Completions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
-from cllm.providers.asking import HttpProvider, Request, StreamReader
+from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.wire import openai_chat
 from cllm.wire.malformed import ErrorDetails
-from cllm.wire.sse import SseDecoder
 from cllm.wire.translate import encode_openai
 
 
@@ -43,26 +42,8 @@ class OpenAIProvider(HttpProvider):
         return openai_chat.decode_answer(body)
 
     def _stream_reader(self, _request: Request) -> StreamReader:
-        return _Reader()
+        decoder = openai_chat.StreamDecoder()
+        return SseReader(decoder, lambda sent: decoder.decode(sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
         return openai_chat.decode_error(body)
-
-
-class _Reader:
-    """Server-sent events of chat completion chunks; nothing is read after `[DONE]`."""
-
-    def __init__(self) -> None:
-        self._sse = SseDecoder()
-        self._decoder = openai_chat.StreamDecoder()
-        self.done = False
-
-    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
-        for sent in self._sse.feed(piece):
-            yield from self._decoder.decode(sent.data)
-            self.done = self._decoder.done
-            if self.done:
-                return
-
-    def finish(self) -> ReplyFinished | None:
-        return self._decoder.finish()
