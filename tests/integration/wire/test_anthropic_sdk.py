@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import anthropic
+import httpx2 as httpx
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,10 +44,6 @@ from cllm.wire.anthropic_reply import StreamDecoder
 from cllm.wire.anthropic_request import encode_options, encode_request
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
-
-anthropic = pytest.importorskip("anthropic")
-httpx = pytest.importorskip("httpx2")
-pydantic = pytest.importorskip("pydantic")
 
 QUESTION: Any = {
     "model": "claude-x",
