@@ -6,6 +6,7 @@ Imports a store or a provider when it is needed, so that a command which needs n
 import uuid
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cllm.core.errors import (
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Who speaks a protocol with an address and a key; imported when it is asked for.
+SPEAKERS = {
+    "anthropic": "cllm.providers.anthropic:AnthropicProvider",
+    "openai": "cllm.providers.openai:OpenAIProvider",
+}
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 DEFAULT_MODEL = "local/smollm2-135m"
@@ -140,14 +146,21 @@ class App:
         given = self._provider_settings(name)
         row = ROWS.get(name)
         kind = given.kind or (row.kind if row else "openai")
-        openers = {
-            "openai": self._open_openai,
-            "anthropic": self._open_anthropic,
-            "bedrock": self._open_bedrock,
-        }
-        if kind not in openers:
-            raise SettingsError(f"`type` of providers.{name} must be one of {', '.join(openers)}.")
-        return openers[kind](name, given, row)
+        if kind == "bedrock":
+            return self._open_bedrock(name, given)
+        if kind not in SPEAKERS:
+            known = ", ".join((*SPEAKERS, "bedrock"))
+            raise SettingsError(f"`type` of providers.{name} must be one of {known}.")
+        module, _, speaker = SPEAKERS[kind].partition(":")
+        provider: Provider = getattr(import_module(module), speaker)(
+            name=name,
+            base_url=_base_url(name, given, row),
+            api_key=self._key(name, given, row),
+            http=self._open_http(),
+            headers=_revealed(given),
+            timeouts=_timeouts(given),
+        )
+        return provider
 
     def _open_local(self, model: str) -> Provider:
         from cllm.providers.local.models import resolve  # noqa: PLC0415
@@ -167,35 +180,7 @@ class App:
             context=_whole_number(options, "context") or DEFAULT_CONTEXT,
         )
 
-    def _open_openai(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> Provider:
-        from cllm.providers.openai import OpenAIProvider  # noqa: PLC0415
-
-        return OpenAIProvider(
-            name=name,
-            base_url=_base_url(name, given, row),
-            api_key=self._key(name, given, row),
-            http=self._open_http(),
-            headers=_revealed(given),
-            timeouts=_timeouts(given),
-        )
-
-    def _open_anthropic(
-        self, name: str, given: ProviderSettings, row: ProviderRow | None
-    ) -> Provider:
-        from cllm.providers.anthropic import AnthropicProvider  # noqa: PLC0415
-
-        return AnthropicProvider(
-            name=name,
-            base_url=_base_url(name, given, row),
-            api_key=self._key(name, given, row),
-            http=self._open_http(),
-            headers=_revealed(given),
-            timeouts=_timeouts(given),
-        )
-
-    def _open_bedrock(
-        self, name: str, given: ProviderSettings, _row: ProviderRow | None
-    ) -> Provider:
+    def _open_bedrock(self, name: str, given: ProviderSettings) -> Provider:
         try:
             from cllm.providers.bedrock import (  # noqa: PLC0415
                 BEARER_VARIABLE,
