@@ -14,7 +14,9 @@
     │   ├── AuthenticationError         401
     │   ├── PermissionDeniedError       403
     │   ├── InvalidRequestError         400, 404, 413, 422
-    │   │   └── PromptTooLongError
+    │   │   ├── PromptTooLongError
+    │   │   ├── UnsendableError         no request can be made of the prompt for this provider
+    │   │   └── StrictError             it would have to be changed, and strict mode forbids that
     │   ├── RateLimitedError            429
     │   ├── UpstreamError               500 and above
     │   ├── BadReplyError               an answer that is not what the protocol promises
@@ -34,6 +36,8 @@
 The text of an error is one sentence for a person, and says what to do. Programs look at the type
 and the fields, never at the text.
 """
+
+from cllm.core.notice import Notice
 
 
 class CllmError(Exception):
@@ -142,6 +146,29 @@ class InvalidRequestError(ProviderError):
 
 class PromptTooLongError(InvalidRequestError):
     """The prompt does not fit the model's context window."""
+
+
+class UnsendableError(InvalidRequestError):
+    """No request can be made of the prompt for this provider; it was not asked. `path`: where."""
+
+    def __init__(self, message: str, *, provider: str, path: str | None = None) -> None:
+        super().__init__(message, provider=provider)
+        self.path = path
+
+
+class StrictError(InvalidRequestError):
+    """The prompt cannot be sent as it is; in strict mode it is not sent otherwise."""
+
+    def __init__(self, *, provider: str, notices: tuple[Notice, ...]) -> None:
+        said = " ".join(
+            f"{notice.path}: {notice.message}" if notice.path else notice.message
+            for notice in notices
+        )
+        super().__init__(
+            f"Provider '{provider}' cannot be sent this as it is, and strict mode is on: {said}",
+            provider=provider,
+        )
+        self.notices = notices
 
 
 class RateLimitedError(ProviderError):

@@ -14,7 +14,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     `parameters` are the fields of the request beside messages and model (sampling, tools), in the
     words of `dialect`. The `cache_key` names the conversation to providers that keep something of
-    their own for it.
+    their own for it. `foreign` are the positions of messages that another model wrote, whose
+    thinking this one does not take back. With `strict`, what cannot be sent as it is is an error
+    where it would be a notice. `original` is the client's own body, for a provider that speaks
+    its protocol.
     """
 
     model: str
@@ -24,6 +27,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
     stream: bool = True
     cache_key: str | None = None
+    foreign: frozenset[int] = frozenset()
+    strict: bool = False
+    original: "Original | None" = None
     window: WindowRecord | None = None
     notices: tuple[Notice, ...] = ()
 
@@ -31,3 +37,30 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     def all_messages(self) -> tuple[Message, ...]:
         """The system prompt, if there is one, and the messages, in the order they are sent."""
         return self.messages if self.system is None else (self.system, *self.messages)
+
+
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the bytes in which a client sent it, and what they say.
+
+    The bytes stand for a prompt only as long as that says the same; whatever changed it, a
+    stored history or a system prompt of ours, they are not what is to be sent any more.
+    """
+
+    body: bytes
+    dialect: Dialect
+    model: str
+    system: Message | None
+    messages: tuple[Message, ...]
+    parameters: dict[str, Any]
+    stream: bool
+
+    def says(self, prompt: Prompt) -> bool:
+        """Whether the body is exactly this prompt."""
+        return (
+            self.dialect == prompt.dialect
+            and self.model == prompt.model
+            and self.stream == prompt.stream
+            and self.system == prompt.system
+            and self.messages == prompt.messages
+            and self.parameters == prompt.parameters
+        )
