@@ -3,10 +3,10 @@
 from typing import Any
 
 from cllm.assembly.system import SystemChoice
-from cllm.core.conversation import Conversation, WindowRecord
-from cllm.core.message import Message
+from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
-from cllm.core.prompt import Prompt
+from cllm.core.prompt import Original, Prompt
 
 
 def assemble(
@@ -16,21 +16,33 @@ def assemble(
     system: SystemChoice,
     notices: tuple[Notice, ...] = (),
     model: str,
+    asked_model: str | None = None,
     parameters: dict[str, Any],
+    dialect: Dialect = "openai",
+    strict: bool = False,
+    original: Original | None = None,
     stream: bool,
     cache_key: str | None = None,
     without_place: str | None = None,
 ) -> Prompt:
-    """The prompt of the next turn. `without_place` leaves out the turn that is asked again."""
-    history = () if conversation is None else _history(conversation, without_place)
+    """The prompt of the next turn. `without_place` leaves out the turn that is asked again.
+
+    `model` is the model's name at its provider, `asked_model` the one that turns are kept with.
+    """
+    turns = () if conversation is None else _sent_turns(conversation, without_place)
+    history = tuple(message for turn in turns for message in turn.messages)
     left_out = 0 if conversation is None else conversation.message_count - len(history)
     return Prompt(
         model=model,
         system=system.message,
         messages=history + said,
         parameters=parameters,
+        dialect=dialect,
+        strict=strict,
+        original=original,
         stream=stream,
         cache_key=cache_key,
+        foreign=_foreign(turns, asked_model or model),
         window=WindowRecord(
             first_sequence=1 if conversation is None else conversation.first_sequence,
             sent_messages=len(history) + len(said),
@@ -40,10 +52,24 @@ def assemble(
     )
 
 
-def _history(conversation: Conversation, without_place: str | None) -> tuple[Message, ...]:
+def _sent_turns(conversation: Conversation, without_place: str | None) -> tuple[Turn, ...]:
     return tuple(
-        message
-        for turn in conversation.turns
-        if turn.is_history and turn.place != without_place
-        for message in turn.messages
+        turn for turn in conversation.turns if turn.is_history and turn.place != without_place
     )
+
+
+def _foreign(turns: tuple[Turn, ...], model: str) -> frozenset[int]:
+    """The positions of what another model wrote, as far as the turns say who did."""
+    positions: set[int] = set()
+    start = 0
+    for turn in turns:
+        end = start + len(turn.messages)
+        if turn.model is not None and _own_name(turn.model) != _own_name(model):
+            positions.update(range(start, end))
+        start = end
+    return frozenset(positions)
+
+
+def _own_name(model: str) -> str:
+    """The model's name without the provider's, with and without which it can be asked for."""
+    return model.rpartition("/")[2]

@@ -65,6 +65,8 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
         system=settings.system,
         policy=options.policy,
         parameters=settings.parameters,
+        fallbacks=settings.fallbacks,
+        strict=settings.strict,
         stream=settings.stream and not settings.raw,
         read_only=not keep,
         on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",

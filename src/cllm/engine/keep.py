@@ -4,7 +4,7 @@ Decides what of a turn is stored; how it is stored is the store's work.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,15 +21,22 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, TextDelta, Usage
 
 OnInterrupt = Literal["keep", "discard"]
+Price = Callable[[Usage], float | None]
+
+
+def unknown_price(_route: object) -> Price:
+    """For whoever knows no prices: what nobody can say is unknown, not nothing."""
+    return lambda _usage: None
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What went out: the prompt, who it went to, and what the conversation is to capture."""
+    """What went out: the prompt, who it went to and at what price, and what is to be captured."""
 
     prompt: Prompt
     model: str
     provider: str
     opening: Opening | None
+    price: Price
 
 
 class Unkept:
@@ -141,6 +148,7 @@ def _with_record(turn: Turn, sent: Sent, reply: Message | None, usage: Usage | N
         model=sent.model,
         provider=sent.provider,
         usage=usage,
+        cost=None if usage is None else sent.price(usage),
         notices=sent.prompt.notices,
         window=sent.prompt.window,
     )

@@ -15,13 +15,19 @@ import msgspec
 from cllm.assembly.assemble import assemble
 from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
-from cllm.core.errors import BrokenStreamError, ConversationBusyError, ConversationNotFoundError
-from cllm.core.message import Message
+from cllm.core.errors import (
+    BrokenStreamError,
+    CllmError,
+    ConversationBusyError,
+    ConversationNotFoundError,
+)
+from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
-from cllm.core.prompt import Prompt
+from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished
-from cllm.engine.keep import Keeper, OnInterrupt, Sent, Unkept
+from cllm.engine.fallback import fell_back, may_fall_back
+from cllm.engine.keep import Keeper, OnInterrupt, Price, Sent, Unkept, unknown_price
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
 
@@ -41,6 +47,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     variant. `read_only` sends a conversation's history and keeps nothing.
     `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
     turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
+    the one before gives nothing. `strict` and `original` are the prompt's.
     """
 
     messages: tuple[Message, ...]
@@ -52,6 +60,10 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: GivenPrompt = GivenPrompt()
     policy: Policy = "captured"
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    dialect: Dialect = "openai"
+    fallbacks: tuple[str, ...] = ()
+    strict: bool = False
+    original: Original | None = None
     stream: bool = True
     place: str | None = None
     read_only: bool = False
@@ -76,13 +88,42 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply is whole, and kept if there is a conversation to keep it in."""
+    """The reply is whole, and kept if there is a conversation to keep it in.
+
+    `model` is the one that answered, `cost` in US dollars what its provider charges, if known.
+    """
 
     reply: ReplyFinished
     turn: Turn | None
+    model: str
+    cost: float | None = None
 
 
 TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | TurnEnded
+
+
+class _Readiness:
+    """Which models' providers are prepared, and what kept others from being."""
+
+    def __init__(self) -> None:
+        self.ready: set[str] = set()
+        self.failed: dict[str, CllmError] = {}
+
+    async def prepare(self, model: str, provider: Provider) -> None:
+        """Prepare it now, unless that has failed in this turn already."""
+        if model in self.failed:
+            raise self.failed[model]
+        await provider.prepare()
+        self.ready.add(model)
+
+
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One model about to be asked: who serves it, under which system prompt, at what price."""
+
+    route: Route
+    model: str
+    choice: SystemChoice
+    price: Price
 
 
 class Engine:
@@ -95,6 +136,7 @@ class Engine:
         find_route: Callable[[str], Route],
         clock: Clock,
         new_id: NewId,
+        price: Callable[[Route], Price] = unknown_price,
         retry: RetryRules | None = None,
         sleep: Sleep = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -103,6 +145,7 @@ class Engine:
         self._find_route = find_route
         self._clock = clock
         self._new_id = new_id
+        self._price = price
         self._retry = retry or RetryRules()
         self._sleep = sleep
         self._jitter = jitter
@@ -114,7 +157,7 @@ class Engine:
         """
         conversation = await self._peek(request, tail=None if request.read_only else 0)
         model = _model(conversation, request)
-        await self._find_route(model).provider.prepare()
+        readiness = await self._prepare((model, *request.fallbacks))
         async with AsyncExitStack() as stack:
             keeper: Keeper | Unkept = Unkept()
             if request.ref is not None and not request.read_only:
@@ -125,35 +168,93 @@ class Engine:
                 conversation = lease.conversation
                 keeper = await self._keeper(lease, request, stack)
             answered = await stack.enter_async_context(
-                aclosing(self._answered(conversation, request, keeper))
+                aclosing(self._answered(conversation, request, keeper, readiness))
             )
             async for event in answered:
                 yield event
 
+    async def _prepare(self, models: tuple[str, ...]) -> _Readiness:
+        """Prepare the first provider that can be."""
+        readiness = _Readiness()
+        for model in models:
+            try:
+                await readiness.prepare(model, self._find_route(model).provider)
+            except CllmError as error:
+                if not may_fall_back(error) or model == models[-1]:
+                    raise
+                readiness.failed[model] = error
+            else:
+                break
+        return readiness
+
     async def _answered(
-        self, conversation: Conversation | None, request: TurnRequest, keeper: Keeper | Unkept
+        self,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        keeper: Keeper | Unkept,
+        readiness: _Readiness,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Assemble, ask, keep."""
-        model = _model(conversation, request)
-        route = self._find_route(model)
+        """Assemble, ask, keep; with the next model as long as nothing of an answer was seen."""
         choice = choose_system(
             conversation, request.system, new_policy=request.policy, now=self._clock()
         )
-        prompt = _assemble(conversation, request, route, choice)
+        models = (_model(conversation, request), *request.fallbacks)
+        for model, following in zip(models, (*models[1:], None), strict=True):
+            seen = False
+            route = self._find_route(model)
+            attempt = _Attempt(route=route, model=model, choice=choice, price=self._price(route))
+            try:
+                if model not in readiness.ready:
+                    await readiness.prepare(model, route.provider)
+                asked = self._attempted(conversation, request, attempt, keeper)
+                async with aclosing(asked) as events:
+                    async for event in events:
+                        seen = seen or not isinstance(event, Noticed | TurnBegan)
+                        if isinstance(event, TurnBegan) and model != models[0]:
+                            continue
+                        yield event
+            except CllmError as error:
+                if seen or following is None or not may_fall_back(error):
+                    raise
+                notice = fell_back(model, following, error)
+                keeper.hear(notice)
+                yield notice
+            else:
+                return
+
+    async def _attempted(
+        self,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        attempt: _Attempt,
+        keeper: Keeper | Unkept,
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """One model asked: its events, and the turn kept with its whole answer."""
+        prompt = _assemble(conversation, request, attempt)
+        provider = attempt.route.provider
         keeper.send(
-            Sent(prompt=prompt, model=model, provider=route.provider.name, opening=choice.opening)
+            Sent(
+                prompt=prompt,
+                model=attempt.model,
+                provider=provider.name,
+                opening=attempt.choice.opening,
+                price=attempt.price,
+            )
         )
         name = None if conversation is None else conversation.id
-        yield TurnBegan(conversation=name, model=model, prompt=prompt)
-        async with aclosing(self._ask(route.provider, prompt)) as events:
+        yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt)
+        async with aclosing(self._ask(provider, prompt)) as events:
             async for event in events:
                 if isinstance(event, ReplyFinished):
-                    yield TurnEnded(reply=event, turn=await keeper.complete(event))
+                    turn = await keeper.complete(event)
+                    cost = None if event.usage is None else attempt.price(event.usage)
+                    yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                     return
                 keeper.hear(event)
                 yield event
-        name = route.provider.name
-        raise BrokenStreamError(f"Provider '{name}' ended without an answer.", provider=name)
+        raise BrokenStreamError(
+            f"Provider '{provider.name}' ended without an answer.", provider=provider.name
+        )
 
     async def _peek(self, request: TurnRequest, tail: int | None = None) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
@@ -209,17 +310,19 @@ def _model(conversation: Conversation | None, request: TurnRequest) -> str:
     return stored or request.model
 
 
-def _assemble(
-    conversation: Conversation | None, request: TurnRequest, route: Route, choice: SystemChoice
-) -> Prompt:
+def _assemble(conversation: Conversation | None, request: TurnRequest, attempt: _Attempt) -> Prompt:
     fixed = _fixed_model_notice(conversation, request)
     return assemble(
         conversation,
         request.messages,
-        system=choice,
+        system=attempt.choice,
         notices=() if fixed is None else (fixed,),
-        model=route.model,
+        model=attempt.route.model,
+        asked_model=attempt.model,
         parameters=request.parameters,
+        dialect=request.dialect,
+        strict=request.strict,
+        original=request.original,
         stream=request.stream,
         cache_key=request.cache_key,
         without_place=request.place,

@@ -92,6 +92,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     raw: bool
     on_interrupt: str
     retries: int
+    fallbacks: tuple[str, ...]
+    strict: bool
     parameters: dict[str, Any]
     top_providers: tuple[TopProvider, ...]
     providers: dict[str, ProviderSettings]
@@ -233,7 +235,14 @@ CHECKS = (
         f"a whole number from 0 to {MOST_RETRIES}",
     ),
     _Check(("on_interrupt",), lambda value: value in ("keep", "discard"), "`keep` or `discard`"),
-    _Check(("stream", "raw_response"), lambda value: isinstance(value, bool), "true or false"),
+    _Check(
+        ("stream", "raw_response", "strict"), lambda value: isinstance(value, bool), "true or false"
+    ),
+    _Check(
+        ("fallbacks",),
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "a list of models, such as [openai/gpt-4o]",
+    ),
 )
 
 
@@ -276,6 +285,8 @@ def _typed(layered: _Layered, place: Place, line: CommandLine) -> Settings:
         raw=bool(values.get("raw_response")),
         on_interrupt=values.get("on_interrupt") or "keep",
         retries=_retries(values),
+        fallbacks=tuple(values.get("fallbacks") or ()),
+        strict=bool(values.get("strict")),
         parameters=_parameters(values),
         top_providers=_top_providers(layered.layers),
         providers={

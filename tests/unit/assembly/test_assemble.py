@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from cllm.assembly.assemble import assemble
@@ -10,6 +11,7 @@ from cllm.assembly.system import SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
+from cllm.core.prompt import Original
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)
@@ -101,3 +103,47 @@ def test_the_messages_of_the_history_are_the_stored_ones():
     value = conversation(turn("a"))
 
     assert assembled(value).messages[:2] == value.turns[0].messages
+
+
+def test_what_another_model_wrote_is_known_by_its_position():
+    by_another = msgspec.structs.replace(turn("b"), model="anthropic/claude-a")
+    by_this = msgspec.structs.replace(turn("c"), model="anthropic/claude-b")
+    by_nobody_known = turn("a")
+    told = conversation(by_nobody_known, by_another, by_this)
+
+    prompt = assembled(told, model="claude-b", asked_model="anthropic/claude-b")
+
+    assert prompt.foreign == {2, 3}
+
+
+def test_a_model_is_the_same_with_and_without_its_providers_name():
+    told = conversation(msgspec.structs.replace(turn("a"), model="claude-b"))
+
+    assert assembled(told, asked_model="anthropic/claude-b").foreign == frozenset()
+
+
+def test_positions_are_those_of_what_is_sent():
+    left_out = msgspec.structs.replace(turn("a", "failed"), model="x")
+    told = conversation(left_out, msgspec.structs.replace(turn("b"), model="x"))
+
+    assert assembled(told).foreign == {0, 1}
+
+
+def test_the_clients_own_request_and_strictness_go_with_the_prompt():
+    original = Original(
+        body=b"{}",
+        dialect="anthropic",
+        model="m",
+        system=None,
+        messages=SAID,
+        parameters={},
+        stream=True,
+    )
+
+    prompt = assembled(None, dialect="anthropic", strict=True, original=original)
+
+    assert (prompt.dialect, prompt.strict) == ("anthropic", True)
+    assert prompt.original is original
+    assert original.says(prompt)
+    assert not original.says(assembled(conversation(turn("a")), dialect="anthropic"))
+    assert not original.says(assembled(None))

@@ -275,7 +275,9 @@ class TestModel:
 
         class Slow(ScriptedProvider):
             async def prepare(self) -> None:
-                await store.create(NewConversation(id="demo", model="theirs"))
+                await super().prepare()
+                if self.prepared == 1:
+                    await store.create(NewConversation(id="demo", model="theirs"))
 
         provider = Slow()
 
@@ -289,6 +291,7 @@ class TestModel:
         assert isinstance(ended, TurnEnded)
         assert ended.turn is not None
         assert ended.turn.model == "theirs"
+        assert provider.prepared == 2
 
     async def test_an_unknown_model_is_an_error_before_anything_is_held(self, engine, ask, store):
         def find_route(model: str) -> Route:

@@ -275,6 +275,8 @@ class TestWhereKeysGo:
             "num_retries": "1",
             "max_retries": "1",
             "stream": "true",
+            "strict": "true",
+            "fallbacks": "[openai/gpt-4o]",
             "raw_response": "true",
         }
 

@@ -1,0 +1,35 @@
+"""When another model is asked in place of one that gave nothing, and how that is said."""
+
+from http import HTTPStatus
+
+from cllm.core.errors import (
+    CllmError,
+    InvalidRequestError,
+    LocalModelError,
+    PromptTooLongError,
+    ProviderError,
+)
+from cllm.core.notice import Notice
+from cllm.core.reply import Noticed
+
+
+def may_fall_back(error: CllmError) -> bool:
+    """Whether another model could do better: never when the request itself is at fault.
+
+    A prompt too long for one model may fit another, and a model that is gone is not the request's
+    fault.
+    """
+    if isinstance(error, InvalidRequestError):
+        return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
+    return isinstance(error, ProviderError | LocalModelError)
+
+
+def fell_back(model: str, following: str, error: CllmError) -> Noticed:
+    """The notice that another model is asked."""
+    return Noticed(
+        notice=Notice(
+            code="fallback",
+            path="model",
+            message=f"Model '{model}' gave no answer; asking '{following}'. {error}",
+        )
+    )

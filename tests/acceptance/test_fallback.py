@@ -1,0 +1,124 @@
+"""A model that gives nothing, another that is asked in its place, and strict mode."""
+
+import pytest
+from tests.fake_provider import Cut, closed_port
+
+OTHER = "anthropic/claude-sonnet-4-5"
+
+
+@pytest.fixture
+def two_models(provider, settings, secret):
+    """OpenAI's protocol first, Anthropic's to fall back to, both on the fake provider."""
+
+    def write(**keys):
+        providers = {"anthropic": {"api_base": provider.root, "api_key": secret}}
+        settings(**({"fallbacks": [OTHER], "providers": providers} | keys))
+
+    write()
+    return write
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_the_next_model_answers_and_the_change_is_said(way, provider, two_models, cllm):
+    provider.fail(503)
+    provider.say("From the other.")
+
+    result = cllm("Hello", "--conversation", "demo", way).succeeded()
+
+    assert result.out == "From the other.\n"
+    (warning,) = result.warnings
+    assert OTHER in warning
+    assert "503" in warning
+    first, second = provider.requests
+    assert first.json["model"] == "gpt-test"
+    assert second.json["model"] == "claude-sonnet-4-5"
+    assert cllm.home.messages("demo") == [("user", "Hello"), ("assistant", "From the other.")]
+
+
+def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
+    provider, two_models, cllm
+):
+    provider.fail(503)
+    provider.say("From the other.")
+    cllm("Hello", "--conversation", "demo").succeeded()
+    provider.say("From the first.")
+
+    cllm("And now?", "--conversation", "demo").succeeded()
+
+    file = cllm.home.load("demo")
+    assert file["model"] == "openai/gpt-test"
+    turns = file["metadata"]["cllm"]["turns"]
+    assert [turn["model"] for turn in turns] == [OTHER, "openai/gpt-test"]
+    assert provider.requests[-1].said == [
+        ("user", "Hello"),
+        ("assistant", "From the other."),
+        ("user", "And now?"),
+    ]
+
+
+def test_an_answer_that_breaks_off_is_not_begun_again_elsewhere(provider, two_models, cllm):
+    provider.say("Once", " upon", " a time", stop_after=2)
+
+    result = cllm("Hello", "--conversation", "demo")
+
+    assert result.code == 1
+    assert len(provider.requests) == 1
+    assert "Traceback" not in result.err
+    assert not cllm.home.file("demo").exists()
+
+
+def test_when_every_model_fails_the_command_does_with_the_last_reason(
+    provider, two_models, secret, cllm
+):
+    two_models(api_base=f"http://127.0.0.1:{closed_port()}/v1")
+    provider.fail(401)
+
+    result = cllm("Hello", "--conversation", "demo")
+
+    assert result.code == 1
+    assert "401" in result.warnings[-1]
+    assert "Cannot reach" in result.warnings[0]
+    assert secret not in result.err
+    assert not cllm.home.file("demo").exists()
+
+
+def test_a_fallback_is_a_list_of_names(two_models, cllm):
+    two_models(fallbacks="anthropic/claude")
+
+    cllm("Hello").failed_with_one_sentence("fallbacks", "list", prefix="Configuration error: ")
+
+
+def test_strict_mode_sends_nothing_that_would_have_to_be_changed(provider, two_models, cllm):
+    two_models(model=OTHER, fallbacks=[], strict=True, seed=7)
+
+    cllm("Hello").failed_with_one_sentence("strict mode", "seed")
+
+    assert provider.requests == []
+
+
+def test_without_strict_mode_the_change_is_a_warning(provider, two_models, cllm):
+    two_models(model=OTHER, fallbacks=[], seed=7)
+    provider.say("Fine.")
+
+    result = cllm("Hello").succeeded()
+
+    assert result.out == "Fine.\n"
+    assert any("seed" in warning for warning in result.warnings)
+    assert "seed" not in provider.requests[0].json
+
+
+def test_strict_mode_lets_through_what_can_be_said(provider, two_models, cllm):
+    two_models(model=OTHER, fallbacks=[], strict=True, temperature=0.5)
+    provider.say("Fine.")
+
+    result = cllm("Hello").succeeded()
+
+    assert result.out == "Fine.\n"
+    assert provider.requests[0].json["temperature"] == 0.5
+
+
+def test_a_connection_cut_before_the_first_word_may_fall_back(provider, two_models, cllm):
+    provider.answer(Cut())
+    provider.say("From the other.")
+
+    assert cllm("Hello").succeeded().out == "From the other.\n"

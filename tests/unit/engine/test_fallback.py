@@ -1,0 +1,268 @@
+"""Models to fall back to: asked in order, and only while nothing of an answer was seen."""
+
+import itertools
+from contextlib import suppress
+
+import pytest
+
+from cllm.core.errors import (
+    AuthenticationError,
+    BadReplyError,
+    BrokenStreamError,
+    CllmError,
+    DownloadError,
+    InvalidRequestError,
+    PromptTooLongError,
+    ProviderTimeoutError,
+    RateLimitedError,
+    StrictError,
+    UnreachableError,
+    UnsendableError,
+    UpstreamError,
+)
+from cllm.core.notice import Notice
+from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
+from cllm.engine.fallback import may_fall_back
+from cllm.engine.retry import RetryRules
+from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded
+from cllm.providers.scripted import ScriptedProvider, spoken
+
+DOWN = UpstreamError("It is down.", provider="first", status=503)
+NEVER_AGAIN = RetryRules(retries=0)
+
+
+@pytest.fixture
+def served(store, clock, sleeper):
+    """An engine over several models, each with a provider of its own."""
+
+    def make(**providers: ScriptedProvider) -> Engine:
+        def find_route(model: str) -> Route:
+            return Route(provider=providers[model], model=model)
+
+        return Engine(
+            store=store,
+            find_route=find_route,
+            clock=clock,
+            new_id=lambda: f"turn-{next(numbers)}",
+            retry=NEVER_AGAIN,
+            sleep=sleeper,
+        )
+
+    numbers = itertools.count(1)
+    return make
+
+
+async def take(engine, request):
+    return [event async for event in engine.take_turn(request)]
+
+
+async def heard_until(error, turn):
+    """The events of a turn up to that error, and the error."""
+    heard = []
+    try:
+        async for event in turn:
+            heard.append(event)  # noqa: PERF401 - what came before the error is kept
+    except error as raised:
+        return heard, raised
+    pytest.fail(f"there was no {error.__name__}")
+
+
+def said(events) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_the_next_model_is_asked_when_the_first_gives_nothing(served, ask, store):
+    first, second = ScriptedProvider([DOWN]), ScriptedProvider(["From the second"])
+
+    events = await take(served(m=first, n=second), ask(fallbacks=("n",)))
+
+    assert said(events) == "From the second"
+    assert [m.text for m in second.prompts[0].messages] == ["Hello"]
+    conversation = await store.load("demo")
+    assert conversation.model == "m"
+    assert [turn.model for turn in conversation.turns] == ["n"]
+    assert [m.text for m in conversation.messages] == ["Hello", "From the second"]
+
+
+async def test_the_change_of_model_is_said_and_kept(served, ask, store):
+    engine = served(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["Fine"]))
+
+    events = await take(engine, ask(fallbacks=("n",)))
+
+    notices = [event.notice for event in events if isinstance(event, Noticed)]
+    assert [notice.code for notice in notices] == ["fallback"]
+    assert "'m'" in notices[0].message
+    assert "'n'" in notices[0].message
+    assert "It is down." in notices[0].message
+    assert (await store.load("demo")).turns[0].notices == tuple(notices)
+    assert sum(isinstance(event, TurnBegan) for event in events) == 1
+    assert events[-1].model == "n"
+
+
+async def test_no_other_model_is_asked_once_a_piece_of_the_answer_was_seen(served, ask):
+    first = ScriptedProvider([[TextDelta(text="Once upon"), DOWN]])
+    second = ScriptedProvider(["Never said"])
+
+    seen, _ = await heard_until(
+        UpstreamError, served(m=first, n=second).take_turn(ask(fallbacks=("n",)))
+    )
+
+    assert said(seen) == "Once upon"
+    assert second.prompts == []
+
+
+async def test_a_broken_stream_is_an_error_and_never_a_finished_answer(served, ask, store):
+    cut = BrokenStreamError("It broke off.", provider="first")
+    engine = served(m=ScriptedProvider([[TextDelta(text="Half"), cut]]))
+
+    seen, _ = await heard_until(BrokenStreamError, engine.take_turn(ask(visible=True)))
+
+    assert not any(isinstance(event, TurnEnded | ReplyFinished) for event in seen)
+    assert [turn.state for turn in (await store.load("demo")).turns] == ["failed"]
+
+
+async def test_notices_of_the_first_attempt_do_not_count_as_an_answer(served, ask):
+    notice = Noticed(notice=Notice(code="field_left_out", message="No such field."))
+    first = ScriptedProvider([[notice, DOWN]])
+
+    events = await take(
+        served(m=first, n=ScriptedProvider(["From the second"])), ask(fallbacks=("n",))
+    )
+
+    assert said(events) == "From the second"
+
+
+async def test_models_are_asked_in_order_and_the_last_error_is_raised(served, ask):
+    last = RateLimitedError("Too many.", provider="third", status=429, retry_after=7)
+    providers = {
+        "m": ScriptedProvider([DOWN]),
+        "n": ScriptedProvider([UnreachableError("Nobody there.", provider="second")]),
+        "o": ScriptedProvider([last]),
+    }
+
+    seen, raised = await heard_until(
+        RateLimitedError, served(**providers).take_turn(ask(fallbacks=("n", "o")))
+    )
+
+    assert raised.retry_after == 7
+    assert [len(provider.prompts) for provider in providers.values()] == [1, 1, 1]
+    assert sum(isinstance(event, Noticed) for event in seen) == 2
+
+
+async def test_each_model_is_asked_again_before_the_next_one_is(served, ask, store, clock, sleeper):
+    first, second = ScriptedProvider([DOWN, DOWN, DOWN]), ScriptedProvider(["Fine"])
+    routes = {"m": Route(provider=first, model="m"), "n": Route(provider=second, model="n")}
+    engine = Engine(
+        store=store,
+        find_route=routes.__getitem__,
+        clock=clock,
+        new_id=lambda: "turn-1",
+        retry=RetryRules(retries=2),
+        sleep=sleeper,
+        jitter=lambda: 1.0,
+    )
+
+    events = await take(engine, ask(fallbacks=("n",)))
+
+    assert said(events) == "Fine"
+    assert len(first.prompts) == 3
+    assert sleeper.slept == [0.5, 1.0]
+
+
+async def test_a_request_at_fault_is_not_sent_to_another_model(served, ask):
+    refused = InvalidRequestError("Not so.", provider="first", status=400)
+    second = ScriptedProvider(["Never said"])
+
+    with pytest.raises(InvalidRequestError):
+        await take(served(m=ScriptedProvider([refused]), n=second), ask(fallbacks=("n",)))
+
+    assert second.prompts == []
+
+
+class Unprepared(ScriptedProvider):
+    """Cannot be prepared: its model cannot be fetched."""
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        raise DownloadError("The model could not be fetched.")
+
+
+async def test_a_model_that_cannot_be_prepared_is_passed_over_and_tried_once(served, ask):
+    first, second = Unprepared(), ScriptedProvider(["Fine"])
+
+    events = await take(served(m=first, n=second), ask(fallbacks=("n",)))
+
+    assert said(events) == "Fine"
+    assert (first.prepared, second.prepared) == (1, 1)
+    assert any(isinstance(event, Noticed) for event in events)
+
+
+async def test_without_a_fallback_the_error_is_the_models_own(served, ask):
+    with pytest.raises(DownloadError):
+        await take(served(m=Unprepared()), ask())
+
+
+async def test_the_cost_is_that_of_the_model_that_answered(served, ask, store, clock):
+    usage = Usage(input=10, output=2)
+    routes = {
+        "m": Route(provider=ScriptedProvider([DOWN]), model="m"),
+        "n": Route(provider=ScriptedProvider([spoken("Fine", usage=usage)]), model="n"),
+    }
+    prices = {"m": 1.0, "n": 0.25}
+    engine = Engine(
+        store=store,
+        find_route=routes.__getitem__,
+        clock=clock,
+        new_id=lambda: "turn-1",
+        price=lambda route: lambda spent: prices[route.model] * spent.total,
+        retry=NEVER_AGAIN,
+    )
+
+    events = await take(engine, ask(fallbacks=("n",)))
+
+    assert events[-1].cost == 3.0
+    assert (await store.load("demo")).turns[0].cost == 3.0
+
+
+async def test_an_unknown_price_is_unknown_and_not_nothing(served, ask, store):
+    engine = served(m=ScriptedProvider([spoken("Fine", usage=Usage(input=1, output=1))]))
+
+    events = await take(engine, ask())
+
+    assert events[-1].cost is None
+    assert (await store.load("demo")).turns[0].cost is None
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (UpstreamError("", provider="p", status=500), True),
+        (UnreachableError("", provider="p"), True),
+        (ProviderTimeoutError("", provider="p"), True),
+        (RateLimitedError("", provider="p", status=429), True),
+        (AuthenticationError("", provider="p", status=401), True),
+        (BadReplyError("", provider="p"), True),
+        (PromptTooLongError("", provider="p", status=400), True),
+        (InvalidRequestError("", provider="p", status=404), True),
+        (DownloadError(""), True),
+        (InvalidRequestError("", provider="p", status=400), False),
+        (UnsendableError("", provider="p"), False),
+        (StrictError(provider="p", notices=()), False),
+        (CllmError(""), False),
+    ],
+)
+def test_which_errors_another_model_could_do_without(error, expected):
+    assert may_fall_back(error) is expected
+
+
+async def test_a_reader_that_leaves_during_the_fallback_leaves_no_turn_running(served, ask, store):
+    engine = served(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["From the second"]))
+    turn = engine.take_turn(ask(fallbacks=("n",)))
+
+    with suppress(StopAsyncIteration):
+        while not isinstance(await anext(turn), Noticed):
+            pass
+    await turn.aclose()
+
+    again = await take(engine, ask("Again"))
+    assert isinstance(again[-1], TurnEnded)
