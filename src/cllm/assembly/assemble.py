@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cllm.assembly.system import SystemChoice
+from cllm.assembly.context import Context, with_context
+from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
@@ -14,6 +15,7 @@ def assemble(
     said: tuple[Message, ...],
     *,
     system: SystemChoice,
+    context: Context = NO_CONTEXT,
     notices: tuple[Notice, ...] = (),
     model: str,
     asked_model: str | None = None,
@@ -28,6 +30,7 @@ def assemble(
     """The prompt of the next turn. `without_place` leaves out the turn that is asked again.
 
     `model` is the model's name at its provider, `asked_model` the one that turns are kept with.
+    Of the context, what is for this turn goes in front of the newest user text.
     """
     turns = () if conversation is None else _sent_turns(conversation, without_place)
     history = tuple(message for turn in turns for message in turn.messages)
@@ -35,7 +38,7 @@ def assemble(
     return Prompt(
         model=model,
         system=system.message,
-        messages=history + said,
+        messages=history + with_context(said, context.now),
         parameters=parameters,
         dialect=dialect,
         strict=strict,
@@ -48,7 +51,7 @@ def assemble(
             sent_messages=len(history) + len(said),
             left_out_messages=left_out,
         ),
-        notices=notices + system.notices,
+        notices=notices + system.notices + context.notices,
     )
 
 

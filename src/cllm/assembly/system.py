@@ -9,9 +9,9 @@ from typing import assert_never
 
 import msgspec
 
+from cllm.assembly.context import Context
 from cllm.core.conversation import (
     CONTEXT_START,
-    ContextRecord,
     Conversation,
     Policy,
     SystemRecord,
@@ -20,6 +20,8 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Opening
+
+NO_CONTEXT = Context()
 
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +55,18 @@ def choose_system(
     *,
     new_policy: Policy,
     now: datetime,
+    context: Context = NO_CONTEXT,
 ) -> SystemChoice:
-    """The system prompt of the next turn of this conversation, or of a turn without one."""
+    """The system prompt of the next turn of this conversation, or of a turn without one.
+
+    `context` is what a conversation that is opened captures under its prompt.
+    """
     if conversation is None:
         return SystemChoice(message=given.message)
     if conversation.is_untouched:
         record = conversation.system_record
-        return _open(given, policy=record.policy if record else new_policy, now=now)
+        policy = record.policy if record else new_policy
+        return _open(given, policy=policy, now=now, context=context)
     match _policy_of(conversation):
         case "captured":
             return _captured(conversation, given)
@@ -69,23 +76,27 @@ def choose_system(
             assert_never(other)
 
 
-def capture(given: GivenPrompt, *, now: datetime) -> Opening:
-    """What a captured conversation keeps of its beginning, also when there was no prompt."""
-    message = given.message
+def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
+    """What a captured conversation keeps of its beginning, also when there was no prompt.
+
+    Prompt and static context are one system message, the prompt first, either of them alone, or
+    none.
+    """
+    prompt = given.message
+    parts = [text for text in (given.text if prompt else None, context.captured) if text]
     return Opening(
-        system=message,
-        system_record=SystemRecord(policy="captured", source=given.source if message else "none"),
-        context_record=ContextRecord(executed_at=now),
+        system=plain_message("system", "\n\n".join(parts)) if parts else None,
+        system_record=SystemRecord(policy="captured", source=given.source if prompt else "none"),
+        context_record=context.record(now),
     )
 
 
-def _open(given: GivenPrompt, *, policy: Policy, now: datetime) -> SystemChoice:
+def _open(given: GivenPrompt, *, policy: Policy, now: datetime, context: Context) -> SystemChoice:
     if policy == "captured":
-        return SystemChoice(message=given.message, opening=capture(given, now=now))
+        opening = capture(given, now=now, context=context)
+        return SystemChoice(message=opening.system, opening=opening)
     opening = Opening(
-        system=None,
-        system_record=SystemRecord(policy=policy),
-        context_record=ContextRecord(executed_at=now),
+        system=None, system_record=SystemRecord(policy=policy), context_record=context.record(now)
     )
     return SystemChoice(message=given.message, opening=opening)
 

@@ -6,6 +6,8 @@
     │   └── MissingExtraError
     ├── SettingsError                 a Cllmfile or a setting is wrong
     │   └── UntrustedFileError
+    ├── ContextError                  a context command failed that must not
+    ├── VariableError                 a variable of a template is missing or wrong
     ├── ModelNotFoundError            no provider is known for the model
     ├── MissingKeyError               the provider wants a key and none is configured
     ├── ProviderError                 the provider was asked and there is no answer
@@ -87,6 +89,26 @@ class UntrustedFileError(SettingsError):
             path=path,
         )
         self.keys = keys
+
+
+class ContextError(CllmError):
+    """A context command with `on_failure: fail` failed, so the model was not asked."""
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        super().__init__(
+            f"Context error: '{name}' failed ({reason}), and its on_failure is `fail`; the model "
+            "was not asked."
+        )
+        self.name = name
+        self.reason = reason
+
+
+class VariableError(CllmError):
+    """A template cannot be filled in; the sentence says what to give."""
+
+    def __init__(self, message: str, *, variable: str | None = None) -> None:
+        super().__init__(f"Variable error: {message}")
+        self.variable = variable
 
 
 class ModelNotFoundError(CllmError):

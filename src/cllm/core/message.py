@@ -4,12 +4,13 @@ A message is never edited; a changed message is another message. Nothing here kn
 protocol: turning JSON into parts, and parts into JSON, is the work of `cllm.wire`.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
 Role = Literal["system", "user", "assistant", "tool"]
-Dialect = Literal["openai", "anthropic", "bedrock"]
+Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +36,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         content = _Content.read(self.raw)
         if content is None:
             return ""
-        if isinstance(content, str):
-            return content
-        texts = (block.get("text") for block in content if isinstance(block, dict))
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return content if isinstance(content, str) else "\n".join(_texts(content))
+
+
+def _texts(content: list[Any]) -> Iterator[str]:
+    """The texts of a list of blocks; one that is a message itself has some of its own."""
+    for block in content:
+        if not isinstance(block, dict):
+            continue
+        inner = block.get("content") if "role" in block else None
+        if isinstance(inner, list):
+            yield from (text for text in map(_text, inner) if text is not None)
+        elif (text := inner if isinstance(inner, str) else _text(block)) is not None:
+            yield text
+
+
+def _text(block: Any) -> str | None:
+    text = block.get("text") if isinstance(block, dict) else None
+    return text if isinstance(text, str) else None
 
 
 class _Content(msgspec.Struct):

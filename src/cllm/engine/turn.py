@@ -6,14 +6,16 @@ comes out as events.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import msgspec
 
 from cllm.assembly.assemble import assemble
+from cllm.assembly.context import Context, gather_context, plan_context
 from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
+from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.errors import (
     BrokenStreamError,
@@ -31,6 +33,8 @@ from cllm.engine.keep import Keeper, OnInterrupt, Price, Sent, Unkept, unknown_p
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
 
+RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
+
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Who serves a model: a provider, and the model's name there."""
@@ -47,8 +51,10 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     variant. `read_only` sends a conversation's history and keeps nothing.
     `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
     turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    `context` are the commands whose output the model is to know, in the order of their blocks.
     `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
-    the one before gives nothing. `strict` and `original` are the prompt's.
+    the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
+    reply before it is kept, and raises if it is not to be.
     """
 
     messages: tuple[Message, ...]
@@ -59,11 +65,13 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = LOCAL_OWNER
     system: GivenPrompt = GivenPrompt()
     policy: Policy = "captured"
+    context: tuple[ContextCommand, ...] = ()
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: Dialect = "openai"
     fallbacks: tuple[str, ...] = ()
     strict: bool = False
     original: Original | None = None
+    accept: Callable[[ReplyFinished], None] | None = None
     stream: bool = True
     place: str | None = None
     read_only: bool = False
@@ -118,11 +126,12 @@ class _Readiness:
 
 
 class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be asked: who serves it, under which system prompt, at what price."""
+    """One model about to be asked: who serves it, under which prompt and context, at what price."""
 
     route: Route
     model: str
     choice: SystemChoice
+    context: Context
     price: Price
 
 
@@ -137,6 +146,7 @@ class Engine:
         clock: Clock,
         new_id: NewId,
         price: Callable[[Route], Price] = unknown_price,
+        run_commands: RunCommands | None = None,
         retry: RetryRules | None = None,
         sleep: Sleep = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -146,6 +156,7 @@ class Engine:
         self._clock = clock
         self._new_id = new_id
         self._price = price
+        self._run_commands = run_commands
         self._retry = retry or RetryRules()
         self._sleep = sleep
         self._jitter = jitter
@@ -195,14 +206,25 @@ class Engine:
         readiness: _Readiness,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Assemble, ask, keep; with the next model as long as nothing of an answer was seen."""
+        context = await self._context(conversation, request)
         choice = choose_system(
-            conversation, request.system, new_policy=request.policy, now=self._clock()
+            conversation,
+            request.system,
+            new_policy=request.policy,
+            now=self._clock(),
+            context=context,
         )
         models = (_model(conversation, request), *request.fallbacks)
         for model, following in zip(models, (*models[1:], None), strict=True):
             seen = False
             route = self._find_route(model)
-            attempt = _Attempt(route=route, model=model, choice=choice, price=self._price(route))
+            attempt = _Attempt(
+                route=route,
+                model=model,
+                choice=choice,
+                context=context,
+                price=self._price(route),
+            )
             try:
                 if model not in readiness.ready:
                     await readiness.prepare(model, route.provider)
@@ -221,6 +243,13 @@ class Engine:
                 yield notice
             else:
                 return
+
+    async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
+        """Run the context commands that this turn needs."""
+        plan = plan_context(conversation, request.context, new_policy=request.policy)
+        if not plan.commands or self._run_commands is None:
+            return Context()
+        return gather_context(plan, await self._run_commands(plan.commands))
 
     async def _attempted(
         self,
@@ -246,6 +275,8 @@ class Engine:
         async with aclosing(self._ask(provider, prompt)) as events:
             async for event in events:
                 if isinstance(event, ReplyFinished):
+                    if request.accept is not None:
+                        request.accept(event)
                     turn = await keeper.complete(event)
                     cost = None if event.usage is None else attempt.price(event.usage)
                     yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
@@ -316,6 +347,7 @@ def _assemble(conversation: Conversation | None, request: TurnRequest, attempt: 
         conversation,
         request.messages,
         system=attempt.choice,
+        context=attempt.context,
         notices=() if fixed is None else (fixed,),
         model=attempt.route.model,
         asked_model=attempt.model,

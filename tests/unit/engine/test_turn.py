@@ -304,6 +304,28 @@ class TestModel:
         assert await is_free(store)
 
 
+class TestAccepting:
+    async def test_a_reply_that_is_not_accepted_is_not_kept(self, engine, ask, store):
+        def refuse(reply: ReplyFinished) -> None:
+            raise UsageError(f"Not so: {reply.message.text}")
+
+        provider = ScriptedProvider(["Nonsense"])
+        with pytest.raises(UsageError, match="Not so: Nonsense"):
+            await take(engine(store, provider), ask(accept=refuse))
+
+        assert await state_of(store) == []
+        assert await is_free(store)
+
+    async def test_one_that_is_accepted_is_kept(self, engine, ask, store):
+        seen = []
+        running = engine(store, ScriptedProvider(["Sense"]))
+
+        await take(running, ask(accept=lambda reply: seen.append(reply.message.text)))
+
+        assert seen == ["Sense"]
+        assert await state_of(store) == [("complete", ["Hello", "Sense"])]
+
+
 class TestHolding:
     async def test_the_provider_prepares_before_the_conversation_is_held(self, engine, ask, store):
         held = []

@@ -1,0 +1,90 @@
+"""Which entry of genai-prices is meant by a provider of ours and its name of a model.
+
+Tables and the functions that read them; genai-prices itself is not loaded. Where a name does not
+say who is paid, there is no entry: servers of this machine, deployments with names of their own,
+inference profiles that hide their model.
+"""
+
+import msgspec
+
+from cllm.providers.registry import KNOWN_PREFIXES, LITELLM
+
+LONGEST_NAME = 256
+
+PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws",
+    "cerebras": "cerebras",
+    "deepseek": "deepseek",
+    "fireworks": "fireworks",
+    "groq": "groq",
+    "mistral": "mistral",
+    "moonshot": "moonshotai",
+    "openai": "openai",
+    "openrouter": "openrouter",
+    "perplexity": "perplexity",
+    "together": "together",
+    "xai": "x-ai",
+}
+LITELLM_PROVIDERS = {
+    **PROVIDERS,
+    "cohere": "cohere",
+    "cohere_chat": "cohere",
+    "fireworks_ai": "fireworks",
+    "gemini": "google",
+    "together_ai": "together",
+}
+"""LiteLLM's prefixes. `azure/` and `vertex_ai/` are not here: the name that follows is that of a
+deployment, or its price depends on the region."""
+
+_ARN_FIELDS = 5
+_NAMED_BY_ARN = frozenset({"foundation-model", "inference-profile"})
+
+
+class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider and a model as genai-prices calls them."""
+
+    provider: str
+    model: str
+
+
+def table_entry(provider: str, model: str) -> TableEntry | None:
+    """Where to look; None if there is nowhere. That a place is named does not mean it exists."""
+    if len(model) > LONGEST_NAME:
+        return None
+    if provider == LITELLM:
+        prefix, slash, rest = model.partition("/")
+        if not slash:
+            return _litellm_entry(_known_provider(model), model)
+        return _litellm_entry(prefix, rest)
+    return _entry(PROVIDERS.get(provider), model)
+
+
+def _litellm_entry(provider: str, model: str) -> TableEntry | None:
+    named = LITELLM_PROVIDERS.get(provider)
+    if named == "aws" and not model.startswith("arn:"):
+        # A route or a region may stand before the id: bedrock/converse/ID, bedrock/us-east-1/ID.
+        model = model.rpartition("/")[2]
+    return _entry(named, model)
+
+
+def _entry(provider: str | None, model: str) -> TableEntry | None:
+    name = _bedrock_name(model) if provider == "aws" else model
+    return TableEntry(provider=provider, model=name) if provider and name else None
+
+
+def _bedrock_name(model: str) -> str | None:
+    """Bedrock's id; a short name without a region is the regional model, as it is when sent."""
+    from cllm.wire.bedrock_models import UnknownModelError, bedrock_id  # noqa: PLC0415
+
+    if model.startswith("arn:"):
+        resource, _, name = model.split(":", _ARN_FIELDS)[-1].partition("/")
+        return name if resource in _NAMED_BY_ARN else None
+    try:
+        return bedrock_id(model)
+    except UnknownModelError:
+        return None
+
+
+def _known_provider(model: str) -> str:
+    return next((p for start, p in KNOWN_PREFIXES.items() if model.startswith(start)), "")

@@ -1,0 +1,94 @@
+"""One model's entry in genai-prices, as a record of ours. The only module that loads it.
+
+Its table is read as it was installed: nothing is fetched, and prices that another part of the
+program has fetched are not used, since the records are kept under the installed version.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+from genai_prices.data import providers
+from genai_prices.data_snapshot import DataSnapshot
+from genai_prices.types import (
+    ConditionalPrice,
+    ModelPrice,
+    StartDateConstraint,
+    TieredPrices,
+    TimeOfDateConstraint,
+)
+
+from cllm.prices.names import TableEntry
+from cllm.prices.record import Daily, DatedRates, ModelRecord, Rate, Rates, Since, Tier
+
+KINDS = {
+    "input": ("input_mtok",),
+    "output": ("output_mtok",),
+    "cache_read": ("cache_read_mtok",),
+    "cache_write": ("cache_write_5m_mtok", "cache_write_mtok"),
+    "reasoning": ("output_reasoning_mtok",),
+}
+"""Our kinds of tokens and the table's names for their price, the best first. Usage does not say
+how long a cache entry is to live, and five minutes is what it lives unasked."""
+
+UNCOUNTED = "output_citation_mtok"
+"""Tokens that every answer of such a model has and that no usage of ours counts."""
+
+_CALLS = 1000
+
+
+def look_up(entry: TableEntry) -> ModelRecord:
+    """What the table says of the model; an empty record if it does not know it."""
+    snapshot = DataSnapshot(providers=providers, from_auto_update=False)
+    try:
+        _, model = snapshot.find_provider_model(entry.model, None, entry.provider, None)
+    except LookupError:
+        return ModelRecord()
+    return ModelRecord(
+        dated=tuple(_dated(model.prices)), context_window=model.context_window or None
+    )
+
+
+def _dated(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:
+    if isinstance(prices, ModelPrice):
+        yield DatedRates(rates=_rates(prices))
+        return
+    for conditional in prices:
+        yield DatedRates(rates=_rates(conditional.prices), when=_when(conditional.constraint))
+
+
+def _when(constraint: StartDateConstraint | TimeOfDateConstraint | None) -> Since | Daily | None:
+    if constraint is None:
+        return None
+    if isinstance(constraint, StartDateConstraint):
+        return Since(day=constraint.start_date)
+    return Daily(begins=_in_utc(constraint.start_time), ends=_in_utc(constraint.end_time))
+
+
+def _in_utc(value: time) -> time:
+    if value.tzinfo is None:
+        return value
+    return datetime.combine(date(1970, 1, 1), value).astimezone(UTC).time()
+
+
+def _rates(prices: ModelPrice) -> Rates | None:
+    """The rates; None if there are none, or if a call costs more than can be counted."""
+    rates = {kind: _rate(prices, names) for kind, names in KINDS.items()}
+    per_call = prices.requests_kcount or Decimal(0)
+    if getattr(prices, UNCOUNTED) is not None or isinstance(per_call, TieredPrices):
+        return None
+    if not any(rates.values()):
+        return None
+    return Rates(**rates, per_call=per_call / _CALLS)
+
+
+def _rate(prices: ModelPrice, names: tuple[str, ...]) -> Rate | None:
+    price: Decimal | TieredPrices | None = next(
+        (found for name in names if (found := getattr(prices, name)) is not None), None
+    )
+    if price is None:
+        return None
+    if isinstance(price, TieredPrices):
+        tiers = tuple(Tier(above=tier.start, price=tier.price) for tier in price.tiers)
+        return Rate(base=price.base, tiers=tiers)
+    return Rate(base=price)

@@ -1,0 +1,139 @@
+"""Context commands in real shells: together, in order, in time, and ended with all they started."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cllm.commands.run import MAX_OUTPUT_BYTES, Surroundings, run_commands
+from cllm.core.context import ContextCommand
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs shell lines as context commands."""
+    place = Surroundings(directory=tmp_path, environment=os.environ)
+
+    async def run(*lines: str, timeout: float = 20):
+        commands = [
+            ContextCommand(name=f"c{n}", command=line, written=line, timeout=timeout)
+            for n, line in enumerate(lines)
+        ]
+        return await run_commands(commands, place)
+
+    return run
+
+
+async def test_outcomes_come_in_the_order_given_whichever_ends_first(run):
+    outcomes = await run("sleep 0.3; echo slow", "echo quick")
+
+    assert [outcome.output for outcome in outcomes] == ["slow", "quick"]
+    assert [outcome.state for outcome in outcomes] == ["ok", "ok"]
+
+
+async def test_commands_run_at_the_same_time(run):
+    """Each waits for the files of all the others; one after the other none would end."""
+    wait = "touch f{n}; until [ -e f0 ] && [ -e f1 ] && [ -e f2 ]; do sleep 0.02; done; echo {n}"
+
+    outcomes = await run(*(wait.format(n=n) for n in range(3)))
+
+    assert [outcome.output for outcome in outcomes] == ["0", "1", "2"]
+
+
+async def test_standard_error_comes_after_standard_output(run):
+    (outcome,) = await run("echo wrong >&2; echo right")
+
+    assert outcome.output == "right\nwrong"
+
+
+@pytest.mark.parametrize("code", [1, 3, 127])
+async def test_an_exit_code_is_a_failure_that_is_known(run, code):
+    (outcome,) = await run(f"echo before; exit {code}")
+
+    assert (outcome.state, outcome.exit_code, outcome.output) == ("failed", code, "before")
+
+
+async def test_a_command_runs_where_cllm_runs_and_hears_nothing(run, tmp_path):
+    here, heard = await run("pwd", "cat")
+
+    assert Path(here.output) == tmp_path.resolve()
+    assert (heard.state, heard.output) == ("ok", "")
+
+
+async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(run, tmp_path):
+    line = "sh -c 'echo $$ > child; exec sleep 600' & echo said; wait"
+
+    (outcome,) = await run(line, timeout=0.5)
+
+    assert (outcome.state, outcome.exit_code, outcome.output) == ("timed_out", None, "said")
+    assert is_gone(int((tmp_path / "child").read_text(encoding="utf-8")))
+
+
+async def test_what_a_command_leaves_running_is_neither_waited_for_nor_left(run, tmp_path):
+    (outcome,) = await run("sleep 600 & echo $! > child; echo done")
+
+    assert (outcome.state, outcome.output) == ("ok", "done")
+    assert is_gone(int((tmp_path / "child").read_text(encoding="utf-8")))
+
+
+async def test_a_command_that_never_stops_talking_is_cut(run):
+    (outcome,) = await run("echo first; yes")
+
+    assert outcome.state == "cut"
+    assert outcome.succeeded
+    assert outcome.output.startswith("first\ny\ny")
+    assert len(outcome.output) <= MAX_OUTPUT_BYTES
+
+
+async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
+    task = asyncio.ensure_future(run("echo $$ > child; exec sleep 600"))
+    file = tmp_path / "child"
+    while not (file.exists() and file.read_text(encoding="utf-8").strip()):
+        await asyncio.sleep(0.02)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert is_gone(int(file.read_text(encoding="utf-8")))
+
+
+async def test_output_that_is_not_text_does_no_harm(run):
+    (outcome,) = await run(r"printf '\377\000ok'")
+
+    assert outcome.output == "�ok"
+
+
+@pytest.mark.parametrize("line", ["echo a\0b", "echo " + "x" * 3_000_000])
+async def test_a_command_that_no_shell_takes_is_not_started(run, line):
+    (outcome,) = await run(line)
+
+    assert outcome.state == "not_started"
+
+
+async def test_a_folder_that_is_gone_starts_nothing(tmp_path):
+    place = Surroundings(directory=tmp_path / "gone", environment={})
+    command = ContextCommand(name="x", command="echo", written="echo")
+
+    (outcome,) = await run_commands([command], place)
+
+    assert outcome.state == "not_started"
+
+
+async def test_no_commands_are_no_outcomes(run):
+    assert await run() == ()
+
+
+def is_gone(process: int) -> bool:
+    """Whether the process has ended; a moment is given to whoever reaps it."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1]
+        except FileNotFoundError:
+            return True
+        if state.split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False

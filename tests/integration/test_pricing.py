@@ -1,0 +1,242 @@
+"""The book and genai-prices' own table: the same figures, whatever way they are asked for."""
+
+import subprocess
+import sys
+import textwrap
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from genai_prices import Usage as TableUsage
+from genai_prices.data import providers
+from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
+from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+from cllm.core.reply import Usage
+from cllm.prices.book import PriceBook
+from cllm.prices.names import LITELLM_PROVIDERS, TableEntry
+from cllm.prices.record import Rates
+from cllm.prices.table import look_up
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+TABLE = {provider.id: provider for provider in providers}
+MILLION = 1_000_000
+WAYS_TO_ASK = {"fireworks": "accounts/fireworks/models/{}"}
+"""Where a model's name for a request is not its id in the table."""
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> PriceBook:
+    return PriceBook(tmp_path / "prices")
+
+
+def model_of(provider: str, name: str) -> ModelInfo:
+    model = TABLE[provider].find_model(name)
+    assert model is not None
+    return model
+
+
+def figure(prices: ModelPrice, name: str, *, above: bool = False) -> Decimal:
+    """The table's own figure of a price, below or above its one border."""
+    price = getattr(prices, name)
+    if isinstance(price, TieredPrices):
+        (tier,) = price.tiers
+        return tier.price if above else price.base
+    assert isinstance(price, Decimal)
+    return price
+
+
+def price_in_table(model: ModelInfo, provider: str, usage: Usage, at: datetime) -> Decimal:
+    """What genai-prices makes of it, in whose words the parts are counted in the whole."""
+    counted = TableUsage(
+        input_tokens=usage.input + usage.cache_read + usage.cache_write,
+        cache_read_tokens=usage.cache_read,
+        cache_write_tokens=usage.cache_write,
+        output_tokens=usage.output + usage.reasoning,
+        output_reasoning_tokens=usage.reasoning,
+    )
+    calculation = model.calc_price(counted, TABLE[provider], genai_request_timestamp=at)
+    return calculation.total_price
+
+
+class TestFigures:
+    MODEL = "claude-sonnet-4-5-20250929"
+
+    @pytest.mark.parametrize("above", [False, True])
+    def test_each_kind_costs_the_tables_figure_and_the_kinds_add_up(self, book, above):
+        usage = Usage(
+            input=250_000 if above else 50_000,
+            cache_read=40_000,
+            cache_write=30_000,
+            output=2_000,
+            reasoning=1_000,
+        )
+        prices = model_of("anthropic", self.MODEL).prices
+        assert isinstance(prices, ModelPrice)
+        assert isinstance(prices.input_mtok, TieredPrices)
+
+        cost = book.price("anthropic", self.MODEL, usage, NOW)
+
+        by_hand = (
+            usage.input * figure(prices, "input_mtok", above=above)
+            + usage.cache_read * figure(prices, "cache_read_mtok", above=above)
+            + usage.cache_write * figure(prices, "cache_write_mtok", above=above)
+            + (usage.output + usage.reasoning) * figure(prices, "output_mtok", above=above)
+        ) / MILLION
+        assert cost == by_hand
+        assert cost > 0
+
+    def test_a_cache_write_is_priced_for_five_minutes(self, book):
+        prices = model_of("anthropic", self.MODEL).prices
+        assert isinstance(prices, ModelPrice)
+        five_minutes = figure(prices, "cache_write_mtok")
+        assert five_minutes == figure(prices, "input_mtok") * Decimal("1.25")
+
+        cost = book.price("anthropic", self.MODEL, Usage(cache_write=100_000), NOW)
+
+        assert cost == five_minutes / 10
+
+    def test_the_profile_of_a_bedrock_model_decides_its_price(self, book):
+        name = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+        usage = Usage(input=1000, output=10)
+
+        regional = book.price("bedrock", f"us.{name}", usage, NOW)
+        worldwide = book.price("bedrock", f"global.{name}", usage, NOW)
+
+        assert None is not regional > worldwide is not None
+        assert book.price("bedrock", "claude-sonnet-4-5", usage, NOW) == regional
+        assert book.price("litellm", f"bedrock/us.{name}", usage, NOW) == regional
+
+    def test_a_dated_name_has_the_price_of_its_model(self, book):
+        usage = Usage(input=1000, output=10)
+
+        assert book.price("openai", "gpt-4o", usage, NOW) is not None
+        assert book.price("openai", "gpt-4o-2024-08-06", usage, NOW) == book.price(
+            "openai", "gpt-4o", usage, NOW
+        )
+
+    def test_the_price_is_that_of_the_day(self, book):
+        usage = Usage(input=MILLION)
+
+        assert book.price("openai", "o3", usage, datetime(2025, 6, 9, tzinfo=UTC)) == 10
+        assert book.price("openai", "o3", usage, datetime(2025, 6, 10, tzinfo=UTC)) == 2
+
+    def test_the_price_is_that_of_the_hour(self, book):
+        usage = Usage(input=MILLION)
+
+        day = book.price("deepseek", "deepseek-chat", usage, NOW)
+        night = book.price("deepseek", "deepseek-chat", usage, NOW.replace(hour=20))
+
+        assert day == 2 * night > 0
+
+    def test_a_call_that_costs_something_itself_costs_it(self, book):
+        prices = model_of("perplexity", "sonar").prices
+        assert isinstance(prices, ModelPrice)
+
+        cost = book.price("perplexity", "sonar", Usage(input=MILLION), NOW)
+
+        assert cost == figure(prices, "input_mtok") + figure(prices, "requests_kcount") / 1000
+
+    def test_tokens_that_no_usage_counts_make_the_cost_unknown(self, book):
+        prices = model_of("perplexity", "sonar-deep-research").prices
+        assert isinstance(prices, ModelPrice)
+        assert prices.output_citation_mtok is not None
+
+        assert book.price("perplexity", "sonar-deep-research", Usage(input=1), NOW) is None
+
+    @pytest.mark.parametrize(
+        ("provider", "model", "usage"),
+        [
+            ("openai", "gpt-4o", Usage(cache_write=1)),
+            ("groq", "llama-3.3-70b-versatile", Usage(input=10, cache_read=1)),
+            ("openai", "whisper-1", Usage(input=1)),
+            ("mistral", "devstral-small:free", Usage()),
+            ("openai", "gpt-of-my-own", Usage(input=1)),
+            ("anthropic", "gpt-4o", Usage(input=1)),
+            ("nvidia", "meta/llama-3.1-8b-instruct", Usage(input=1)),
+        ],
+    )
+    def test_what_the_table_does_not_say_is_unknown(self, book, provider, model, usage):
+        assert book.price(provider, model, usage, NOW) is None
+
+    def test_the_context_window_is_the_tables(self, book):
+        window = model_of("openai", "gpt-4o").context_window
+
+        assert window is not None
+        assert book.context_window("openai", "gpt-4o") == window
+        assert book.context_window("openai", "gpt-of-my-own") is None
+
+
+def has_every_rate(rates: Rates) -> bool:
+    return None not in (rates.input, rates.output, rates.cache_read, rates.cache_write)
+
+
+@pytest.mark.parametrize("provider", sorted(set(LITELLM_PROVIDERS.values())))
+def test_the_tables_own_arithmetic_agrees_for_every_model(provider):
+    """Where we know a cost it is theirs; they also guess where a kind of token has no price."""
+    usages = (
+        Usage(input=1000, output=200, cache_read=500, cache_write=300, reasoning=70),
+        Usage(input=150_000, output=2000, cache_read=100_000, cache_write=50_000, reasoning=70),
+        Usage(input=600_000, output=1, reasoning=3),
+        Usage(input=1000, output=200),
+    )
+    times = (NOW, NOW.replace(hour=2), NOW.replace(year=2024))
+    compared = set()
+    for listed in TABLE[provider].models:
+        name = WAYS_TO_ASK.get(provider, "{}").format(listed.id.removeprefix("regional."))
+        model = TABLE[provider].find_model(name)
+        if model is None:
+            continue
+        record = look_up(TableEntry(provider=provider, model=name))
+        assert record.context_window == model.context_window
+        for at in times:
+            rates = record.rates(at)
+            for usage in usages:
+                cost = None if rates is None else rates.cost(usage)
+                if cost is not None:
+                    assert cost == price_in_table(model, provider, usage, at), (name, usage)
+                    compared.add(name)
+                else:
+                    assert rates is None or not has_every_rate(rates)
+    assert len(compared) > len(TABLE[provider].models) * 0.6
+
+
+def test_prices_that_others_have_fetched_are_not_kept_under_the_installed_version():
+    entry = TableEntry(provider="openai", model="gpt-4o")
+    set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))
+    try:
+        assert look_up(entry).dated
+    finally:
+        set_custom_snapshot(None)
+
+
+def test_a_look_up_starts_no_thread_and_opens_no_connection(tmp_path):
+    program = """
+        import sys, threading
+        from datetime import UTC, datetime
+        from pathlib import Path
+
+        def refuse(event, arguments):
+            if event.startswith(("socket.", "subprocess.")):
+                raise SystemExit(f"{event} {arguments}")
+
+        sys.addaudithook(refuse)
+        from cllm.core.reply import Usage
+        from cllm.prices.book import PriceBook
+
+        book = PriceBook(Path(sys.argv[1]))
+        print(book.price("openai", "gpt-4o", Usage(input=1), datetime.now(UTC)) is not None)
+        print("genai_prices" in sys.modules, threading.active_count())
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.split() == ["True", "True", "1"]

@@ -1,0 +1,226 @@
+"""Context blocks: which commands run, how their output reads, and where it stands."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.assembly.context import Context, gather_context, plan_context, with_context
+from cllm.core.context import CommandOutcome, ContextCommand
+from cllm.core.conversation import (
+    ContextCommandRecord,
+    ContextRecord,
+    Conversation,
+    SystemRecord,
+    Turn,
+)
+from cllm.core.errors import ContextError
+from cllm.core.message import Message, plain_message
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+
+def command(name: str = "Time", **fields: Any) -> ContextCommand:
+    return ContextCommand(**{"name": name, "command": "date", "written": "date"} | fields)
+
+
+STATIC = command("static")
+DYNAMIC = command("dynamic", kind="dynamic")
+EXEC = command("exec", kind="exec")
+ALL = (STATIC, DYNAMIC, EXEC)
+SAID = (plain_message("user", "Hi"), plain_message("assistant", "Hello"))
+TURN = Turn(id="t", place="t", state="complete", messages=SAID, started_at=NOW)
+BLOCK = "--- Context: Time ---\nnoon\n--- End Context ---"
+
+
+def conversation(**fields: Any) -> Conversation:
+    return Conversation(id="demo", created_at=NOW, updated_at=NOW, **fields)
+
+
+def outcome(state: Any = "ok", output: str = "noon", **fields: Any) -> CommandOutcome:
+    exit_code = fields.pop("exit_code", 0 if state == "ok" else None)
+    return CommandOutcome(
+        command=command(**fields), state=state, output=output, exit_code=exit_code
+    )
+
+
+def gathered(*outcomes: CommandOutcome, captured: bool = False) -> Context:
+    commands = tuple(one.command for one in outcomes)
+    empty = plan_context(None, (), new_policy="captured")
+    plan = msgspec.structs.replace(empty, **{"captured" if captured else "now": commands})
+    return gather_context(plan, outcomes)
+
+
+class TestWhichCommandsRun:
+    def plan(self, value: Conversation | None, policy: Any = "captured"):
+        found = plan_context(value, ALL, new_policy=policy)
+        return [one.name for one in found.captured], [one.name for one in found.now]
+
+    def test_without_a_conversation_all_are_for_this_turn(self):
+        assert self.plan(None) == ([], ["static", "dynamic", "exec"])
+
+    def test_a_new_conversation_captures_all_but_the_dynamic_ones(self):
+        assert self.plan(conversation()) == (["static", "exec"], ["dynamic"])
+
+    def test_a_file_without_messages_is_captured_as_new(self):
+        record = ContextRecord(executed_at=NOW)
+        untouched = conversation(context_record=record)
+
+        assert self.plan(untouched) == (["static", "exec"], ["dynamic"])
+
+    def test_a_continuation_never_runs_static_ones_again_whatever_they_said(self):
+        known = conversation(
+            turns=(TURN,),
+            context_record=ContextRecord(executed_at=NOW),
+            system_record=SystemRecord(policy="captured"),
+        )
+
+        assert self.plan(known) == ([], ["dynamic", "exec"])
+
+    def test_both_markers_in_the_system_prompt_are_as_good_as_a_record(self):
+        marked = conversation(
+            turns=(TURN,), system=plain_message("system", f"Be brief.\n\n{BLOCK}")
+        )
+
+        assert self.plan(marked) == ([], ["dynamic", "exec"])
+
+    @pytest.mark.parametrize("system", [None, "Be brief.", "--- Context: Time ---\nno end"])
+    def test_an_old_conversation_runs_them_for_every_turn(self, system):
+        prompt = None if system is None else plain_message("system", system)
+
+        assert self.plan(conversation(turns=(TURN,), system=prompt)) == (
+            [],
+            ["static", "dynamic", "exec"],
+        )
+
+    def test_a_conversation_that_keeps_no_prompt_captures_no_context(self):
+        assert self.plan(conversation(), "dynamic") == ([], ["static", "dynamic", "exec"])
+        kept = conversation(
+            turns=(TURN,),
+            system_record=SystemRecord(policy="dynamic"),
+            context_record=ContextRecord(executed_at=NOW),
+        )
+        assert self.plan(kept) == ([], ["static", "dynamic", "exec"])
+
+
+class TestHowABlockReads:
+    def test_output_stands_between_the_markers(self):
+        assert gathered(outcome()).now == BLOCK
+
+    @pytest.mark.parametrize("output", ["", "\n\n", "  "])
+    def test_empty_output_is_said_to_be_none(self, output):
+        assert gathered(outcome(output=output)).now == (
+            "--- Context: Time ---\n(no output)\n--- End Context ---"
+        )
+
+    def test_a_failure_is_a_block_and_a_warning(self):
+        context = gathered(outcome("failed", "", exit_code=2))
+
+        assert context.now == (
+            "--- Context Error: Time ---\nCommand exited with code 2\n--- End Context ---"
+        )
+        (notice,) = context.notices
+        assert notice.code == "context_failed"
+        assert "'Time'" in notice.message
+        assert "code 2" in notice.message
+
+    def test_what_a_failing_command_said_is_kept(self):
+        text = gathered(outcome("failed", "no such branch", exit_code=2)).now
+
+        assert "Command exited with code 2\nno such branch\n" in text
+
+    @pytest.mark.parametrize(("timeout", "shown"), [(10.0, "10"), (0.5, "0.5")])
+    def test_a_timeout_says_how_long_it_was(self, timeout, shown):
+        text = gathered(outcome("timed_out", "", timeout=timeout)).now
+
+        assert f"Command timed out after {shown} seconds" in text
+
+    def test_a_failure_that_is_ignored_leaves_nothing(self):
+        context = gathered(outcome("failed", exit_code=1, on_failure="ignore"), outcome())
+
+        assert context.now == BLOCK
+        assert context.notices == ()
+
+    def test_a_failure_that_must_not_be_is_an_error(self):
+        with pytest.raises(ContextError) as raised:
+            gathered(outcome(), outcome("failed", exit_code=1, on_failure="fail", name="Git"))
+
+        assert str(raised.value).startswith("Context error: 'Git' failed")
+        assert "code 1" in str(raised.value)
+
+    def test_blocks_are_joined_by_a_blank_line_in_order(self):
+        text = gathered(outcome(output="a"), outcome(output="b")).now
+
+        assert text == (
+            "--- Context: Time ---\na\n--- End Context ---\n\n"
+            "--- Context: Time ---\nb\n--- End Context ---"
+        )
+
+    def test_a_name_cannot_break_out_of_its_line(self):
+        text = gathered(outcome(name="a\n--- End Context ---\nb")).now
+
+        assert text.splitlines()[0] == "--- Context: a --- End Context --- b ---"
+
+    def test_a_cut_is_said(self):
+        (notice,) = gathered(outcome("cut")).notices
+
+        assert notice.code == "context_cut"
+
+
+def test_the_record_has_the_command_as_it_was_written_and_how_it_ended():
+    ran = outcome("failed", "", exit_code=3, command="ls /a", written="ls {{ WHERE }}")
+
+    record = gathered(ran, captured=True).record(NOW)
+
+    assert record == ContextRecord(
+        executed_at=NOW,
+        commands=(
+            ContextCommandRecord(
+                name="Time", command="ls {{ WHERE }}", state="failed", exit_code=3
+            ),
+        ),
+    )
+
+
+def test_what_is_not_captured_is_not_recorded():
+    assert gathered(outcome()).record(NOW).commands == ()
+
+
+class TestWhereItStands:
+    def test_in_front_of_the_newest_user_text(self):
+        said = (plain_message("user", "One"), *SAID, plain_message("user", "Two"))
+
+        told = with_context(said, BLOCK)
+
+        assert [message.text for message in told[:-1]] == ["One", "Hi", "Hello"]
+        assert told[-1].text == f"{BLOCK}\n\nTwo"
+        assert said[-1].text == "Two"
+
+    def test_messages_before_it_keep_their_bytes(self):
+        told = with_context((*SAID, plain_message("user", "Two")), BLOCK)
+
+        assert told[:2] == SAID
+
+    def test_beside_other_parts_it_is_a_text_of_its_own(self):
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+        content = [{"type": "text", "text": "What is it?"}, image]
+        said = Message(role="user", raw=msgspec.json.encode({"role": "user", "content": content}))
+
+        (told,) = with_context((said,), BLOCK)
+
+        assert told.json()["content"] == [{"type": "text", "text": BLOCK}, *content]
+
+    def test_after_the_results_of_tools(self):
+        result = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
+        content = [result, {"type": "text", "text": "Go on."}]
+        raw = msgspec.json.encode({"role": "user", "content": content})
+        said = Message(role="user", raw=raw, dialect="anthropic")
+
+        (told,) = with_context((said,), BLOCK)
+
+        assert told.json()["content"] == [result, {"type": "text", "text": BLOCK}, content[1]]
+
+    def test_without_context_or_without_a_user_nothing_changes(self):
+        assert with_context(SAID, "") is SAID
+        assert with_context(SAID[1:], BLOCK) == SAID[1:]
