@@ -91,6 +91,16 @@ def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT)
     )
 
 
+def recapture(conversation: Conversation, given: GivenPrompt, *, now: datetime) -> Opening:
+    """What a branch under another prompt keeps: that prompt, and the context captured before."""
+    text = "" if conversation.system is None else conversation.system.text
+    found = CONTEXT_START.search(text)
+    known = Context() if found is None else Context(captured=text[found.start() :].lstrip("\n"))
+    opening = capture(given, now=now, context=known)
+    record = conversation.context_record
+    return opening if record is None else msgspec.structs.replace(opening, context_record=record)
+
+
 def _open(given: GivenPrompt, *, policy: Policy, now: datetime, context: Context) -> SystemChoice:
     if policy == "captured":
         opening = capture(given, now=now, context=context)

@@ -45,6 +45,15 @@ def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(name) for name in named if name.startswith(incomplete)]
 
 
+def configs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the Cllmfiles that can be asked for."""
+    from cllm.cli.place import here  # noqa: PLC0415
+    from cllm.settings.layers import CommandLine, named_files  # noqa: PLC0415
+
+    names = named_files(here(), CommandLine())
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The commands, where the first word stands."""
     from cllm.cli.main import ASK, COMMANDS  # noqa: PLC0415

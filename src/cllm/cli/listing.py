@@ -5,7 +5,7 @@ import sys
 import click
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.assembly.system import GivenPrompt, capture, difference
+from cllm.assembly.system import GivenPrompt, difference, recapture
 from cllm.cli import printing
 from cllm.cli.place import here
 from cllm.core.conversation import Conversation, Summary
@@ -98,7 +98,10 @@ def branch_conversation(
     """Branch it, under another system prompt if one is given; print the branch's id."""
     app = open_app(line)
     made = NewConversation(id=new or new_conversation_id(now(), new_id()))
-    opening = None if given is None else capture(given, now=now())
+    opening = None
+    if given is not None:
+        parent = app.run(app.store.load(ref, tail=0))
+        opening = recapture(parent, given, now=now())
     branch = run(app.store.branch(ref, made, at=at, opening=opening))
     click.echo(branch.id)
 

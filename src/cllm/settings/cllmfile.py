@@ -125,13 +125,38 @@ class _Plainer:
 
 
 def line_of(path: Path, key: str) -> int | None:
-    """The line on which a top-level key stands; found only when there is something to say of it."""
-    start = re.compile(rf"""["']?{re.escape(key)}["']?\s*:""")
+    """The line of a key, by its dotted name; found only when there is something to say of it."""
+    import yaml  # noqa: PLC0415 - as above
+
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        node = yaml.compose(path.read_text(encoding="utf-8", errors="replace"), yaml.SafeLoader)
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return None
-    return next((number for number, line in enumerate(lines, 1) if start.match(line)), None)
+    return _line_in(node, key)
+
+
+def _line_in(node: Any, key: str) -> int | None:
+    """The line of an entry, or of the last part of the way to it that is there."""
+    whole = _child(node, key)
+    if whole is not None:
+        return whole[0]
+    first, _, rest = key.partition(".")
+    found = _child(node, first) if rest else None
+    if found is None:
+        return None
+    return _line_in(found[1], rest) or found[0]
+
+
+def _child(node: Any, name: str) -> tuple[int, Any] | None:
+    """The line and the value of an entry in a mapping, or of an item in a list."""
+    if type(node).__name__ == "MappingNode":
+        for key, value in node.value:
+            if key.value == name:
+                return key.start_mark.line + 1, value
+    elif type(node).__name__ == "SequenceNode" and name.isdigit() and int(name) < len(node.value):
+        item = node.value[int(name)]
+        return item.start_mark.line + 1, item
+    return None
 
 
 def fill_in(content: Any, environment: Mapping[str, str]) -> Any:

@@ -1,6 +1,6 @@
 """Three policies, one rule: which system prompt goes out, what is kept, and what is said."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,8 +12,10 @@ from cllm.assembly.system import (
     capture,
     choose_system,
     prompt_without_context,
+    recapture,
 )
 from cllm.core.conversation import (
+    ContextCommandRecord,
     ContextRecord,
     Conversation,
     Policy,
@@ -29,6 +31,7 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 CONFIGURED = GivenPrompt(text="Be brief.", source="Cllmfile.yml: default_system_message")
 EXPLICIT = GivenPrompt(text="Be loud.", source="--system", explicit=True)
 NOTHING = GivenPrompt()
+RAN = ContextCommandRecord(name="date", command="date", state="ok", exit_code=0)
 BLOCK = "--- Context: date ---\nMonday\n--- End Context ---"
 
 
@@ -276,3 +279,27 @@ class TestOldFile:
 )
 def test_a_stored_prompt_is_told_apart_from_its_context(text, expected):
     assert prompt_without_context(text) == expected
+
+
+class TestRecapturing:
+    def test_a_branch_under_another_prompt_keeps_the_context(self):
+        value = conversation(stored=f"Old words.\n\n{BLOCK}\n\n{BLOCK}")
+
+        opening = recapture(value, EXPLICIT, now=NOW)
+
+        assert opening.system == system(f"Be loud.\n\n{BLOCK}\n\n{BLOCK}")
+
+    def test_the_record_of_what_ran_stays(self):
+        record = ContextRecord(executed_at=NOW, commands=(RAN,))
+        value = msgspec.structs.replace(conversation(stored=BLOCK), context_record=record)
+
+        opening = recapture(value, EXPLICIT, now=NOW + timedelta(days=1))
+
+        assert opening.context_record == record
+        assert opening.system == system(f"Be loud.\n\n{BLOCK}")
+
+    @pytest.mark.parametrize("stored", [None, "Old words."])
+    def test_without_context_it_is_the_prompt_alone(self, stored):
+        opening = recapture(conversation(stored=stored), EXPLICIT, now=NOW)
+
+        assert opening.system == system("Be loud.")

@@ -276,6 +276,10 @@ class TestWhereKeysGo:
             "max_retries": "1",
             "stream": "true",
             "strict": "true",
+            "debug": "true",
+            "json_logs": "true",
+            "context_commands": "[{command: date}]",
+            "variables": "{A: 1}",
             "fallbacks": "[openai/gpt-4o]",
             "raw_response": "true",
         }

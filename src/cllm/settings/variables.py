@@ -1,0 +1,128 @@
+"""Variables of a Cllmfile, and the commands they are filled into.
+
+A template is somebody's text, so it runs in Jinja2's sandbox, sees nothing but the variables, and
+cannot grow without limit.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from cllm.core.context import ContextCommand
+from cllm.core.errors import UsageError, VariableError
+from cllm.settings.layers import COMMAND_LINE, Layered
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
+NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
+WORDS = {"true": True, "false": False}
+MAX_TEMPLATE = 64 * 1024
+MAX_RESULT = 128 * 1024
+
+Value = str | int | float | bool
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable's value, and who gave it; a value of None is required and not given."""
+
+    value: Value | None
+    source: str
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """All variables by name."""
+
+    by_name: dict[str, Variable] = msgspec.field(default_factory=dict)
+
+    def values(self) -> dict[str, Value]:
+        """The values; VariableError if a required one was not given."""
+        for name, variable in self.by_name.items():
+            if variable.value is None:
+                raise VariableError(
+                    f"`{name}` is required and not given; give it with --var {name}=VALUE or in "
+                    f"the environment variable {name}.",
+                    variable=name,
+                )
+        return {
+            name: known.value for name, known in self.by_name.items() if known.value is not None
+        }
+
+    def filled(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
+        """The commands with the variables in them; without variables, as they are."""
+        if not self.by_name:
+            return tuple(commands)
+        values = self.values()
+        return tuple(
+            msgspec.structs.replace(command, command=fill_template(command.command, values))
+            for command in commands
+        )
+
+
+def read_variables(
+    layered: Layered, given: Mapping[str, Value], environment: Mapping[str, str]
+) -> Variables:
+    """The declared variables and those of the command line, each with its best value.
+
+    The command line goes over the environment, and that over the file; the environment is asked
+    for declared names only.
+    """
+    declared = layered.values.get("variables")
+    if declared is None:
+        declared = {}
+    if not isinstance(declared, dict):
+        raise layered.wrong(
+            "variables", "a mapping such as {NAME: default}, null for a required one"
+        )
+    found: dict[str, Variable] = {}
+    for name, default in declared.items():
+        key = f"variables.{name}"
+        if not NAME.fullmatch(name):
+            raise layered.wrong(key, "a name of letters, digits and _")
+        if not isinstance(default, str | int | float | bool | None):
+            raise layered.wrong(key, "a text, a number, true, false or null")
+        source = layered.source_of(key) or "variables"
+        found[name] = Variable(value=default, source=source)
+        if environment.get(name):
+            found[name] = Variable(value=environment[name], source=f"environment variable {name}")
+    for name, value in given.items():
+        found[name] = Variable(value=value, source=COMMAND_LINE)
+    return Variables(by_name=found)
+
+
+def parse_variable(text: str) -> tuple[str, Value]:
+    """`KEY=VALUE` of the command line, true, false and numbers as what they are."""
+    name, equals, value = text.partition("=")
+    if not equals or not NAME.fullmatch(name):
+        raise UsageError(f"Give --var as KEY=VALUE, KEY of letters, digits and _; not {text!r}.")
+    if value.lower() in WORDS:
+        return name, WORDS[value.lower()]
+    if WHOLE_NUMBER.fullmatch(value):
+        return name, int(value)
+    if NUMBER.fullmatch(value):
+        return name, float(value)
+    return name, value
+
+
+def fill_template(template: str, values: Mapping[str, Value]) -> str:
+    """The template with the values in it."""
+    if len(template) > MAX_TEMPLATE:
+        raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters.")
+    if not any(mark in template for mark in ("{{", "{%", "{#")):
+        return template
+    from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - rarely used
+
+    try:
+        return render(template, values, filters={"shellquote": _shellquote}, limit=MAX_RESULT)
+    except TemplateProblemError as error:
+        raise VariableError(f"{error} (in the command {shown(template)})") from error
+
+
+def _shellquote(value: object) -> str:
+    return shlex.quote(str(value))
+
+
+def shown(template: str) -> str:
+    line = " ".join(template.split())
+    return repr(line if len(line) <= 80 else line[:79] + "…")  # noqa: PLR2004 - one line
