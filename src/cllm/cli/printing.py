@@ -77,6 +77,11 @@ class AnswerPrinter:
         if said:
             self._put(said)
 
+    def break_line(self) -> None:
+        """What comes next, if anything does, begins on a line of its own."""
+        if self._wrote and not self._breaks:
+            self._breaks = "\n"
+
     def end(self) -> None:
         if self._wrote:
             self._put("\n")

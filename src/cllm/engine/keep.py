@@ -4,7 +4,7 @@ Decides what of a turn is stored; how it is stored is the store's work.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -19,6 +19,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, TextDelta, Usage
+from cllm.engine.rounds import RoundEnded
 
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
@@ -44,7 +45,7 @@ class Unkept:
 
     def send(self, _sent: Sent) -> None: ...
 
-    def hear(self, _event: Noticed | ReplyDelta) -> None: ...
+    def hear(self, _event: Noticed | ReplyDelta | RoundEnded) -> None: ...
 
     async def complete(self, _reply: ReplyFinished) -> None: ...
 
@@ -70,6 +71,7 @@ class Keeper:
         self._on_interrupt = on_interrupt
         self._sent: Sent | None = None
         self._heard: list[str] = []
+        self._rounds: list[RoundEnded] = []
         self._notices: list[Notice] = []
         self._settled = False
 
@@ -77,10 +79,13 @@ class Keeper:
         """Note what is about to be sent."""
         self._sent = sent
 
-    def hear(self, event: Noticed | ReplyDelta) -> None:
+    def hear(self, event: Noticed | ReplyDelta | RoundEnded) -> None:
         """Note a piece of the answer, in case there will be no more of it."""
         if isinstance(event, TextDelta):
             self._heard.append(event.text)
+        elif isinstance(event, RoundEnded):
+            self._rounds.append(event)
+            self._heard.clear()
         elif isinstance(event, Noticed) and event.notice not in self._notices:
             self._notices.append(event.notice)
 
@@ -130,7 +135,10 @@ class Keeper:
         begun = msgspec.structs.replace(
             self._lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
-        turn = begun if self._sent is None else _with_record(begun, self._sent, reply, usage)
+        turn = begun
+        if self._sent is not None:
+            turn = _with_record(_with_rounds(begun, self._rounds), self._sent)
+            turn = _with_reply(turn, self._sent, self._rounds, reply, usage)
         turn = msgspec.structs.replace(turn, notices=turn.notices + tuple(self._notices))
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
@@ -138,20 +146,63 @@ class Keeper:
         return turn
 
 
-def _with_record(turn: Turn, sent: Sent, reply: Message | None, usage: Usage | None) -> Turn:
-    """The turn with its reply and with the record of what was sent."""
-    if usage is None and reply is not None:
-        usage = estimate_usage(sent.prompt, reply)
+def _with_record(turn: Turn, sent: Sent) -> Turn:
+    """The turn with the record of what was sent, and to whom."""
     return msgspec.structs.replace(
         turn,
-        messages=turn.messages if reply is None else (*turn.messages, reply),
         model=sent.model,
         provider=sent.provider,
-        usage=usage,
-        cost=None if usage is None else sent.price(usage),
         notices=sent.prompt.notices,
         window=sent.prompt.window,
     )
+
+
+def _with_rounds(turn: Turn, rounds: Sequence[RoundEnded]) -> Turn:
+    """The turn with what was said in its rounds before the last."""
+    said = tuple(message for ended in rounds for message in ended.messages)
+    return msgspec.structs.replace(turn, messages=turn.messages + said) if said else turn
+
+
+def _with_reply(
+    turn: Turn,
+    sent: Sent,
+    rounds: Sequence[RoundEnded],
+    reply: Message | None,
+    usage: Usage | None,
+) -> Turn:
+    """The turn with its last reply, and with what all its rounds used and cost."""
+    if usage is None and reply is not None:
+        usage = estimate_usage(sent.prompt, reply)
+    used = [
+        ended.reply.usage or estimate_usage(sent.prompt, ended.reply.message) for ended in rounds
+    ]
+    used += [] if usage is None else [usage]
+    return msgspec.structs.replace(
+        turn,
+        messages=turn.messages if reply is None else (*turn.messages, reply),
+        usage=total_usage(used),
+        cost=total_cost([sent.price(one) for one in used]),
+    )
+
+
+def total_usage(used: Sequence[Usage]) -> Usage | None:
+    """The sum of several calls; estimated if one of them is."""
+    if not used:
+        return None
+    return Usage(
+        input=sum(one.input for one in used),
+        output=sum(one.output for one in used),
+        cache_read=sum(one.cache_read for one in used),
+        cache_write=sum(one.cache_write for one in used),
+        reasoning=sum(one.reasoning for one in used),
+        estimated=any(one.estimated for one in used),
+    )
+
+
+def total_cost(costs: Sequence[float | None]) -> float | None:
+    """The sum of what several calls cost; unknown if one of them is."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 def _failure(error: Exception) -> TurnFailure:

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,9 +30,18 @@ from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Stor
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished
 from cllm.engine.fallback import fell_back, may_fall_back
-from cllm.engine.keep import Keeper, OnInterrupt, Price, Sent, Unkept, unknown_price
+from cllm.engine.keep import (
+    Keeper,
+    OnInterrupt,
+    Price,
+    Sent,
+    Unkept,
+    total_cost,
+    unknown_price,
+)
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
+from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 
@@ -51,6 +61,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     variant. `read_only` sends a conversation's history and keeps nothing.
     `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
     turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    `tools` are used for the model when it asks for them.
     `context` are the commands whose output the model is to know, in the order of their blocks.
     `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
     the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
@@ -66,6 +77,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: GivenPrompt = GivenPrompt()
     policy: Policy = "captured"
     context: tuple[ContextCommand, ...] = ()
+    tools: ToolBox | None = None
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: Dialect = "openai"
     fallbacks: tuple[str, ...] = ()
@@ -98,7 +110,8 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The reply is whole, and kept if there is a conversation to keep it in.
 
-    `model` is the one that answered, `cost` in US dollars what its provider charges, if known.
+    `model` is the one that answered, `cost` in US dollars what its provider charges for all rounds
+    of the turn, if known.
     """
 
     reply: ReplyFinished
@@ -107,7 +120,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | TurnEnded
+TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | RoundEnded | TurnEnded
 
 
 class _Readiness:
@@ -272,13 +285,17 @@ class Engine:
         )
         name = None if conversation is None else conversation.id
         yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt)
-        async with aclosing(self._ask(provider, prompt)) as events:
+        spent: list[float | None] = []
+        rounds = ask_in_rounds(partial(self._ask, provider), prompt, request.tools)
+        async with aclosing(rounds) as events:
             async for event in events:
+                if isinstance(event, RoundEnded):
+                    spent.append(_cost(event.reply, attempt.price))
                 if isinstance(event, ReplyFinished):
                     if request.accept is not None:
                         request.accept(event)
                     turn = await keeper.complete(event)
-                    cost = None if event.usage is None else attempt.price(event.usage)
+                    cost = total_cost([*spent, _cost(event, attempt.price)])
                     yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                     return
                 keeper.hear(event)
@@ -333,6 +350,10 @@ class Engine:
             sleep=self._sleep,
             jitter=self._jitter,
         )
+
+
+def _cost(reply: ReplyFinished, price: Price) -> float | None:
+    return None if reply.usage is None else price(reply.usage)
 
 
 def _model(conversation: Conversation | None, request: TurnRequest) -> str:

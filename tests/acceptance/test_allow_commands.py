@@ -1,0 +1,171 @@
+"""--allow-commands: the model asks, the rules decide, and the history is sent too."""
+
+import json
+
+import pytest
+from tests.fake_provider import ToolCall
+
+TOOL = "execute_bash_command"
+
+
+def asks_for(command: str, *, call_id: str = "call_1", reason: str = "to see") -> ToolCall:
+    arguments = json.dumps({"command": command, "reason": reason})
+    return ToolCall(id=call_id, name=TOOL, arguments=arguments)
+
+
+def results_in(request) -> list[str]:
+    return [m["content"] for m in request.messages if m["role"] == "tool"]
+
+
+@pytest.fixture
+def model(provider, settings):
+    """A model that asks for these commands, one after another, and then answers."""
+
+    def model(*commands: str, answer: str = "That is all.", **keys) -> None:
+        settings(**keys)
+        for number, command in enumerate(commands):
+            call = asks_for(command, call_id=f"call_{number}")
+            provider.say(tool_calls=(call,), finish="tool_calls")
+        provider.say(answer)
+
+    return model
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_a_command_is_run_and_its_output_goes_back(way, provider, model, cllm):
+    (cllm.home.work / "hello.txt").write_text("hello world", encoding="utf-8")
+    model("cat hello.txt")
+
+    result = cllm("What does it say?", "--allow-commands", way).succeeded()
+
+    assert result.out == "That is all.\n"
+    assert "$ cat hello.txt" in result.err
+    first, second = provider.requests
+    assert [tool["function"]["name"] for tool in first.json["tools"]] == [TOOL]
+    assert results_in(second) == ["hello world"]
+    assert second.messages[-2]["tool_calls"][0]["id"] == "call_0"
+
+
+def test_without_the_flag_the_model_is_offered_nothing(provider, model, cllm):
+    model()
+
+    cllm("Hello").succeeded()
+
+    assert "tools" not in provider.requests[0].json
+
+
+def test_the_setting_is_as_good_as_the_flag(provider, model, cllm):
+    model(allow_dynamic_commands=True)
+
+    cllm("Hello").succeeded()
+
+    assert provider.requests[0].json["tools"]
+
+
+def test_the_history_is_sent_and_all_of_it_is_kept(provider, model, cllm):
+    model()
+    cllm("My name is Alice.", "--conversation", "demo").succeeded()
+    model("pwd")
+
+    cllm("Where am I?", "--conversation", "demo", "--allow-commands").succeeded()
+
+    assert provider.requests[1].said[0] == ("user", "My name is Alice.")
+    roles = [role for role, _ in cllm.home.messages("demo")]
+    assert roles == ["user", "assistant", "user", "assistant", "tool", "assistant"]
+    model()
+    cllm("Thanks.", "--conversation", "demo").succeeded()
+    assert [m["role"] for m in provider.requests[-1].messages] == [*roles, "user"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["touch pwned", "cat x; touch pwned", "cat $(touch pwned)", "ls > pwned", "ls\ntouch pwned"],
+)
+def test_what_is_not_allowed_is_refused_and_the_model_told(command, provider, model, cllm):
+    model(command)
+
+    result = cllm("Do it.", "--allow-commands").succeeded()
+
+    assert results_in(provider.requests[1])[0].startswith("Refused: ")
+    assert "Refused" in result.err
+    assert not (cllm.home.work / "pwned").exists()
+
+
+def test_a_pattern_allows_and_another_denies(provider, model, cllm):
+    model("touch a", "touch b", "cat a")
+
+    cllm(
+        "Do it.",
+        "--allow-commands",
+        "--command-allow",
+        "touch *",
+        "--command-deny",
+        "touch b",
+        "--command-deny",
+        "cat",
+    ).succeeded()
+
+    assert (cllm.home.work / "a").exists()
+    assert not (cllm.home.work / "b").exists()
+    assert [text[:7] for text in results_in(provider.requests[-1])] == [
+        "(no out",
+        "Refused",
+        "Refused",
+    ]
+
+
+def test_at_the_limit_the_model_is_asked_once_more_without_tools(provider, model, cllm):
+    model("pwd", "pwd", dynamic_commands={"max_commands": 2})
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert ["tools" in request.json for request in provider.requests] == [True, True, False]
+
+
+def test_a_command_that_takes_too_long_is_ended(provider, model, cllm):
+    model("sleep 600", dynamic_commands={"allow": ["sleep"], "timeout": 0.5})
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert results_in(provider.requests[1]) == ["Error: timed out after 0.5 seconds."]
+
+
+def test_without_a_terminal_a_command_that_must_be_confirmed_is_not_run(provider, model, cllm):
+    model("pwd")
+
+    cllm("Go.", "--allow-commands", "--confirm-commands").succeeded()
+
+    assert "no terminal" in results_in(provider.requests[1])[0]
+
+
+@pytest.mark.parametrize(("key", "ran"), [(b"y\r", True), (b"n\r", False), (b"\r", False)])
+def test_on_a_terminal_the_person_is_asked(key, ran, provider, model, cllm):
+    model("pwd", dynamic_commands={"require_confirmation": True})
+    running = cllm.start("Go.", "--allow-commands", terminal=True)
+    running.wait_for_output("Run it? [y/N]")
+
+    running.type(key)
+    running.finish()
+
+    result = results_in(provider.requests[1])[0]
+    assert (result == str(cllm.home.work.resolve())) is ran
+    assert ("said no" in result) is not ran
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"dynamic_commands": []}, "dynamic_commands"),
+        ({"dynamic_commands": {"alow": []}}, "alow"),
+        ({"dynamic_commands": {"allow": "ls"}}, "allow"),
+        ({"dynamic_commands": {"timeout": 0}}, "timeout"),
+        ({"dynamic_commands": {"available_commands": [5]}}, "available_commands"),
+        ({"allow_dynamic_commands": "maybe"}, "allow_dynamic_commands"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named(keys, word, provider, settings, cllm):
+    settings(**keys)
+
+    cllm("Hello").failed_with_one_sentence(word, "line", prefix="Configuration error: ")
+
+    assert provider.requests == []

@@ -1,0 +1,145 @@
+"""The tool of --allow-commands: what the model asks for, what it is told, and who is asked."""
+
+import pytest
+
+from cllm.commands.permission import CommandRules
+from cllm.commands.tool import TOOL, CommandSettings, CommandTool, Offer, result_text
+from cllm.core.context import CommandOutcome, ContextCommand
+from cllm.core.message import ToolCall
+
+
+class World:
+    """A machine that remembers what was run, and a person who says what they were told to."""
+
+    def __init__(self, *, says_yes: bool = True) -> None:
+        self.ran: list[ContextCommand] = []
+        self.asked: list[tuple[str, str]] = []
+        self.told: list[str] = []
+        self.says_yes = says_yes
+
+    async def run(self, commands):
+        self.ran += commands
+        return [CommandOutcome(command=c, state="ok", output="out", exit_code=0) for c in commands]
+
+    async def confirm(self, command: str, reason: str) -> bool:
+        self.asked.append((command, reason))
+        return self.says_yes
+
+    def tool(self, *, on_terminal: bool = True, **settings) -> CommandTool:
+        confirm = self.confirm if on_terminal else None
+        return CommandTool(
+            CommandSettings(**settings), run=self.run, confirm=confirm, report=self.told.append
+        )
+
+
+def call(arguments: str, name: str = TOOL) -> ToolCall:
+    return ToolCall(id="c", name=name, arguments=arguments)
+
+
+LS = call('{"command": "ls", "reason": "to see"}')
+
+
+async def test_an_allowed_command_runs_and_its_output_is_the_result():
+    world = World()
+
+    assert await world.tool(timeout=7).use(LS) == "out"
+
+    assert [(command.command, command.timeout) for command in world.ran] == [("ls", 7)]
+    assert world.told == ["$ ls"]
+    assert world.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ('{"command": "rm -rf y", "reason": "to clean"}', "not among the allowed"),
+        ('{"command": "cat x; rm -rf y"}', "`rm -rf y`"),
+        ('{"command": ""}', "Refused"),
+    ],
+)
+async def test_a_refusal_is_a_result(arguments, word):
+    world = World()
+
+    result = await world.tool().use(call(arguments))
+
+    assert result.startswith("Refused: ")
+    assert word in result
+    assert world.ran == []
+
+
+@pytest.mark.parametrize("arguments", ["", "ls", "[]", "{}", '{"command": 5}', '{"command": null}'])
+async def test_arguments_that_cannot_be_read_are_an_error_for_the_model(arguments):
+    world = World()
+
+    assert (await world.tool().use(call(arguments))).startswith("Error: the arguments")
+    assert world.ran == []
+
+
+async def test_another_tool_is_not_ours():
+    assert "no tool 'other'" in await World().tool().use(call("{}", name="other"))
+
+
+async def test_the_person_is_asked_with_the_reason():
+    world = World()
+
+    await world.tool(confirm=True).use(LS)
+
+    assert world.asked == [("ls", "to see")]
+    assert len(world.ran) == 1
+
+
+async def test_no_means_no():
+    world = World(says_yes=False)
+
+    assert "said no" in await world.tool(confirm=True).use(LS)
+    assert world.ran == []
+
+
+async def test_without_a_terminal_nothing_that_must_be_confirmed_runs():
+    world = World()
+
+    assert "no terminal" in await world.tool(confirm=True, on_terminal=False).use(LS)
+    assert world.ran == []
+
+
+async def test_nobody_is_asked_about_what_may_not_run_anyway():
+    world = World()
+    rules = CommandRules(deny=("ls",))
+
+    await world.tool(confirm=True, rules=rules).use(LS)
+
+    assert world.asked == []
+
+
+def test_the_model_is_told_what_is_available():
+    offers = (Offer(command="git log", description="the history"), Offer(command="make"))
+
+    (definition,) = World().tool(offers=offers).definitions
+
+    about = definition["function"]["description"]
+    assert "- git log: the history\n- make" in about
+    assert definition["function"]["parameters"]["required"] == ["command", "reason"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [
+        ("ok", 0, "out"),
+        ("failed", 2, "Error: exit code 2.\nout"),
+        ("timed_out", None, "Error: timed out after 30 seconds.\nout"),
+        ("cut", None, "out\n(the rest was cut off)"),
+        ("not_started", None, "Error: the command could not be started."),
+    ],
+)
+def test_what_the_model_is_told_of_an_outcome(state, code, expected):
+    command = ContextCommand(name="x", command="x", written="x", timeout=30)
+
+    outcome = CommandOutcome(command=command, state=state, output="out", exit_code=code)
+
+    assert result_text(outcome) == expected
+
+
+def test_silence_is_said():
+    command = ContextCommand(name="x", command="x", written="x")
+
+    assert result_text(CommandOutcome(command=command, state="ok", exit_code=0)) == "(no output)"

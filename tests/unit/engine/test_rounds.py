@@ -1,0 +1,182 @@
+"""A turn of several rounds: tools used for the model, and everything kept in one turn."""
+
+import msgspec
+import pytest
+
+from cllm.core.errors import AuthenticationError, ConversationNotFoundError
+from cllm.core.message import Message, ToolCall
+from cllm.core.reply import ReplyFinished, TextDelta, ToolCallDelta, Usage
+from cllm.engine.rounds import LIMIT_REACHED, RoundEnded
+from cllm.engine.turn import TurnEnded
+from cllm.providers.scripted import ScriptedProvider, spoken
+
+DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+class Box:
+    """A tool that says what it was asked."""
+
+    definitions = (DEFINITION,)
+
+    def __init__(self, most_uses: int = 10) -> None:
+        self.most_uses = most_uses
+        self.used: list[str] = []
+
+    async def use(self, call: ToolCall) -> str:
+        self.used.append(call.arguments)
+        return f"result of {call.arguments}"
+
+
+def calling(*ids: str, text: str = "", usage: Usage | None = None):
+    """The events of a reply that asks for tools."""
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": f'"{name}"'}}
+        for name in ids
+    ]
+    fields = {"role": "assistant", "content": text or None, "tool_calls": calls}
+    message = Message(role="assistant", raw=msgspec.json.encode(fields))
+    deltas = [
+        ToolCallDelta(index=n, id=name, name="look", arguments=f'"{name}"')
+        for n, name in enumerate(ids)
+    ]
+    said = [TextDelta(text=text)] if text else []
+    finished = ReplyFinished(message=message, stop_reason="tool_calls", usage=usage)
+    return [*said, *deltas, finished]
+
+
+async def take(engine, request):
+    return [event async for event in engine.take_turn(request)]
+
+
+def offered(prompt) -> list:
+    return prompt.parameters.get("tools", [])
+
+
+async def test_the_model_is_asked_again_with_the_results(engine, ask, store):
+    provider = ScriptedProvider([calling("a", "b", text="Let me see."), "It is fine."])
+    box = Box()
+
+    events = await take(engine(store, provider), ask(tools=box))
+
+    assert box.used == ['"a"', '"b"']
+    first, second = provider.prompts
+    assert offered(first) == [DEFINITION]
+    assert [message.role for message in second.messages] == ["user", "assistant", "tool", "tool"]
+    assert second.messages[2].json() == {
+        "role": "tool",
+        "tool_call_id": "a",
+        "content": 'result of "a"',
+    }
+    assert sum(isinstance(event, RoundEnded) for event in events) == 1
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].reply.message.text == "It is fine."
+
+
+async def test_everything_is_kept_in_one_turn_in_order(engine, ask, store):
+    provider = ScriptedProvider([calling("a"), calling("b"), "Done."])
+
+    await take(engine(store, provider), ask(tools=Box()))
+
+    (turn,) = (await store.load("demo")).turns
+    assert [message.role for message in turn.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    await take(engine(store, provider), ask("And?"))
+    assert provider.prompts[-1].messages[:6] == turn.messages
+
+
+async def test_usage_and_cost_are_those_of_all_rounds(engine, ask, store):
+    provider = ScriptedProvider(
+        [
+            calling("a", usage=Usage(input=10, output=1)),
+            spoken("Done.", usage=Usage(input=20, output=2, cache_read=5)),
+        ]
+    )
+    running = engine(store, provider, price=lambda _: lambda usage: float(usage.total))
+
+    events = await take(running, ask(tools=Box()))
+
+    (turn,) = (await store.load("demo")).turns
+    assert turn.usage == Usage(input=30, output=3, cache_read=5)
+    assert turn.cost == 38.0
+    assert events[-1].cost == 38.0
+
+
+async def test_a_cost_that_is_not_known_for_every_round_is_unknown(engine, ask, store):
+    provider = ScriptedProvider([calling("a"), spoken("Done.", usage=Usage(input=2, output=1))])
+    running = engine(
+        store, provider, price=lambda _: lambda usage: None if usage.estimated else 1.0
+    )
+
+    events = await take(running, ask(tools=Box()))
+
+    assert events[-1].cost is None
+    assert (await store.load("demo")).turns[0].cost is None
+
+
+async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine, ask, store):
+    provider = ScriptedProvider([calling("a"), calling("b"), "I stop here."])
+    box = Box(most_uses=2)
+
+    events = await take(engine(store, provider), ask(tools=box))
+
+    assert [len(offered(prompt)) for prompt in provider.prompts] == [1, 1, 0]
+    assert events[-1].reply.message.text == "I stop here."
+
+
+async def test_calls_beyond_the_limit_are_answered_and_not_run(engine, ask, store):
+    provider = ScriptedProvider([calling("a", "b", "c"), "I stop here."])
+    box = Box(most_uses=2)
+
+    await take(engine(store, provider), ask(tools=box))
+
+    assert box.used == ['"a"', '"b"']
+    last = provider.prompts[1].messages[-1]
+    assert last.json()["content"] == LIMIT_REACHED
+
+
+async def test_tools_of_the_request_stay_beside_ours(engine, ask, store):
+    own = {"type": "function", "function": {"name": "own"}}
+    provider = ScriptedProvider(["Hi."])
+
+    await take(engine(store, provider), ask(tools=Box(), parameters={"tools": [own]}))
+
+    assert offered(provider.prompts[0]) == [own, DEFINITION]
+
+
+async def test_without_tools_of_ours_a_call_is_the_reply(engine, ask, store):
+    events = await take(engine(store, ScriptedProvider([calling("a")])), ask())
+
+    assert events[-1].reply.stop_reason == "tool_calls"
+    assert [m.role for m in (await store.load("demo")).turns[0].messages] == ["user", "assistant"]
+
+
+async def test_a_failure_in_a_later_round_keeps_nothing_of_a_turn_nobody_sees(engine, ask, store):
+    refused = AuthenticationError("No more.", provider="p", status=401)
+    provider = ScriptedProvider([calling("a"), refused])
+
+    with pytest.raises(AuthenticationError):
+        await take(engine(store, provider), ask(tools=Box(), fallbacks=("n",)))
+
+    assert len(provider.prompts) == 2
+    with pytest.raises(ConversationNotFoundError):
+        await store.load("demo")
+
+
+async def test_a_turn_interrupted_in_a_later_round_keeps_what_was_done(engine, ask, store):
+    provider = ScriptedProvider([calling("a"), [TextDelta(text="So"), TextDelta(text=" far")]])
+    turn = engine(store, provider).take_turn(ask(tools=Box()))
+    async for event in turn:
+        if isinstance(event, TextDelta):
+            break
+    await turn.aclose()
+
+    (kept,) = (await store.load("demo")).turns
+    assert kept.state == "incomplete"
+    assert [m.role for m in kept.messages] == ["user", "assistant", "tool", "assistant"]
+    assert kept.messages[-1].text == "So"
