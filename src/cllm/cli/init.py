@@ -1,0 +1,113 @@
+"""`cllm init`: a first Cllmfile."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cllm.cli.given import given_prompt
+from cllm.cli.place import here
+from cllm.core.errors import UsageError
+from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
+from cllm.settings.layers import Place, user_folder
+from cllm.settings.starting import DEFAULT, about, start_from, template_names
+from cllm.settings.trust import TrustLedger
+from cllm.stores.durable import make_folder, write_file
+
+HELP = """Write a first Cllmfile.yml.
+
+Without options it is made in ./.cllm, for this folder alone; with --global in ~/.cllm, for
+everywhere. A file that is there is not touched without --force, which keeps the old one beside it.
+
+\b
+Examples:
+  cllm init
+  cllm init --global --model openai/gpt-4o
+  cllm init --template code-review"""
+
+IGNORED = (".cllm/conversations/", ".cllm/*.log")
+
+
+@click.command(name="init", help=HELP)
+@click.option("--global", "everywhere", is_flag=True, help="For everywhere: ~/.cllm.")
+@click.option("--local", "locally", is_flag=True, help="For this folder: ./.cllm (the default).")
+@click.option("-t", "--template", metavar="NAME", help="Begin with a template.")
+@click.option("--list-templates", is_flag=True, help="List the templates.")
+@click.option("-f", "--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--cllm-path", type=click.Path(path_type=Path), help="The folder to write it in.")
+@click.option("--model", metavar="MODEL", help="The model, as provider/name.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="How freely to answer.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait.")
+@click.option("--system", metavar="TEXT", help="The system prompt.")
+@click.option("--system-file", type=click.Path(path_type=Path), help="It, from a file.")
+def command(**options: Any) -> None:
+    """Write it in each of the folders that are meant, and say so."""
+    if options["list_templates"]:
+        for name in template_names():
+            click.echo(f"{name:14} {about(name)}")
+        return
+    place = here()
+    text = _text(options)
+    folders = _folders(options, place)
+    for folder in folders:
+        _refuse_to_replace(folder, force=options["force"])
+    for folder in folders:
+        _write(folder, text)
+        if folder == place.directory / ".cllm":
+            _ignore(place.directory / ".gitignore")
+        _trust(folder, place)
+        click.echo(f"Wrote {folder / FILE_NAME}.")
+
+
+def _text(options: dict[str, Any]) -> str:
+    prompt = given_prompt(options["system"], options["system_file"])
+    values = {
+        "model": options["model"],
+        "temperature": options["temperature"],
+        "max_tokens": options["max_tokens"],
+        "timeout": options["timeout"],
+        "default_system_message": None if prompt is None else prompt.text,
+    }
+    return start_from(options["template"] or DEFAULT, values)
+
+
+def _folders(options: dict[str, Any], place: Place) -> list[Path]:
+    if options["cllm_path"] is not None:
+        if options["everywhere"] or options["locally"]:
+            raise UsageError("Give either --cllm-path, or --global and --local.")
+        return [options["cllm_path"]]
+    folders = [user_folder(place)] if options["everywhere"] else []
+    if options["locally"] or not folders:
+        folders.append(place.directory / ".cllm")
+    return folders
+
+
+def _refuse_to_replace(folder: Path, *, force: bool) -> None:
+    path = folder / FILE_NAME
+    if (path.exists() or path.is_symlink()) and not force:
+        raise UsageError(f"{path} is there already; replace it with: cllm init --force")
+
+
+def _write(folder: Path, text: str) -> None:
+    path = folder / FILE_NAME
+    make_folder(folder)
+    if path.exists():
+        path.replace(path.with_name(f"{FILE_NAME}.old"))
+    write_file(folder, FILE_NAME, text.encode())
+
+
+def _ignore(path: Path) -> None:
+    """Keep what was said, and logs, out of a project's repository."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    missing = [line for line in IGNORED if line not in text.splitlines()]
+    if missing:
+        ended = text if not text or text.endswith("\n") else f"{text}\n"
+        path.write_text(ended + "\n".join(missing) + "\n", encoding="utf-8")
+
+
+def _trust(folder: Path, place: Place) -> None:
+    """What the person had cllm write needs no further trust."""
+    written = read_cllmfile(folder / FILE_NAME, trusted_place=False)
+    if written is not None:
+        TrustLedger(user_folder(place)).trust(written)

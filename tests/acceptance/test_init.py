@@ -1,0 +1,158 @@
+"""`cllm init`: a first Cllmfile, from a template, trusted because cllm wrote it."""
+
+import json
+
+import pytest
+import yaml
+
+from cllm.settings.starting import template_names
+
+EXPECTED = [
+    "code-review",
+    "context-demo",
+    "creative",
+    "debug",
+    "extraction",
+    "summarize",
+    "task-parser",
+]
+
+
+def read(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_the_templates_are_in_the_package():
+    assert template_names() == EXPECTED
+
+
+def test_they_are_listed_with_what_they_are_for(cllm):
+    lines = cllm("init", "--list-templates").succeeded().out.splitlines()
+
+    assert [line.split()[0] for line in lines] == EXPECTED
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_without_options_it_is_for_this_folder(cllm, mode):
+    result = cllm("init").succeeded()
+
+    file = cllm.home.work / ".cllm" / "Cllmfile.yml"
+    assert str(file) in result.out
+    assert read(file)["model"] == "local/smollm2-135m"
+    assert mode(file) == 0o600
+
+
+def test_global_is_for_everywhere(cllm):
+    cllm("init", "--global", "--model", "openai/gpt-4o").succeeded()
+
+    assert read(cllm.home.path / ".cllm" / "Cllmfile.yml")["model"] == "openai/gpt-4o"
+    assert not (cllm.home.work / ".cllm").exists()
+    assert not (cllm.home.work / ".gitignore").exists()
+
+
+def test_both_can_be_made_at_once(cllm):
+    cllm("init", "--global", "--local").succeeded()
+
+    assert (cllm.home.path / ".cllm" / "Cllmfile.yml").exists()
+    assert (cllm.home.work / ".cllm" / "Cllmfile.yml").exists()
+
+
+def test_what_was_said_on_the_command_line_is_in_it(cllm):
+    cllm(
+        "init",
+        "--model=anthropic/claude-sonnet-4-5",
+        "--temperature=0",
+        "--max-tokens=50",
+        "--timeout=7.5",
+        "--system=Be: brief # really",
+        "--template=summarize",
+    ).succeeded()
+
+    assert read(cllm.home.work / ".cllm" / "Cllmfile.yml") == {
+        "model": "anthropic/claude-sonnet-4-5",
+        "temperature": 0.0,
+        "max_tokens": 50,
+        "timeout": 7.5,
+        "default_system_message": "Be: brief # really",
+    }
+
+
+@pytest.mark.parametrize("template", EXPECTED)
+def test_a_template_works_as_it_is(template, provider, settings, cllm):
+    settings(providers={"fake": {"type": "openai", "api_base": provider.url, "api_key": "k"}})
+    cllm("init", "--template", template, "--model", "fake/m").succeeded()
+    answer = {
+        "extraction": json.dumps({"people": [], "places": [], "dates": [], "amounts": []}),
+        "task-parser": json.dumps({"tasks": []}),
+    }
+    provider.say(answer.get(template, "Fine."))
+
+    result = cllm("Go.", "--conversation", "demo").succeeded()
+
+    written = read(cllm.home.work / ".cllm" / "Cllmfile.yml")
+    prompt = written["default_system_message"].strip()
+    assert provider.requests[0].said[0][1].startswith(prompt)
+    if "context_commands" in written:
+        assert "--- Context" in provider.requests[0].said[0][1]
+    assert result.out
+
+
+def test_a_file_that_is_there_is_not_touched_without_force(cllm):
+    cllm("init", "--model", "openai/mine").succeeded()
+    before = cllm.home.snapshot(cllm.home.work)
+
+    cllm("init").failed_with_one_sentence("--force")
+
+    assert cllm.home.snapshot(cllm.home.work) == before
+
+
+def test_force_keeps_the_old_one_beside_it(cllm):
+    cllm("init", "--model", "openai/mine").succeeded()
+
+    cllm("init", "--force", "--model", "openai/new").succeeded()
+
+    folder = cllm.home.work / ".cllm"
+    assert read(folder / "Cllmfile.yml")["model"] == "openai/new"
+    assert read(folder / "Cllmfile.yml.old")["model"] == "openai/mine"
+
+
+def test_conversations_and_logs_are_kept_out_of_git_once(cllm):
+    ignored = cllm.home.work / ".gitignore"
+    ignored.write_text("build/", encoding="utf-8")
+
+    cllm("init").succeeded()
+    cllm("init", "--force").succeeded()
+
+    assert ignored.read_text(encoding="utf-8") == "build/\n.cllm/conversations/\n.cllm/*.log\n"
+
+
+def test_a_written_file_is_trusted_and_one_that_was_changed_is_not(cllm):
+    cllm("init", "--template", "context-demo").succeeded()
+    file = cllm.home.work / ".cllm" / "Cllmfile.yml"
+    cllm("--show-config").succeeded()
+
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("date +%A", "touch pwned"), encoding="utf-8")
+
+    cllm("--show-config").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--template", "nonsense"], ["nonsense", "code-review"]),
+        (["--template", "../../etc/passwd"], ["no template"]),
+        (["--system", "a", "--system-file", "b"], ["--system"]),
+        (["--cllm-path", "x", "--global"], ["--cllm-path"]),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_written(arguments, words, cllm):
+    cllm("init", *arguments).failed_with_one_sentence(*words)
+
+    assert cllm.home.snapshot(cllm.home.work) == {}
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(cllm):
+    (cllm.home.work / ".cllm").write_text("a file", encoding="utf-8")
+
+    cllm("init").failed_with_one_sentence(".cllm")
