@@ -1,9 +1,9 @@
 """What can be mended in a history that a provider would refuse: new messages, for the wire only.
 
 A repair answers calls that were interrupted, puts results behind their calls, leaves out what is
-blank, and joins what stands side by side. It never writes to a store, never changes an order of
-words, and leaves what it cannot mend to the caller, as problems. A message that needs nothing stays
-the same object.
+blank, and joins or parts what may not stand as it does. It never writes to a store, never changes
+an order of words, and leaves what it cannot mend to the caller, as problems. A message that needs
+nothing stays the same object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,13 +13,15 @@ from typing import Generic
 
 import msgspec
 
+from cllm.assembly.orderly import is_orderly
+from cllm.assembly.profiles import Profile
 from cllm.assembly.validity import (
+    THINKING,
     Exchange,
     HasParts,
     M,
     Problem,
     ProblemCode,
-    Profile,
     check,
     ending_problems,
     exchange_problems,
@@ -34,25 +36,30 @@ from cllm.assembly.validity import (
 from cllm.core.message import AnyPart, Role, Text, ToolCall, ToolResult
 from cllm.core.notice import Notice
 
+BEGINNING = "(empty)"
+CONTINUED = "(continued)"
+DOCUMENT_PLACEHOLDER = "(document attached)"
 INTERRUPTED = "The call was interrupted; there is no result."
-DOCUMENT_PLACEHOLDER = "(document)"
 NOTICES = {
     "blank_text_left_out": "Empty text was left out; the provider refuses it.",
     "document_given_text": "A document without text beside it was given some.",
     "interrupted_call_answered": "A tool call without a result was answered with an error.",
+    "message_added": "A message of the user's was put first; the provider begins with one.",
     "message_left_out": "A message with nothing in it that can be sent was left out.",
+    "message_split": "What stood beside tool results is sent after them, in a message of its own.",
     "messages_merged": "Messages of one role side by side were sent as one.",
     "prefill_trimmed": "White space at the end of the answer's beginning was left out.",
-    "result_left_out": "A tool result that answers no call before it, or one twice, was left out.",
+    "result_as_text": "A tool result that answers no open call was sent as what it says.",
     "result_moved": "A tool result was put directly after its call.",
     "thinking_left_out": "Thinking without a signature cannot be sent back and was left out.",
 }
 CHANGES: dict[ProblemCode, str] = {
-    "duplicate_result": "result_left_out",
+    "duplicate_result": "result_as_text",
     "late_result": "result_moved",
     "missing_result": "interrupted_call_answered",
-    "orphan_result": "result_left_out",
+    "orphan_result": "result_as_text",
 }
+NEVER_MENDED = ("duplicate_call_id", "misplaced_part")
 
 
 class Repaired(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
@@ -90,20 +97,44 @@ def repair(
     profile: Profile,
     *,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
+    places: Sequence[int] | None = None,
 ) -> Repaired[M]:
     """The messages as this provider takes them, as far as that needs no invention.
 
     `make` builds a message out of a role and parts; messages that need nothing are passed on.
+    `places` are the positions by which notices and problems name the messages, where some that
+    stood among them are not here.
     """
-    if not check(messages, profile) and not _to_be_joined(messages, profile):
+    if is_orderly(messages, one_answer=not profile.has_tool_role):
+        return Repaired(messages=tuple(messages))
+    before = check(messages, profile)
+    if not before and not _to_be_joined(messages, profile):
         return Repaired(messages=tuple(messages))
     under_way = _Repair(profile, make)
-    mended = _ended(
-        _joined(_paired(_cleaned(messages, under_way), under_way), under_way), under_way
-    )
+    positions = tuple(places or range(len(messages)))
+    numbered = list(zip(positions, messages, strict=True))
+    mended = _ended(_arranged(numbered, under_way), under_way)
+    sent = tuple(message for _, message in mended)
+    left = _placed(check(sent, profile), [position for position, _ in mended])
     return Repaired(
-        messages=tuple(mended), notices=under_way.notices(), problems=check(mended, profile)
+        messages=sent,
+        notices=under_way.notices(),
+        problems=_as_found(left, _placed(before, positions)) if left else (),
     )
+
+
+def _placed(problems: Iterable[Problem], places: Sequence[int]) -> tuple[Problem, ...]:
+    return tuple(
+        msgspec.structs.replace(problem, position=places[problem.position]) if places else problem
+        for problem in problems
+    )
+
+
+def _as_found(left: tuple[Problem, ...], before: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """What is left, at the places where it was found before messages were joined."""
+    found = [problem for problem in before if problem.code in NEVER_MENDED]
+    known = {problem.code for problem in found}
+    return (*found, *(problem for problem in left if problem.code not in known))
 
 
 def _to_be_joined(messages: Sequence[M], profile: Profile) -> bool:
@@ -112,33 +143,73 @@ def _to_be_joined(messages: Sequence[M], profile: Profile) -> bool:
     )
 
 
-def _cleaned(messages: Sequence[M], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Each message without what cannot be sent; a message of which nothing is left goes too."""
-    takes_blank = under_way.profile.takes_blank
-    for position, message in enumerate(messages):
-        parts = tuple(_cleaned_parts(position, message, under_way))
-        if not takes_blank and only_thinking(parts):
+def _arranged(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Every step but the last: clean, pair, join, part, and what has to stand beside or before."""
+    paired = _paired(_cleaned(numbered, under_way), under_way)
+    parted = _parted(_joined(paired, under_way), under_way)
+    return _begun(_accompanied(parted, under_way), under_way)
+
+
+def _cleaned(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Each message without what cannot be sent; a message of which nothing is left goes too.
+
+    But not the newest one: that nothing is asked is for the person to know.
+    """
+    cleaned = [_cleaned_message(position, message, under_way) for position, message in numbered]
+    for index, message in enumerate(cleaned):
+        position = numbered[index][0]
+        asks = index == len(cleaned) - 1 and message.role == "user"
+        if under_way.profile.takes_blank or asks or _is_heard(index, cleaned):
+            yield position, message
+        else:
             under_way.changed("message_left_out", position)
-            continue
-        if whole_problem(parts, under_way.profile) == "document_without_text":
-            under_way.changed("document_given_text", position)
-            parts = (*parts, Text(text=DOCUMENT_PLACEHOLDER))
-        same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
-        yield position, message if same else under_way.make(message.role, parts)
 
 
-def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> Iterator[AnyPart]:
+def _cleaned_message(position: int, message: M, under_way: _Repair[M]) -> M:
+    parts = tuple(_cleaned_parts(position, message, under_way))
+    same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
+    return message if same else under_way.make(message.role, parts)
+
+
+def _is_heard(index: int, messages: Sequence[M]) -> bool:
+    """Whether a message says something, or is what was thought before one that does."""
+    message = messages[index]
+    if not only_thinking(message.parts):
+        return True
+    if message.parts and message.role == "assistant":
+        for after in messages[index + 1 :]:
+            if after.role != "assistant":
+                return False
+            if not only_thinking(after.parts):
+                return True
+    return False
+
+
+def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:
+    kept: list[AnyPart] = []
     for part in message.parts:
         match part_problem(part, message.role, under_way.profile):
             case "blank_text":
                 under_way.changed("blank_text_left_out", position)
                 if isinstance(part, ToolResult):
-                    kept = tuple(inner for inner in part.content if not is_blank(inner))
-                    yield msgspec.structs.replace(part, content=kept)
+                    content = tuple(inner for inner in part.content if not is_blank(inner))
+                    kept.append(msgspec.structs.replace(part, content=content))
+                else:
+                    _keep_mark(part, kept)
             case "unsigned_thinking":
                 under_way.changed("thinking_left_out", position)
             case _:
-                yield part
+                kept.append(part)
+    return kept
+
+
+def _keep_mark(left_out: AnyPart, kept: list[AnyPart]) -> None:
+    """The cache mark of a text that goes, on the part before it: it ends in the same place."""
+    before = kept[-1] if kept else None
+    if left_out.cache is None or before is None or before.cache is not None:
+        return
+    if not isinstance(before, THINKING):
+        kept[-1] = msgspec.structs.replace(before, cache=left_out.cache)
 
 
 def _paired(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
@@ -149,10 +220,18 @@ def _paired(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterato
             yield _merged(exchange.callers, under_way)
         else:
             yield from exchange.callers
-        if not found or any(problem.code == "duplicate_call_id" for problem in found):
+        if any(problem.code == "duplicate_call_id" for problem in found):
             yield from exchange.followers
-        else:
+        elif found or _is_scattered(exchange, under_way.profile):
             yield from _repaired_followers(exchange, found, under_way)
+        else:
+            yield from exchange.followers
+
+
+def _is_scattered(exchange: Exchange[M], profile: Profile) -> bool:
+    """Whether results stand in several messages that will be one, where calls have an order."""
+    answers = sum(_has_result(message) for _, message in exchange.followers)
+    return answers > 1 and not profile.has_tool_role
 
 
 def _has_call(message: HasParts) -> bool:
@@ -165,13 +244,10 @@ def _repaired_followers(
     """The results in the order of their calls, each once, and then the rest."""
     for problem in found:
         under_way.changed(CHANGES[problem.code], problem.position)
-    given: dict[str, tuple[int, M, ToolResult]] = {}
-    for position, message in exchange.followers:
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                given.setdefault(part.call_id, (position, message, part))
+    calls = exchange.calls()
+    given = _given_results(exchange, {call.id for _, _, call in calls})
     results: list[tuple[int, M]] = []
-    for position, _, call in exchange.calls():
+    for position, _, call in calls:
         if call.id not in given:
             results.append((position, under_way.make("tool", (_interrupted(call),))))
             continue
@@ -182,7 +258,18 @@ def _repaired_followers(
         yield results[0] if len(results) == 1 else _merged(results, under_way)
     else:
         yield from results
-    yield from _without_results(exchange.followers, under_way)
+    placed = {id(result) for _, _, result in given.values()}
+    yield from _without_results(exchange.followers, placed, under_way)
+
+
+def _given_results(exchange: Exchange[M], calls: set[str]) -> dict[str, tuple[int, M, ToolResult]]:
+    """The first result of each call, and where it stood."""
+    given: dict[str, tuple[int, M, ToolResult]] = {}
+    for position, message in exchange.followers:
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.call_id in calls:
+                given.setdefault(part.call_id, (position, message, part))
+    return given
 
 
 def _interrupted(call: ToolCall) -> ToolResult:
@@ -190,27 +277,38 @@ def _interrupted(call: ToolCall) -> ToolResult:
 
 
 def _without_results(
-    followers: list[tuple[int, M]], under_way: _Repair[M]
+    followers: list[tuple[int, M]], placed: set[int], under_way: _Repair[M]
 ) -> Iterator[tuple[int, M]]:
+    """What else was said; a result that has no place behind a call as what it says."""
     for position, message in followers:
-        others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-        if len(others) == len(message.parts):
+        if not _has_result(message):
             yield position, message
-        elif others:
-            yield position, under_way.make("user", others)
+            continue
+        others: list[AnyPart] = []
+        for part in message.parts:
+            if not isinstance(part, ToolResult):
+                others.append(part)
+            elif id(part) not in placed:
+                others += map(_as_said, part.content)
+        if others:
+            yield position, under_way.make("user", tuple(others))
 
 
-def _joined(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[M]:
+def _as_said(part: AnyPart) -> AnyPart:
+    return Text(text=part.text) if isinstance(part, Text) else part
+
+
+def _joined(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
     """Neighbours that the provider wants as one message."""
     profile = under_way.profile
     group: list[tuple[int, M]] = []
     for position, message in numbered:
         if group and (profile.repeats == "kept" or not joins(group[-1][1], message, profile)):
-            yield _merged(group, under_way)[1]
+            yield _merged(group, under_way)
             group = []
         group.append((position, message))
     if group:
-        yield _merged(group, under_way)[1]
+        yield _merged(group, under_way)
 
 
 def _merged(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
@@ -228,13 +326,56 @@ def _has_result(message: HasParts) -> bool:
     return any(isinstance(part, ToolResult) for part in message.parts)
 
 
-def _ended(messages: Iterable[M], under_way: _Repair[M]) -> list[M]:
+def _parted(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Results by themselves, and what may not stand beside them in a turn after that."""
+    beside = ("document_beside_result", "part_beside_result")
+    for position, message in numbered:
+        parts = message.parts
+        refused = whole_problem(parts, under_way.profile) in beside
+        if not refused or message.role == "assistant":
+            yield position, message
+            continue
+        under_way.changed("message_split", position)
+        results = tuple(part for part in parts if isinstance(part, ToolResult))
+        rest = tuple(part for part in parts if not isinstance(part, ToolResult))
+        yield position, under_way.make("user", results)
+        yield position, under_way.make("assistant", (Text(text=CONTINUED),))
+        yield position, under_way.make("user", rest)
+
+
+def _accompanied(
+    numbered: Iterable[tuple[int, M]], under_way: _Repair[M]
+) -> Iterator[tuple[int, M]]:
+    """Documents with a text beside them, where the provider wants one."""
+    for position, message in numbered:
+        if whole_problem(message.parts, under_way.profile) != "document_without_text":
+            yield position, message
+            continue
+        under_way.changed("document_given_text", position)
+        parts = (*message.parts, Text(text=DOCUMENT_PLACEHOLDER))
+        yield position, under_way.make(message.role, parts)
+
+
+def _begun(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """A history that begins with the user, where it has to: an assistant's greeting stays."""
+    begun = not under_way.profile.starts_with_user
+    for position, message in numbered:
+        if not begun and message.role == "assistant":
+            under_way.changed("message_added", position)
+            yield position, under_way.make("user", (Text(text=BEGINNING),))
+        begun = begun or message.role != "system"
+        yield position, message
+
+
+def _ended(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[tuple[int, M]]:
     """The messages, the last one without white space at its end where it begins the answer."""
-    mended = list(messages)
-    for problem in ending_problems(mended, under_way.profile) if mended else ():
-        *before, end = mended[-1].parts
+    mended = list(numbered)
+    sent = [message for _, message in mended]
+    for problem in ending_problems(sent, under_way.profile) if mended else ():
+        place, last = mended[-1]
+        *before, end = last.parts
         if problem.code == "blank_prefill_end" and isinstance(end, Text):
-            under_way.changed("prefill_trimmed", problem.position)
+            under_way.changed("prefill_trimmed", place)
             trimmed = msgspec.structs.replace(end, text=end.text.rstrip())
-            mended[-1] = under_way.make("assistant", (*before, trimmed))
+            mended[-1] = place, under_way.make("assistant", (*before, trimmed))
     return mended

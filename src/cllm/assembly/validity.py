@@ -1,4 +1,4 @@
-"""What each provider accepts as a history, as data, and what is wrong with one.
+"""What is wrong with a history, by the rules of the provider it is for (`profiles`).
 
 A check lists the problems by position. It never changes a message; `repair` mends what can be.
 
@@ -12,16 +12,30 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from cllm.assembly.profiles import PROFILES, Profile, profile_for
 from cllm.core.message import (
     AnyPart,
     Document,
     RedactedThinking,
+    Refusal,
     Role,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    Unknown,
 )
+
+__all__ = [
+    "PROFILES",
+    "Exchange",
+    "HasParts",
+    "Problem",
+    "ProblemCode",
+    "Profile",
+    "check",
+    "profile_for",
+]
 
 
 class HasParts(Protocol):
@@ -36,86 +50,6 @@ class HasParts(Protocol):
 
 M = TypeVar("M", bound=HasParts)
 
-
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of one provider.
-
-    `repeats`: what becomes of two messages of one role side by side. `system`: where among the
-    messages a system message may stand. `ending`: whether the last message may be the assistant's;
-    as a `prefill` it may, without white space at its end. `thinking`: sent back if it is signed, or
-    left out by the codec. `beside_results`: what may stand in one message with tool results; Claude
-    on Bedrock takes no document there, Llama and Mistral (`bedrock-plain`) nothing at all.
-    """
-
-    name: str
-    repeats: Literal["kept", "merged", "refused"]
-    starts_with_user: bool
-    system: Literal["anywhere", "first", "nowhere"]
-    ending: Literal["anything", "prefill", "not_assistant"]
-    thinking: Literal["signed", "left_out"]
-    takes_blank: bool
-    has_tool_role: bool
-    document_needs_text: bool = False
-    beside_results: Literal["anything", "no_document", "nothing"] = "anything"
-
-
-ANTHROPIC = Profile(
-    name="anthropic",
-    repeats="merged",
-    starts_with_user=True,
-    system="nowhere",
-    ending="not_assistant",
-    thinking="signed",
-    takes_blank=False,
-    has_tool_role=False,
-)
-ANTHROPIC_PREFILL = msgspec.structs.replace(ANTHROPIC, name="anthropic-prefill", ending="prefill")
-OPENAI = Profile(
-    name="openai",
-    repeats="kept",
-    starts_with_user=False,
-    system="anywhere",
-    ending="anything",
-    thinking="left_out",
-    takes_blank=True,
-    has_tool_role=True,
-)
-BEDROCK = Profile(
-    name="bedrock",
-    repeats="refused",
-    starts_with_user=True,
-    system="nowhere",
-    ending="not_assistant",
-    thinking="signed",
-    takes_blank=False,
-    has_tool_role=False,
-    document_needs_text=True,
-    beside_results="no_document",
-)
-BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", ending="prefill")
-BEDROCK_PLAIN = msgspec.structs.replace(BEDROCK, name="bedrock-plain", beside_results="nothing")
-STRICT = Profile(
-    name="strict",
-    repeats="refused",
-    starts_with_user=True,
-    system="first",
-    ending="not_assistant",
-    thinking="left_out",
-    takes_blank=False,
-    has_tool_role=True,
-)
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        ANTHROPIC,
-        ANTHROPIC_PREFILL,
-        OPENAI,
-        BEDROCK,
-        BEDROCK_PREFILL,
-        BEDROCK_PLAIN,
-        STRICT,
-    )
-}
 ProblemCode = Literal[
     "assistant_last",
     "blank_prefill_end",
@@ -200,10 +134,10 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     if profile.starts_with_user:
         if not speakers:
             yield Problem(code="starts_without_user", position=0)
-        elif messages[speakers[0]].role != "user":
+        elif _speaker(messages[speakers[0]], profile) != "user":
             yield Problem(code="starts_without_user", position=speakers[0])
     for position, message in enumerate(messages):
-        if message.role == "system" and not _system_may_stand(position, profile):
+        if message.role == "system" and not _system_may_stand(messages, position, profile):
             yield Problem(code="system_message", position=position)
     if profile.repeats == "refused":
         for before, after in pairwise(speakers):
@@ -212,7 +146,15 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     yield from ending_problems(messages, profile)
 
 
-def _system_may_stand(position: int, profile: Profile) -> bool:
+def _speaker(message: HasParts, profile: Profile) -> Role:
+    return message.role if profile.has_tool_role else side(message)
+
+
+def _system_may_stand(messages: Sequence[HasParts], position: int, profile: Profile) -> bool:
+    if profile.system == "after_user":
+        before = messages[position - 1].role if position else "system"
+        after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
+        return before in ("user", "tool") and after == "assistant"
     return profile.system == "anywhere" or (profile.system == "first" and position == 0)
 
 
@@ -255,7 +197,7 @@ def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | N
     return None if judge is None else judge(part, role, profile)
 
 
-def _text_problem(part: Text, _: Role, profile: Profile) -> ProblemCode | None:
+def _text_problem(part: Text | Refusal, _: Role, profile: Profile) -> ProblemCode | None:
     return None if profile.takes_blank or part.text.strip() else "blank_text"
 
 
@@ -278,6 +220,7 @@ def _result_part_problem(part: ToolResult, role: Role, profile: Profile) -> Prob
 
 PART_RULES: dict[type, Callable[[Any, Role, Profile], ProblemCode | None]] = {
     RedactedThinking: _call_problem,
+    Refusal: _text_problem,
     Text: _text_problem,
     Thinking: _thinking_problem,
     ToolCall: _call_problem,
@@ -301,14 +244,23 @@ def whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode |
     if not profile.takes_blank and only_thinking(parts):
         return "only_thinking" if parts else "empty_message"
     kinds = {type(part) for part in parts}
+    if ToolResult in kinds and len(kinds) > 1:
+        if profile.beside_results == "nothing":
+            return "part_beside_result"
+        if profile.beside_results == "no_document" and any(map(is_file, parts)):
+            return "document_beside_result"
     if Document in kinds and Text not in kinds and profile.document_needs_text:
         return "document_without_text"
-    if ToolResult not in kinds or len(kinds) == 1:
-        return None
-    if profile.beside_results == "nothing":
-        return "part_beside_result"
-    refused = profile.beside_results == "no_document" and Document in kinds
-    return "document_beside_result" if refused else None
+    return None
+
+
+def is_file(part: AnyPart) -> bool:
+    """Whether Claude on Bedrock refuses it beside a result: a document, or a video, which has no
+    part of its own and travels as the block it is.
+    """
+    return isinstance(part, Document) or (
+        isinstance(part, Unknown) and part.raw.lstrip().startswith(b'{"video"')
+    )
 
 
 class Exchange(Generic[M]):

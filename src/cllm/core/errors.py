@@ -8,6 +8,9 @@
     │   └── UntrustedFileError
     ├── ContextError                  a context command failed that must not
     ├── VariableError                 a variable of a template is missing or wrong
+    ├── SchemaError                   a JSON schema cannot be read or used
+    │   └── SchemaUnavailableError      its address gives nothing now, and could later
+    ├── ReplySchemaError              the reply is not what the JSON schema asks for
     ├── ModelNotFoundError            no provider is known for the model
     ├── MissingKeyError               the provider wants a key and none is configured
     ├── ProviderError                 the provider was asked and there is no answer
@@ -109,6 +112,32 @@ class VariableError(CllmError):
     def __init__(self, message: str, *, variable: str | None = None) -> None:
         super().__init__(f"Variable error: {message}")
         self.variable = variable
+
+
+class SchemaError(CllmError):
+    """A JSON schema cannot be used. `source` is where it came from, `place` is inside it."""
+
+    def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
+        where = "" if place is None else f" at {place}"
+        super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
+        self.problem = problem
+        self.source = source
+        self.place = place
+
+
+class SchemaUnavailableError(SchemaError):
+    """The address of a schema gives nothing now; one that was fetched earlier will do."""
+
+
+class ReplySchemaError(CllmError):
+    """The reply does not fit its JSON schema, and was not kept. `place` is inside the reply."""
+
+    def __init__(self, problem: str, *, place: str) -> None:
+        super().__init__(
+            f"The reply does not fit the JSON schema at {place}: {problem}; nothing was kept."
+        )
+        self.problem = problem
+        self.place = place
 
 
 class ModelNotFoundError(CllmError):

@@ -32,11 +32,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The plain text in the message, blocks joined by a line break; no tools, no thinking."""
-        content = _Content.read(self.raw)
-        if content is None:
-            return ""
-        return content if isinstance(content, str) else "\n".join(_texts(content))
+        """The plain text in the message, blocks joined by a line break; no tools, no thinking.
+
+        A refusal is text as well: it is what the model said.
+        """
+        return "\n".join(msgspec.json.decode(self.raw, type=_Said).texts())
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
@@ -52,19 +52,23 @@ def _texts(content: list[Any]) -> Iterator[str]:
 
 
 def _text(block: Any) -> str | None:
-    text = block.get("text") if isinstance(block, dict) else None
+    text = block.get("text", block.get("refusal")) if isinstance(block, dict) else None
     return text if isinstance(text, str) else None
 
 
-class _Content(msgspec.Struct):
-    """The one field that every dialect has in common."""
+class _Said(msgspec.Struct):
+    """The field that every dialect has, and OpenAI's own for a refusal."""
 
     content: Any = None
+    refusal: Any = None
 
-    @classmethod
-    def read(cls, raw: bytes) -> str | list[Any] | None:
-        content = msgspec.json.decode(raw, type=cls).content
-        return content if isinstance(content, str | list) else None
+    def texts(self) -> Iterator[str]:
+        if isinstance(self.content, list):
+            yield from _texts(self.content)
+        elif isinstance(self.content, str) and self.content:
+            yield self.content
+        if isinstance(self.refusal, str) and self.refusal:
+            yield self.refusal
 
 
 def plain_message(role: Role, text: str) -> Message:

@@ -162,6 +162,16 @@ class Store(Protocol):
         """Change title, metadata (replaced as a whole) or archive state."""
         ...
 
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        """Give an old conversation, which has a history and no record of its prompt, this one.
+
+        None, and nothing is changed, if it is not such a one. Its context record and its times
+        stay as they are: nothing was said.
+        """
+        ...
+
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         """Delete for good, with all turns and variants. Its branches stay whole."""
         ...

@@ -42,6 +42,13 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     index: int = 0
 
 
+class RefusalDelta(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
+    """A piece of what the model says instead of an answer, where its protocol tells them apart."""
+
+    text: str
+    index: int = 0
+
+
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
     """A piece of the thinking; its signature comes when the part is whole."""
 
@@ -75,7 +82,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The provider said that its answer is over. Without this event there was no whole answer.
 
-    `raw` is the provider's own JSON where the answer came in one piece.
+    `raw` is the answer in the provider's own JSON, where its protocol has one for it in one piece.
     """
 
     message: Message
@@ -86,5 +93,5 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     raw: bytes | None = None
 
 
-ReplyDelta = TextDelta | ThinkingDelta | ToolCallDelta | PartAdded
+ReplyDelta = TextDelta | RefusalDelta | ThinkingDelta | ToolCallDelta | PartAdded
 ReplyEvent = Noticed | ReplyDelta | ReplyFinished

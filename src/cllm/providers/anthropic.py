@@ -1,22 +1,27 @@
 """Anthropic's Messages API."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.mending import mending_for
 from cllm.wire import anthropic_reply
+from cllm.wire.anthropic_betas import allowed_betas, read_betas
+from cllm.wire.anthropic_options import default_max_tokens, limit_notices
+from cllm.wire.anthropic_request import EncodedRequest
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.translate import encode_anthropic
 
+# The version after this one takes no temperature from any model, also where the model would.
 VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 8192
+BETA_HEADER = "anthropic-beta"
 
 
 class AnthropicProvider(HttpProvider):
-    """The API at one address, with one key."""
+    """The API at one address, with one key; `betas` are flags that go with every request."""
 
     def __init__(
         self,
@@ -27,26 +32,42 @@ class AnthropicProvider(HttpProvider):
         http: Http,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
+        betas: Sequence[str] = (),
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
+        named = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
+        self._betas = (*betas, *read_betas(",".join(named)))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
         self._key = api_key
 
     def _encode(self, prompt: Prompt) -> Request:
-        encoded = encode_anthropic(prompt, default_max_tokens=DEFAULT_MAX_TOKENS)
-        return Request(url=self._url, body=encoded.body, notices=encoded.notices)
+        limit = default_max_tokens(prompt.model)
+        mend = mending_for("anthropic", prompt.model, provider=self.name)
+        encoded = encode_anthropic(prompt, default_max_tokens=limit, mend=mend)
+        asked = read_betas(prompt.parameters.get("betas"))
+        if isinstance(encoded, EncodedRequest):
+            asked = encoded.betas
+        betas, dropped = allowed_betas(asked, always=self._betas)
+        added = limit_notices(prompt.parameters, prompt.dialect, limit=limit)
+        return Request(
+            url=self._url,
+            body=encoded.body,
+            headers={BETA_HEADER: ",".join(betas)} if betas else {},
+            notices=(*encoded.notices, *dropped, *added),
+            names=encoded.names,
+        )
 
-    async def _request_headers(self, _request: Request) -> dict[str, str]:
+    async def _request_headers(self, request: Request) -> dict[str, str]:
         refusal.check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"x-api-key": self._key}
         fixed = {"Content-Type": "application/json", "anthropic-version": VERSION}
-        return {**fixed, **key, **self._headers}
+        return {**fixed, **key, **request.headers, **self._headers}
 
-    def _decode_answer(self, body: bytes, _request: Request) -> list[ReplyEvent]:
-        return anthropic_reply.decode_answer(body)
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        return anthropic_reply.decode_answer(body, names=request.names)
 
-    def _stream_reader(self, _request: Request) -> StreamReader:
-        decoder = anthropic_reply.StreamDecoder()
+    def _stream_reader(self, request: Request) -> StreamReader:
+        decoder = anthropic_reply.StreamDecoder(names=request.names)
         return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

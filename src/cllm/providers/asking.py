@@ -15,15 +15,16 @@ import msgspec
 from cllm.core.errors import (
     BadReplyError,
     BrokenStreamError,
-    InvalidRequestError,
     ProviderError,
+    StrictError,
+    UnsendableError,
 )
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.http import Http, Response, Timeouts
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 
@@ -31,10 +32,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request on its way out, and what could not be said in it.
 
     `names` gives back the client's names of tools that the provider knows under another.
+    `headers` are those that this request needs and others do not.
     """
 
     url: str
     body: bytes
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -138,14 +141,15 @@ class HttpProvider(ABC):
         try:
             if response.status != HTTPStatus.OK:
                 raise self._refusal(response, await response.read())
-            if prompt.stream and not _is_json(response):
+            # A server that was asked for a stream may give a whole answer after all.
+            if prompt.stream and not _has_type(response, "application/json"):
                 reader = self._stream_reader(request)
                 async for piece in response.chunks():
                     for event in reader.feed(piece):
                         yield event
                     if reader.done:
                         break
-                yield self._finished(reader)
+                yield self._finished(reader, response)
             else:
                 for event in self._decode_answer(await response.read(), request):
                     yield event
@@ -161,16 +165,24 @@ class HttpProvider(ABC):
             await response.close()
 
     def _encoded(self, prompt: Prompt) -> Request:
+        """The request; an error, before anything is sent, where there is none to be made."""
         try:
-            return self._encode(prompt)
+            request = self._encode(prompt)
         except MalformedError as error:
-            raise InvalidRequestError(
-                f"Provider '{self.name}' cannot be asked this: {self._clean(str(error))}.",
+            raise UnsendableError(
+                f"Provider '{self.name}' cannot be asked this: "
+                f"{self._clean(str(error)).rstrip('.')}.",
                 provider=self.name,
+                path=error.path if isinstance(error, FieldError) else None,
             ) from error
+        if prompt.strict and request.notices:
+            raise StrictError(provider=self.name, notices=request.notices)
+        return request
 
-    def _finished(self, reader: StreamReader) -> ReplyFinished:
+    def _finished(self, reader: StreamReader, response: Response) -> ReplyFinished:
         finished = reader.finish()
+        if finished is None and _has_type(response, "text/html"):
+            raise MalformedError("a web page")
         if finished is None:
             raise BrokenStreamError(
                 f"Provider '{self.name}' ended its stream before its answer; ask again.",
@@ -207,6 +219,5 @@ class HttpProvider(ABC):
         return refusal.one_line(text, secrets=self._secrets)
 
 
-def _is_json(response: Response) -> bool:
-    """Whether a server that was asked for a stream gave a whole answer after all."""
-    return response.headers.get("Content-Type", "").lower().startswith("application/json")
+def _has_type(response: Response, content_type: str) -> bool:
+    return response.headers.get("Content-Type", "").lower().startswith(content_type)

@@ -10,18 +10,18 @@ import botocore.session
 import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.eventstream import EventStreamBuffer, ParserError
 
 from cllm.core.errors import AuthenticationError
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, StreamReader
+from cllm.providers.bedrock_frames import FrameReader, Headers
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.mending import mending_for
 from cllm.wire import bedrock_reply
 from cllm.wire.bedrock_models import bedrock_id
-from cllm.wire.bedrock_request import EncodedConverse
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, ProviderSaidError
 from cllm.wire.translate import encode_bedrock
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
@@ -70,11 +70,11 @@ class BedrockProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> Request:
         model = bedrock_id(prompt.model, region=self._account.region)
-        encoded = encode_bedrock(msgspec.structs.replace(prompt, model=model))
+        mend = mending_for("bedrock", model, provider=self.name)
+        encoded = encode_bedrock(msgspec.structs.replace(prompt, model=model), mend=mend)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
-        names = encoded.aliases.names if isinstance(encoded, EncodedConverse) else {}
-        return Request(url=url, body=encoded.body, notices=encoded.notices, names=names)
+        return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
 
     async def _request_headers(self, request: Request) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self._headers}
@@ -125,27 +125,23 @@ class BedrockProvider(HttpProvider):
 
 
 class _Reader:
-    """Frames of the event stream, unpacked by botocore."""
+    """The events in the frames of a stream."""
 
     done = False
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._frames = EventStreamBuffer()
+        self._frames = FrameReader()
         self._decoder = bedrock_reply.StreamDecoder(names=names)
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
-        self._frames.add_data(piece)
-        try:
-            for frame in self._frames:
-                yield from self._decoder.decode(_frame_name(frame.headers), frame.payload)
-        except ParserError as error:
-            raise MalformedError(f"not a frame of an event stream: {error}") from error
+        for headers, payload in self._frames.feed(piece):
+            yield from self._decoder.decode(_frame_name(headers), payload)
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
 
 
-def _frame_name(headers: Any) -> str:
+def _frame_name(headers: Headers) -> str:
     """The kind of a frame: an event's, or an exception's in the middle of the stream."""
     if headers.get(":message-type") == "error":
         details = ErrorDetails(

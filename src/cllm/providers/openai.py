@@ -1,19 +1,51 @@
-"""Any server that speaks OpenAI Chat Completions."""
+"""Any server that speaks OpenAI's words: Chat Completions, or the Responses API if wanted."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Literal
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.mending import mending_for
 from cllm.wire import openai_chat
 from cllm.wire.malformed import ErrorDetails
-from cllm.wire.translate import encode_openai
+from cllm.wire.translate import encode_openai, encode_responses
+
+Api = Literal["chat", "responses"]
+
+PATHS: dict[Api, str] = {"chat": "chat/completions", "responses": "responses"}
+OPENAI = "https://api.openai.com/"
+# Models that OpenAI itself serves by its Responses API only.
+RESPONSES_MODELS = (
+    "*-codex*",
+    "*-deep-research*",
+    "codex-*",
+    "computer-use-preview*",
+    "gpt-*-cyber*",
+    "gpt-*-pro",
+    "gpt-*-pro-*",
+    "gpt-*-rosalind*",
+    "gpt-daybreak-*",
+    "gpt-rosalind-*",
+    "o[0-9]-pro*",
+)
+
+
+def api_of(model: str, *, url: str) -> Api:
+    """The API that a model wants at an address; other servers than OpenAI's have chat for all."""
+    wanted = any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
+    return "responses" if wanted and url.startswith(OPENAI) else "chat"
 
 
 class OpenAIProvider(HttpProvider):
-    """One server: an address, perhaps a key, and what else it wants to be sent with a request."""
+    """One server: an address, perhaps a key, and what else it wants to be sent with a request.
+
+    `api` says which API is used for all models; without it, that is chosen by the model's name.
+    `profile` names the rules by which the server takes a history, if they are not OpenAI's.
+    """
 
     def __init__(
         self,
@@ -24,25 +56,46 @@ class OpenAIProvider(HttpProvider):
         http: Http,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
+        api: Api | None = None,
+        profile: str | None = None,
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
         self._key = api_key
+        self._api = api
+        self._profile = profile
 
     def _encode(self, prompt: Prompt) -> Request:
-        encoded = encode_openai(prompt)
-        return Request(url=self._url, body=encoded.body, notices=encoded.notices)
+        api = self._api or api_of(prompt.model, url=self._urls["responses"])
+        mend = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
+        if api == "responses":
+            encoded = encode_responses(prompt, mend=mend)
+        else:
+            plainly = mend.takes_texts_as_they_are
+            encoded = encode_openai(prompt, mend=mend, takes_texts_as_they_are=plainly)
+        return Request(
+            url=self._urls[api], body=encoded.body, notices=encoded.notices, names=encoded.names
+        )
 
     async def _request_headers(self, _request: Request) -> dict[str, str]:
         refusal.check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 
-    def _decode_answer(self, body: bytes, _request: Request) -> list[ReplyEvent]:
-        return openai_chat.decode_answer(body)
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        if request.url == self._urls["responses"]:
+            from cllm.wire import responses_reply  # noqa: PLC0415 - most models want the other
 
-    def _stream_reader(self, _request: Request) -> StreamReader:
-        decoder = openai_chat.StreamDecoder()
+            return responses_reply.decode_answer(body, names=request.names)
+        return openai_chat.decode_answer(body, names=request.names)
+
+    def _stream_reader(self, request: Request) -> StreamReader:
+        if request.url == self._urls["responses"]:
+            from cllm.wire import responses_reply  # noqa: PLC0415 - most models want the other
+
+            events = responses_reply.StreamDecoder(names=request.names)
+            return SseReader(events, lambda sent: events.decode(sent.data))
+        decoder = openai_chat.StreamDecoder(names=request.names)
         return SseReader(decoder, lambda sent: decoder.decode(sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

@@ -387,6 +387,39 @@ class StoreContract:
         assert loaded.system == OPENING.system
         assert loaded.system_record == OPENING.system_record
 
+    async def test_an_old_conversation_can_be_given_a_prompt_and_keeps_its_times(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
+        await store.finish_turn(lease, answered(lease))
+        before = await store.load("old")
+        captured = await store.capture("old", OPENING)
+        loaded = await other.load("old")
+        assert captured == loaded
+        assert loaded == replace(before, system=SYSTEM, system_record=OPENING.system_record)
+        await say(store, "old", "t2")
+        assert len((await store.load("old")).turns) == len(before.turns) + 1
+
+    async def test_only_an_old_conversation_is_given_a_prompt(self, store: Store) -> None:
+        await say(store, "captured", "t1")
+        await store.create(NewConversation(id="empty"))
+        lease = await store.begin_turn("none", start("t1"), create=NewConversation(id="none"))
+        await store.finish_turn(lease, answered(lease), opening=_opening_without_a_prompt())
+        second = replace(OPENING, system=plain_message("system", "Other."))
+        for ref in ("captured", "empty", "none"):
+            before = await store.load(ref)
+            assert await store.capture(ref, second) is None
+            assert await store.load(ref) == before
+
+    async def test_no_prompt_is_given_while_a_turn_runs(self, store: Store, other: Store) -> None:
+        first = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
+        await store.finish_turn(first, answered(first))
+        lease = await store.begin_turn("old", start("t2"))
+        with pytest.raises(ConversationBusyError):
+            await other.capture("old", OPENING)
+        await store.finish_turn(lease, answered(lease))
+        assert (await other.load("old")).system is None
+
     async def test_a_title_comes_from_the_first_thing_said(self, store: Store) -> None:
         await say(store, "demo", "t1", "  My cat\nis called Luna. ")
         await say(store, "demo", "t2", "What is my cat called?")
@@ -437,6 +470,7 @@ class StoreContract:
         for attempt in (
             store.load("demo"),
             store.update("demo", Changes(title="x")),
+            store.capture("demo", OPENING),
             store.delete("demo"),
             store.delete_from("demo", 1),
             store.choose_variant("demo", "t1"),
@@ -452,6 +486,7 @@ class StoreContract:
             store.load("demo", owner="eve"),
             store.begin_turn("demo", start("t2"), owner="eve"),
             store.update("demo", Changes(title="x"), owner="eve"),
+            store.capture("demo", OPENING, owner="eve"),
             store.delete("demo", owner="eve"),
             store.delete_from("demo", 1, owner="eve"),
             store.choose_variant("demo", "t1", owner="eve"),

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.message import AnyPart, Refusal, Text, Thinking, ToolCall
+from cllm.core.message import AnyPart, Refusal, Text, Thinking, ToolCall, Unknown
 from cllm.core.reply import (
     PartAdded,
+    RefusalDelta,
     ReplyDelta,
     ReplyEvent,
     ReplyFinished,
@@ -40,6 +41,7 @@ STOP_WORDS: dict[StopReason, str | None] = {
 ENDING_FIELDS = ("container", "stop_details")
 
 _any_json = msgspec.json.Decoder(msgspec.Raw)
+_encode = msgspec.json.Encoder().encode
 
 
 def encode_answer(
@@ -116,19 +118,28 @@ def _frame(name: str, fields: Fields) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def _delta(index: int, kind: bytes, field: bytes, piece: str) -> bytes:
+def _delta_head(index: int, kind: bytes, field: bytes) -> bytes:
+    """What stands before the piece in each delta of a block."""
     return (
         b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-        b'"delta":{"type":"%b","%b":%b}}\n\n' % (index, kind, field, msgspec.json.encode(piece))
+        b'"delta":{"type":"%b","%b":' % (index, kind, field)
     )
 
 
+DELTA_END = b"}}\n\n"
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-Kind = Literal["text", "thinking", "tool_use"]
+Kind = Literal["text", "refusal", "thinking", "tool_use"]
 Key = tuple[Kind, int]
 OPENINGS: dict[Kind, Fields] = {
     "text": {"type": "text", "text": ""},
+    "refusal": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}
+DELTAS: dict[Kind, tuple[bytes, bytes]] = {
+    "text": (b"text_delta", b"text"),
+    "refusal": (b"text_delta", b"text"),
+    "thinking": (b"thinking_delta", b"thinking"),
+    "tool_use": (b"input_json_delta", b"partial_json"),
 }
 
 
@@ -144,8 +155,10 @@ class StreamEncoder:
         self._usage = encode_usage(usage)
         self._started = False
         self._open: Key | None = None
+        self._open_delta = b""
         self._index = -1
         self._arguments: list[str] = []
+        self._signature = ""
         self._closed_calls: set[int] = set()
         self._waiting: list[ReplyDelta] = []
 
@@ -172,6 +185,8 @@ class StreamEncoder:
 
     def encode(self, event: ReplyEvent) -> bytes:
         """The frames of one event; none for an event that is not of the answer."""
+        if self._open is not None and (more := self._continued(event, self._open)):
+            return more
         if isinstance(event, ReplyFinished):
             out = [self.start()]
             self._finish(event, out)
@@ -182,6 +197,21 @@ class StreamEncoder:
         else:
             return b""
         return b"".join(out)
+
+    def _continued(self, event: ReplyEvent, key: Key) -> bytes:
+        """The frame of a piece that does nothing but go on with the open block: nearly all do."""
+        kind, index = key
+        if isinstance(event, TextDelta):
+            piece = event.text if kind == "text" and event.index == index else ""
+        elif isinstance(event, ToolCallDelta):
+            piece = event.arguments if kind == "tool_use" and event.index == index else ""
+            if piece:
+                self._arguments.append(piece)
+        elif isinstance(event, ThinkingDelta) and event.signature is None:
+            piece = event.text if kind == "thinking" and event.index == index else ""
+        else:
+            piece = ""
+        return self._delta(piece) if piece else b""
 
     def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
         key = _key(piece)
@@ -220,6 +250,7 @@ class StreamEncoder:
         else:
             self._index += 1
             self._open, self._arguments = key, []
+            self._open_delta = _delta_head(self._index, *DELTAS[key[0]])
             out.append(self._opening(piece, key[0]))
             self._write(piece, out)
 
@@ -231,22 +262,24 @@ class StreamEncoder:
         return _frame("content_block_start", {"index": self._index, "content_block": block})
 
     def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        index = self._index
-        if isinstance(piece, TextDelta):
-            out.append(_delta(index, b"text_delta", b"text", piece.text))
+        if isinstance(piece, TextDelta | RefusalDelta):
+            out.append(self._delta(piece.text))
         elif isinstance(piece, ToolCallDelta):
             if piece.arguments:
                 self._arguments.append(piece.arguments)
-                out.append(_delta(index, b"input_json_delta", b"partial_json", piece.arguments))
+                out.append(self._delta(piece.arguments))
         elif isinstance(piece, ThinkingDelta):
             if piece.text:
-                out.append(_delta(index, b"thinking_delta", b"thinking", piece.text))
+                out.append(self._delta(piece.text))
             if piece.signature:
-                out.append(_delta(index, b"signature_delta", b"signature", piece.signature))
+                self._signature += piece.signature
         else:
             for citation in piece.part.extra.get("citations") or ():
                 delta = {"type": "citations_delta", "citation": citation}
-                out.append(_frame("content_block_delta", {"index": index, "delta": delta}))
+                out.append(_frame("content_block_delta", {"index": self._index, "delta": delta}))
+
+    def _delta(self, piece: str) -> bytes:
+        return self._open_delta + _encode(piece) + DELTA_END
 
     def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
         """A part that came whole: a block opened and closed, or none if it has no words here."""
@@ -258,6 +291,11 @@ class StreamEncoder:
 
     def _close(self, out: list[bytes]) -> None:
         if self._open is not None:
+            if self._signature:
+                # Clients take a signature for whole, so that its pieces wait for one another.
+                head = _delta_head(self._index, b"signature_delta", b"signature")
+                out.append(head + _encode(self._signature) + DELTA_END)
+                self._signature = ""
             out.append(_frame("content_block_stop", {"index": self._index}))
             if self._open[0] == "tool_use":
                 self._closed_calls.add(self._open[1])
@@ -288,16 +326,19 @@ def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
 
 def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
     part, index = event.part, event.index
-    if isinstance(part, Text | Refusal):
+    if isinstance(part, Text):
         if part.text:
             yield TextDelta(text=part.text, index=index)
         if part.extra.get("citations"):
             yield event
+    elif isinstance(part, Refusal):
+        if part.text:
+            yield RefusalDelta(text=part.text, index=index)
     elif isinstance(part, Thinking):
         yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
     elif isinstance(part, ToolCall):
         yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-    else:
+    elif not isinstance(part, Unknown) or part.dialect == DIALECT:
         yield event
 
 
@@ -309,4 +350,6 @@ def _key(piece: ReplyDelta) -> Key | None:
         return ("tool_use", piece.index)
     if isinstance(piece, ThinkingDelta):
         return ("thinking", piece.index)
+    if isinstance(piece, RefusalDelta):
+        return ("refusal", piece.index)
     return ("text", piece.index) if isinstance(piece.part, Text) else None

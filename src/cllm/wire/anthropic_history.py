@@ -1,26 +1,24 @@
-"""A history as turns that Anthropic accepts: cleaned, merged, calls paired with results, few marks.
+"""A history in words that Anthropic has: parts made at home, system messages moved, few marks.
 
-What the API refuses is arranged so that it accepts it, on the wire only, and said in a notice. A
-message that needs no change keeps the bytes it came as. Writes no body, and no parameter but the
-marks on tools.
+What it has no words for is left out, on the wire only, and said in a notice. A message that needs
+no change keeps the bytes it came as. Whether the messages may stand as they do is not looked at
+here. Writes no body, and no parameter but the marks on tools.
 """
 
 import base64
-import binascii
-import hashlib
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cllm.core.message import (
     AnyPart,
+    CacheMark,
     Document,
     Image,
     RedactedThinking,
-    Refusal,
     Role,
     Text,
     Thinking,
@@ -31,14 +29,16 @@ from cllm.core.message import (
 from cllm.core.notice import Notice
 from cllm.wire.anthropic_options import Fields, version_of
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE
-from cllm.wire.spoken import Spoken
+from cllm.wire.files import IMAGE_FORMATS, checked, plain_type
+from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.spoken import NOTHING, Spoken, rewritten
 
 MAX_MARKS = 4
+HOUR = "1h"
 EMPTY_CONTENT = re.compile(rb'"content"\s*:\s*(""|\[\s*\])')
 MARK = re.compile(rb'"cache_control"\s*:\s*\{')
-VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-NO_RESULT = "The call was interrupted; there is no result."
 INVALID_JSON = "INVALID_JSON"
+PDF = "application/pdf"
 SYSTEM_TURNS_SINCE = (4, 8)
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -50,6 +50,7 @@ class Turn(msgspec.Struct):
     role: Role
     parts: Sequence[AnyPart]
     raw: bytes | None = None
+    extra: Mapping[str, Any] = NOTHING
 
     def change(self, parts: Sequence[AnyPart]) -> None:
         """Other parts, if they are others; the bytes it came as no longer stand then."""
@@ -84,64 +85,45 @@ def system_parts(parts: Sequence[AnyPart], log: Log) -> Iterator[AnyPart]:
             yield part
 
 
-def arrange(messages: Sequence[Spoken], model: str, log: Log) -> tuple[list[Turn], list[AnyPart]]:
-    """Alternating turns of what can be said, and the system messages that stood among them."""
-    turns: list[Turn] = []
+def arrange(messages: Sequence[Spoken], model: str, log: Log) -> tuple[list[Spoken], list[AnyPart]]:
+    """The messages as Anthropic can say them, and the system messages that may not stay there."""
+    said: list[Spoken] = []
     moved: list[AnyPart] = []
+    begun = False
     for index, spoken in enumerate(messages):
-        path = f"messages[{index}]"
-        turn = _clean_turn(spoken, path, log)
-        if not turn.parts:
-            continue
-        after_user = bool(turns) and turns[-1].role == "user"
-        if turn.role != "system" or (after_user and _may_stay(messages, index, model)):
-            turns.append(turn)
+        path = f"messages[{spoken.place}]"
+        cleaned = _clean_message(spoken, path, log)
+        if cleaned.role != "system" or _may_stay(messages, index, model):
+            said.append(cleaned)
         else:
-            moved += system_parts(turn.parts, log)
-            log.add("moved_message", path, "a system message in the history, put with the system")
-    merged = _merge(turns)
-    speaking = [turn for turn in merged if not _is_thinking_alone(turn)]
-    if len(speaking) < len(merged):
-        log.add("dropped_thinking", "messages", "an assistant message of thinking alone")
-        merged = _merge(speaking)
-    return merged, moved
+            moved += system_parts(cleaned.parts, log)
+            if begun:
+                log.add(
+                    "moved_message", path, "a system message in the history, put with the system"
+                )
+        begun = begun or cleaned.role != "system"
+    return said, moved
 
 
 def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
     """Whether a system message may stand where it is: in Anthropic's words, on a model for it."""
+    before = messages[index - 1].role if index else "system"
     following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
     own = messages[index].raw is not None
-    return own and following == "assistant" and version_of(model) >= SYSTEM_TURNS_SINCE
+    stands = before in ("user", "tool") and following == "assistant"
+    return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
 
 
-def _merge(turns: Iterable[Turn]) -> list[Turn]:
-    merged: list[Turn] = []
-    for turn in turns:
-        if merged and merged[-1].role == turn.role:
-            merged[-1] = Turn(role=turn.role, parts=[*merged[-1].parts, *turn.parts])
-        else:
-            merged.append(turn)
-    return merged
+def _clean_message(spoken: Spoken, path: str, log: Log) -> Spoken:
+    parts = _clean_parts(spoken.parts, path, log, foreign=not spoken.is_own(DIALECT))
+    same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
+    return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)
 
 
-def _is_thinking_alone(turn: Turn) -> bool:
-    thought = (Thinking, RedactedThinking)
-    return turn.role == "assistant" and all(isinstance(part, thought) for part in turn.parts)
-
-
-def _clean_turn(spoken: Spoken, path: str, log: Log) -> Turn:
-    role: Role = "user" if spoken.role == "tool" else spoken.role
-    turn = Turn(role=role, parts=spoken.parts, raw=spoken.raw)
-    turn.change(_clean_parts(spoken.parts, path, log, foreign=spoken.raw is None))
-    if turn.raw is not None and _has_empty_result(turn):
-        turn.raw = None
-    return turn
-
-
-def _has_empty_result(turn: Turn) -> bool:
+def _has_empty_result(spoken: Spoken) -> bool:
     """Whether a result has a content that is there and empty, which the API refuses."""
-    empty = any(isinstance(part, ToolResult) and not part.content for part in turn.parts)
-    return empty and EMPTY_CONTENT.search(turn.raw or b"") is not None
+    empty = any(isinstance(part, ToolResult) and not part.content for part in spoken.parts)
+    return empty and EMPTY_CONTENT.search(spoken.raw or b"") is not None
 
 
 def _clean_parts(
@@ -159,17 +141,6 @@ def _clean_parts(
     return said
 
 
-def _clean_text(part: Text | Refusal, _path: str, _log: Log) -> AnyPart | None:
-    return part if part.text.strip() else None
-
-
-def _clean_thinking(part: Thinking, path: str, log: Log) -> AnyPart | None:
-    if part.signature:
-        return part
-    log.add("dropped_thinking", path, "thinking without a signature of Anthropic's")
-    return None
-
-
 def _clean_unknown(part: Unknown, path: str, log: Log) -> AnyPart | None:
     if part.dialect == DIALECT:
         return part
@@ -185,9 +156,6 @@ def _clean_result(part: ToolResult, path: str, log: Log) -> AnyPart | None:
 
 
 CLEANERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
-    Text: _clean_text,
-    Refusal: _clean_text,
-    Thinking: _clean_thinking,
     ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
@@ -210,23 +178,45 @@ def _naturalise_image(part: Image, path: str, log: Log) -> AnyPart | None:
     if part.data is None and part.url is None:
         log.add("dropped_part", path, "an image without data and without a URL")
         return None
-    if part.media_type == "image/jpg":
-        return msgspec.structs.replace(part, media_type="image/jpeg")
-    return part
+    if part.data is None:
+        return part
+    kind = plain_type(part.media_type)
+    if kind not in IMAGE_FORMATS:
+        raise NotExpressibleError(
+            f"Anthropic takes no image of type {part.media_type}: "
+            f"convert it to one of {', '.join(IMAGE_FORMATS.values())}."
+        )
+    part = checked(part, part.data)
+    same = kind == part.media_type
+    return part if same else msgspec.structs.replace(part, media_type=kind)
 
 
 def _naturalise_document(part: Document, path: str, log: Log) -> AnyPart | None:
-    if part.data is None:
-        if part.text is None and part.url is None and part.file_id is None:
-            log.add("dropped_part", path, "a document without content")
-            return None
+    """A document as Anthropic takes it: a PDF, plain text or an address."""
+    if part.data is not None:
+        return _naturalise_data(checked(part, part.data))
+    if part.text is not None or part.url is not None:
         return part
-    if not (part.media_type or "").startswith("text/"):
-        return part
+    found = (
+        "without content" if part.file_id is None else f"by another provider's id {part.file_id}"
+    )
+    log.add("dropped_part", path, f"a document {found}")
+    return None
+
+
+def _naturalise_data(part: Document) -> AnyPart:
+    kind = plain_type(part.media_type)
+    if kind == PDF:
+        same = kind == part.media_type
+        return part if same else msgspec.structs.replace(part, media_type=kind)
+    if not kind.startswith("text/"):
+        raise NotExpressibleError(
+            f"Anthropic takes no document of type {part.media_type}: give it as PDF or as text."
+        )
     try:
-        text = base64.b64decode(part.data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return part
+        text = base64.b64decode(part.data or "").decode()
+    except UnicodeDecodeError as error:
+        raise NotExpressibleError(f"a document of type {kind} is not text in UTF-8.") from error
     return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
 
 
@@ -258,89 +248,6 @@ NATURALISERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
     Thinking: _naturalise_thought,
     RedactedThinking: _naturalise_thought,
 }
-
-
-def pair(turns: Sequence[Turn], aliases: dict[str, str], log: Log) -> None:
-    """Every call gets its result, first thing in the next message, in the order of the calls."""
-    calls: list[ToolCall] = []
-    sent: list[str] = []
-    for turn in turns:
-        if turn.role == "assistant":
-            calls = [part for part in turn.parts if isinstance(part, ToolCall)]
-            sent = _sent_ids(calls, aliases)
-            if [call.id for call in calls] != sent:
-                _rename(turn, sent)
-        elif turn.role == "user":
-            _answer(turn, calls, sent, aliases, log)
-            calls, sent = [], []
-
-
-def _sent_ids(calls: Sequence[ToolCall], aliases: dict[str, str]) -> list[str]:
-    seen: dict[str, int] = {}
-    sent = []
-    for call in calls:
-        seen[call.id] = seen.get(call.id, 0) + 1
-        sent.append(_sent_id(call.id, seen[call.id], aliases))
-    return sent
-
-
-def _sent_id(own: str, occurrence: int, aliases: dict[str, str]) -> str:
-    """The id itself where the API takes it; else an alias that is always the same for it."""
-    if occurrence == 1 and VALID_ID.fullmatch(own):
-        return own
-    digest = hashlib.sha256(f"{occurrence}:{own}".encode("utf-8", "surrogatepass"))
-    alias = f"toolu_{digest.hexdigest()[:24]}"
-    aliases[alias] = own
-    return alias
-
-
-def _rename(turn: Turn, sent: Sequence[str]) -> None:
-    ids = iter(sent)
-    turn.change(
-        [
-            msgspec.structs.replace(part, id=next(ids)) if isinstance(part, ToolCall) else part
-            for part in turn.parts
-        ]
-    )
-
-
-def _answer(
-    turn: Turn,
-    calls: Sequence[ToolCall],
-    sent: Sequence[str],
-    aliases: dict[str, str],
-    log: Log,
-) -> None:
-    results = [part for part in turn.parts if isinstance(part, ToolResult)]
-    if not results and not calls:
-        return
-    waiting: dict[str, list[ToolResult]] = {}
-    for result in results:
-        waiting.setdefault(result.call_id, []).append(result)
-    placed = [_take(waiting, call, to, log) for call, to in zip(calls, sent, strict=True)]
-    left = [
-        _addressed(result, _sent_id(result.call_id, 1, aliases))
-        for queue in waiting.values()
-        for result in queue
-    ]
-    turn.change(
-        [*placed, *left, *(part for part in turn.parts if not isinstance(part, ToolResult))]
-    )
-
-
-def _take(waiting: dict[str, list[ToolResult]], call: ToolCall, sent: str, log: Log) -> ToolResult:
-    """The result of a call, or one that says that there is none."""
-    queue = waiting.get(call.id)
-    if queue:
-        return _addressed(queue.pop(0), sent)
-    log.add("added_result", "messages", "a call without a result was answered with an error")
-    return ToolResult(call_id=sent, content=(Text(text=NO_RESULT),), is_error=True)
-
-
-def _addressed(result: ToolResult, call_id: str) -> ToolResult:
-    if result.call_id == call_id:
-        return result
-    return msgspec.structs.replace(result, call_id=call_id)
 
 
 def _marks_of(part: AnyPart) -> int:
@@ -382,6 +289,60 @@ def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> 
         tools.append({k: tool[k] for k in tool if k != "cache_control"} if marked else tool)
         surplus -= marked
     return {**fields, "tools": tools} if tools else fields
+
+
+def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> Fields:
+    """An hour's marks stand before those of five minutes, which a later one becomes."""
+    tools = _tools_of(fields)
+    marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
+    ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
+    ttls += [ttl for turn in (head, *turns) for part in turn.parts for ttl in _ttls_of(part)]
+    hours = [ttl == HOUR for ttl in ttls]
+    if hours == sorted(hours, reverse=True):
+        return fields
+    log.add("changed_cache_mark", "cache_control", "a mark of an hour after one of five minutes")
+    long_ones = hours.index(False)
+    changed = [_shortened(tool) if long_ones <= n else tool for n, tool in _numbered(tools)]
+    left = long_ones - len(marks)
+    for turn in (head, *turns):
+        parts = []
+        for part in turn.parts:
+            parts.append(part if left > 0 else _with_short_marks(part))
+            left -= len(list(_ttls_of(part)))
+        turn.change(parts)
+    return {**fields, "tools": changed} if tools else fields
+
+
+def _numbered(tools: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Each tool with the number of marks before it."""
+    before = 0
+    for tool in tools:
+        yield before, tool
+        before += _is_marked(tool)
+
+
+def _shortened(tool: Any) -> Any:
+    if not _is_marked(tool) or not isinstance(tool["cache_control"], dict):
+        return tool
+    mark = {name: value for name, value in tool["cache_control"].items() if name != "ttl"}
+    return {**tool, "cache_control": mark}
+
+
+def _ttls_of(part: AnyPart) -> Iterator[str | None]:
+    if isinstance(part, ToolResult):
+        for inner in part.content:
+            yield from _ttls_of(inner)
+    if part.cache is not None:
+        yield part.cache.ttl
+
+
+def _with_short_marks(part: AnyPart) -> AnyPart:
+    if isinstance(part, ToolResult) and any(inner.cache for inner in part.content):
+        content: Any = tuple(map(_with_short_marks, part.content))
+        part = msgspec.structs.replace(part, content=content)
+    if part.cache is None or part.cache.ttl != HOUR:
+        return part
+    return msgspec.structs.replace(part, cache=CacheMark())
 
 
 def _unmark(parts: Sequence[AnyPart], surplus: int) -> list[AnyPart]:

@@ -5,13 +5,12 @@ It does not see the messages, and never makes up a parameter that nobody gave.
 """
 
 import itertools
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
-from cllm.core.message import CacheMark
+from cllm.core.message import CacheMark, Dialect
 from cllm.core.notice import Notice
 from cllm.core.options import (
     AnyTool,
@@ -24,21 +23,24 @@ from cllm.core.options import (
     ToolChoiceKind,
 )
 from cllm.wire.anthropic_parts import DIALECT
+from cllm.wire.claude_fit import DISABLED, Fields, Notices, asked_thinking, fit
+from cllm.wire.claude_fit import dropped as _dropped
+from cllm.wire.claude_models import claude_model, version_of
 from cllm.wire.malformed import FieldError, NotExpressibleError
 
-Fields = dict[str, Any]
-Notices = list[Notice]
+__all__ = [
+    "DISABLED",
+    "Fields",
+    "Notices",
+    "decode_options",
+    "default_max_tokens",
+    "encode_options",
+    "field_error",
+    "fit",
+    "limit_notices",
+    "version_of",
+]
 
-SMALLEST_BUDGET = 1024
-BUDGETS = {
-    "minimal": 1024,
-    "low": 2048,
-    "medium": 8192,
-    "high": 16384,
-    "xhigh": 24576,
-    "max": 32000,
-}
-EFFORTS = {"minimal": "low"}
 OWN_FIELDS = frozenset(
     (
         "betas",
@@ -58,23 +60,12 @@ SERVICE_TIERS = ("auto", "standard_only")
 TOOL_FIELDS = frozenset(
     ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
 )
-DISABLED = {"type": "disabled"}
-SAMPLING_WHILE_THINKING: dict[str, Callable[[float], bool]] = {
-    "temperature": lambda value: value == 1,
-    "top_p": lambda value: value >= LEAST_TOP_P_WHILE_THINKING,
-    "top_k": lambda _value: False,
-}
-LEAST_TOP_P_WHILE_THINKING = 0.95
-UNKNOWN_VERSION, NEWEST_VERSION = (0, 0), (99, 0)
-THINKING_SINCE = (3, 7)
-ONE_SAMPLER_SINCE = (4, 1)
-ADAPTIVE_SINCE = (4, 6)
+# Before this version an answer's limit and its prompt have to fit into the window together.
+LIMIT_BESIDE_WINDOW_SINCE = (4, 5)
+ROOMY_LIMIT = 32_000
+UNKNOWN_MODELS_LIMIT = 8_192
 TOOL_NAMES = frozenset(("name", "input_schema", "description", "strict"))
 Shape = TypeVar("Shape")
-
-
-def _dropped(path: str, message: str, *, code: str = "dropped_field") -> Notice:
-    return Notice(code=code, path=path, message=message)
 
 
 class _ToolChoice(msgspec.Struct):
@@ -223,31 +214,12 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     if options.tools is not None:
         fields["tools"] = [_encode_tool(tool, notices) for tool in options.tools]
     fields |= _encode_choice(options)
-    fields |= _encode_reasoning(options, model, notices)
-    fields |= _encode_output(options.output, notices)
+    fields |= _encode_reasoning(options, model)
+    _encode_output(options.output, fields, notices)
     if options.user is not None:
         fields["metadata"] = {"user_id": options.user}
     _encode_extra(options.extra, fields, notices)
-    if options.reasoning is not None and options.reasoning.dialect != DIALECT:
-        _fit_sampling(fields, notices)
-    if isinstance(effort := fields.pop("effort", None), str):
-        fields["output_config"] = {"effort": effort, **fields.get("output_config", {})}
     return fit(fields, model, notices), tuple(notices)
-
-
-def fit(fields: Fields, model: str, notices: Notices) -> Fields:
-    """The parameters without those that exclude one another, on this model."""
-    both = fields.get("temperature") is not None and fields.get("top_p") is not None
-    if both and version_of(model) >= ONE_SAMPLER_SINCE:
-        fields = {name: fields[name] for name in fields if name != "top_p"}
-        notices.append(_dropped("top_p", f"{model} takes temperature or top_p: temperature sent"))
-    choice, thinking = fields.get("tool_choice"), fields.get("thinking")
-    forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")
-    if forced and isinstance(thinking, dict) and thinking.get("type") != "disabled":
-        fields = {**fields, "thinking": DISABLED}
-        why = "a forced tool excludes thinking"
-        notices.append(_dropped("thinking", why, code="thinking_disabled"))
-    return fields
 
 
 def _encode_sampling(options: Options, notices: Notices) -> Fields:
@@ -260,16 +232,6 @@ def _encode_sampling(options: Options, notices: Notices) -> Fields:
     if options.seed is not None:
         notices.append(_dropped("seed", "Anthropic has no seed"))
     return fields
-
-
-def _fit_sampling(fields: Fields, notices: Notices) -> None:
-    """Leaves out the sampling that a model refuses while it thinks."""
-    if fields.get("thinking", DISABLED)["type"] == "disabled":
-        return
-    for name, is_taken in SAMPLING_WHILE_THINKING.items():
-        if name in fields and not is_taken(fields[name]):
-            del fields[name]
-            notices.append(_dropped(name, f"a model that thinks does not take this {name}"))
 
 
 def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
@@ -296,7 +258,7 @@ def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
 
 def _encode_choice(options: Options) -> Fields:
     choice = options.tool_choice
-    if choice is None and options.parallel_tool_calls is not False:
+    if choice is None and (options.parallel_tool_calls is not False or not options.tools):
         return {}
     said: Fields = {"type": "auto" if choice is None else choice.kind}
     if choice is not None and choice.name is not None:
@@ -306,45 +268,26 @@ def _encode_choice(options: Options) -> Fields:
     return {"tool_choice": said}
 
 
-def _encode_reasoning(options: Options, model: str, notices: Notices) -> Fields:
+def _encode_reasoning(options: Options, model: str) -> Fields:
     """Thinking and effort; the client's own words if it said them in Anthropic's."""
     reasoning = options.reasoning
     if reasoning is None:
         return {}
     if reasoning.dialect == DIALECT and reasoning.raw is not None:
         fields: Fields = {"thinking": reasoning.raw} if reasoning.raw else {}
-        if reasoning.effort is not None:
-            fields["effort"] = reasoning.effort
-    else:
-        fields = _translate_reasoning(reasoning, options, model, notices)
-    return fields
+        effort = reasoning.effort
+        return fields if effort is None else {**fields, "output_config": {"effort": effort}}
+    return asked_thinking(reasoning, model)
 
 
-def _translate_reasoning(
-    reasoning: Reasoning, options: Options, model: str, notices: Notices
-) -> Fields:
-    if not reasoning.enabled or reasoning.effort == "none":
-        return {"thinking": DISABLED}
-    effort = EFFORTS.get(reasoning.effort or "", reasoning.effort)
-    if version_of(model) >= ADAPTIVE_SINCE:
-        adaptive: Fields = {"thinking": {"type": "adaptive"}}
-        return adaptive if effort is None else {**adaptive, "effort": effort}
-    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", SMALLEST_BUDGET)
-    if options.max_tokens is not None:
-        budget = min(budget, options.max_tokens - 1)
-    if budget < SMALLEST_BUDGET or UNKNOWN_VERSION < version_of(model) < THINKING_SINCE:
-        notices.append(_dropped("thinking", f"{model} cannot think within these limits"))
-        return {}
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-
-
-def _encode_output(output: JsonOutput | None, notices: Notices) -> Fields:
+def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) -> None:
     if output is None:
-        return {}
+        return
     if output.schema is None:
         notices.append(_dropped("output_config.format", "Anthropic has no JSON without a schema"))
-        return {}
-    return {"output_config": {"format": {"type": "json_schema", "schema": output.schema}}}
+        return
+    form = {"format": {"type": "json_schema", "schema": output.schema}}
+    fields["output_config"] = {**fields.get("output_config", {}), **form}
 
 
 def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
@@ -357,13 +300,18 @@ def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
             notices.append(_dropped(name, f"Anthropic has no such {name}"))
 
 
-def version_of(model: str) -> tuple[int, int]:
-    """The version in the name of a Claude model: 4.6 of claude-opus-4-6-20260205.
+def default_max_tokens(model: str) -> int:
+    """The limit on an answer whose client gave none: what the model can say at most."""
+    known = claude_model(model)
+    if known is None:
+        return UNKNOWN_MODELS_LIMIT
+    roomy = version_of(model) >= LIMIT_BESIDE_WINDOW_SINCE
+    return known.max_output if roomy else min(known.max_output, ROOMY_LIMIT)
 
-    A Claude model without a number counts as the newest, a name of another kind as none.
-    """
-    _, claude, name = model.lower().partition("claude")
-    if not claude:
-        return UNKNOWN_VERSION
-    numbers = [int(word) for word in re.split(r"[^0-9a-z]", name) if re.fullmatch(r"\d{1,2}", word)]
-    return (numbers[0], numbers[1] if len(numbers) > 1 else 0) if numbers else NEWEST_VERSION
+
+def limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
+    """That a limit was added, for clients whose protocol has one in every request."""
+    if dialect != DIALECT or parameters.get("max_tokens") is not None:
+        return ()
+    why = f"a request says how long its answer may be: {limit} tokens, the model's limit"
+    return (_dropped("max_tokens", why, code="max_tokens_added"),)

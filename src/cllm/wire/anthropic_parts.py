@@ -5,7 +5,7 @@ it came. Blocks of the usual shapes are read by typed structs in one pass; a mes
 block is read block by block. Knows no request and no reply, and never repairs what it is given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -25,12 +25,14 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 DIALECT: Literal["anthropic"] = "anthropic"
+ENVELOPE = ("role", "content")
 
 
 class _Typed(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
@@ -70,6 +72,10 @@ class _Text(_Typed, tag="text"):
     cache_control: Mark = msgspec.UNSET
 
 
+class _Content(_Typed, tag="content"):
+    content: str | list[_Text]
+
+
 class _Image(_Typed, tag="image"):
     source: _Base64 | _Url
     transformations: Rest = msgspec.UNSET
@@ -77,7 +83,7 @@ class _Image(_Typed, tag="image"):
 
 
 class _Document(_Typed, tag="document"):
-    source: _Base64 | _PlainText | _Url | _File
+    source: _Base64 | _PlainText | _Url | _File | _Content
     title: str | msgspec.UnsetType = msgspec.UNSET
     context: Rest = msgspec.UNSET
     citations: Rest = msgspec.UNSET
@@ -110,11 +116,11 @@ class _RedactedThinking(_Typed, tag="redacted_thinking"):
     data: str
 
 
-_Content = _Text | _Image | _Document
-_AnyBlock = _Content | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
+_AnyBlock = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
     content: str | list[_AnyBlock] | None = None
 
 
@@ -136,6 +142,11 @@ _any_json = msgspec.json.Decoder(msgspec.Raw)
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, in order; content that is one text is one part."""
+    return decode_message(message)[0]
+
+
+def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    """The parts of a message, and its fields beside them that say something."""
     try:
         content = _messages.decode(message.raw).content
     except msgspec.ValidationError:
@@ -143,17 +154,20 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
     except UNREADABLE as error:
         raise MalformedError(f"not a message: {error}") from error
     if isinstance(content, str):
-        return (Text(text=content),) if content else ()
-    return tuple([DECODERS[type(block)](block) for block in content or ()])
+        return (Text(text=content),) if content else (), NOTHING
+    return tuple([DECODERS[type(block)](block) for block in content or ()]), NOTHING
 
 
-def _decode_loosely(raw: bytes) -> tuple[AnyPart, ...]:
+def _decode_loosely(raw: bytes) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
     try:
         content = _loose_messages.decode(raw).content
+        fields = msgspec.json.decode(raw)
     except UNREADABLE as error:
         raise MalformedError(f"not a message: {error}") from error
-    blocks = content if isinstance(content, list) else ()
-    return tuple([decode_block(bytes(block)) for block in blocks])
+    beside = {name: fields[name] for name in fields if name not in ENVELOPE and fields[name]}
+    if isinstance(content, str):
+        return (Text(text=content),) if content else (), beside
+    return tuple([decode_block(bytes(block)) for block in content or ()]), beside
 
 
 def decode_block(raw: bytes) -> AnyPart:
@@ -268,12 +282,17 @@ def _decode_document(block: _Document) -> Document:
     return Document(
         name=None if isinstance(block.title, msgspec.UnsetType) else block.title,
         cache=_mark(block.cache_control),
-        extra=_given(context=block.context, citations=block.citations),
+        extra=_given(context=block.context, citations=block.citations) | _blocks_of(block.source),
         **_document_source(block.source),
     )
 
 
-def _document_source(source: _Base64 | _PlainText | _Url | _File) -> dict[str, str]:
+def _blocks_of(source: Any) -> Block:
+    """A document of blocks as it came, to go back as that; to others it is their words."""
+    return {"source": msgspec.to_builtins(source)} if isinstance(source, _Content) else {}
+
+
+def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> dict[str, str]:
     match source:
         case _Base64():
             return {"media_type": source.media_type, "data": source.data}
@@ -283,6 +302,11 @@ def _document_source(source: _Base64 | _PlainText | _Url | _File) -> dict[str, s
             return {"url": source.url}
         case _File():
             return {"file_id": source.file_id}
+        case _Content(content=str(words)):
+            return {"media_type": "text/plain", "text": words}
+        case _Content(content=blocks):
+            words = "\n".join(block.text for block in blocks if isinstance(block, _Text))
+            return {"media_type": "text/plain", "text": words}
 
 
 def _decode_call(block: _ToolUse) -> ToolCall:

@@ -4,7 +4,7 @@ Every block is kept as it came, also those no part has a name for. Carries nothi
 for a client, and never calls an answer finished that its provider did not finish.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, assert_never
 
 import msgspec
@@ -21,7 +21,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_block, decode_parts
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.surrogates import HalfCharacters
 
 Fields = dict[str, Any]
 
@@ -35,6 +36,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "tool_use": "tool_calls",
 }
 INVALID_JSON = "INVALID_JSON"
+NO_NAMES: Mapping[str, str] = {}
 STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -59,6 +61,7 @@ class _Usage(msgspec.Struct):
     output_tokens: Count | None = None
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
+    cache_creation: dict[str, Count | None] | None = None
     output_tokens_details: _OutputDetails | None = None
 
 
@@ -75,15 +78,19 @@ class _Answer(msgspec.Struct):
 _answers = msgspec.json.Decoder(_Answer)
 
 
-def decode_answer(body: bytes) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece; its content is kept byte for byte."""
-    finished = _finished(body)
+def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; its content is kept byte for byte.
+
+    But for calls of tools that have an alias: they are given back under the client's `names`.
+    """
+    finished = _finished(body, names)
     parts = enumerate(decode_parts(finished.message))
     return [*(event for index, part in parts for event in _part_events(part, index)), finished]
 
 
-def _finished(body: bytes) -> ReplyFinished:
+def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished:
     try:
+        check_utf8(body)
         answer = _answers.decode(body)
     except UNREADABLE as error:
         raise MalformedError(f"not a message of Anthropic's: {error}") from error
@@ -92,6 +99,9 @@ def _finished(body: bytes) -> ReplyFinished:
     content = bytes(answer.content)
     if not content.startswith(b"["):
         raise MalformedError("an answer without a list of content")
+    if names:
+        content = _with_names(content, names)
+        body = msgspec.json.encode({**_block_fields.decode(body), "content": msgspec.Raw(content)})
     return ReplyFinished(
         message=_message(content),
         stop_reason=STOP_REASONS.get(answer.stop_reason or "", "unknown"),
@@ -100,6 +110,22 @@ def _finished(body: bytes) -> ReplyFinished:
         model=answer.model,
         raw=body,
     )
+
+
+def _with_names(content: bytes, names: Mapping[str, str]) -> bytes:
+    """The blocks with every call under the name that the client has for its tool."""
+    try:
+        blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
+    except UNREADABLE as error:
+        raise MalformedError(f"not a list of blocks: {error}") from error
+    return msgspec.json.encode([_named(block, names) for block in blocks])
+
+
+def _named(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    if _as_text(block.get("type")) != "tool_use":
+        return block
+    name = _as_text(block.get("name"))
+    return {**block, "name": names[name]} if name in names else block
 
 
 def _message(content: bytes) -> Message:
@@ -112,7 +138,7 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
         case Text():
             if part.text:
                 yield TextDelta(text=part.text, index=index)
-            for citation in part.extra.get("citations") or ():
+            for citation in _as_list(part.extra.get("citations")):
                 yield _cited(citation, index)
         case Thinking():
             yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
@@ -136,12 +162,16 @@ def _usage(given: Any) -> Usage | None:
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
     details = usage.output_tokens_details
-    thinking = (details.thinking_tokens if details is not None else 0) or 0
+    output = usage.output_tokens or 0
+    thinking = min((details.thinking_tokens if details is not None else 0) or 0, output)
+    written = usage.cache_creation_input_tokens
+    if written is None:
+        written = sum(count or 0 for count in (usage.cache_creation or {}).values())
     return Usage(
         input=usage.input_tokens or 0,
         cache_read=usage.cache_read_input_tokens or 0,
-        cache_write=usage.cache_creation_input_tokens or 0,
-        output=max((usage.output_tokens or 0) - thinking, 0),
+        cache_write=written,
+        output=output - thinking,
         reasoning=thinking,
     )
 
@@ -295,10 +325,12 @@ class StreamDecoder:
     the stream ended before its answer did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
         self._fields: Fields = {}
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
+        self._halves = HalfCharacters()
         self._done = False
 
     @property
@@ -313,7 +345,10 @@ class StreamDecoder:
         except msgspec.ValidationError as error:
             return self._decode_loosely(name, data, error)
         except UNREADABLE as error:
-            raise MalformedError(f"not an event of a message: {error}") from error
+            mended = self._halves.mend(data)
+            if mended is None:
+                raise MalformedError(f"not an event of a message: {error}") from error
+            return self.decode(name, mended)
         if type(event) is _BlockDelta:
             return self._delta(event.index, event.delta)
         return self._decode_event(event)
@@ -382,12 +417,15 @@ class StreamDecoder:
 
     def _start_block(self, event: _BlockStart) -> list[ReplyEvent]:
         try:
+            check_utf8(event.content_block)
             fields = _block_fields.decode(event.content_block)
             kind = msgspec.json.decode(fields["type"], type=str)
         except (*UNREADABLE, KeyError) as error:
             raise MalformedError(f"not a content block: {error}") from error
         if event.index in self._blocks:
             raise MalformedError(f"block {event.index} was opened twice")
+        if self._names:
+            fields = _named(fields, self._names)
         self._blocks[event.index] = _Block(fields=fields, kind=kind)
         begin = BEGINNINGS.get(kind)
         return [] if begin is None else begin(fields, event.index)

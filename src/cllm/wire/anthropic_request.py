@@ -21,7 +21,9 @@ from cllm.core.message import (
     ToolCall,
     ToolResult,
 )
-from cllm.core.prompt import Prompt
+from cllm.core.prompt import Original, Prompt
+from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.anthropic_betas import read_betas
 from cllm.wire.anthropic_history import (
     MAX_MARKS,
     Log,
@@ -29,7 +31,7 @@ from cllm.wire.anthropic_history import (
     arrange,
     count_marks,
     limit_marks,
-    pair,
+    order_marks,
     system_parts,
 )
 from cllm.wire.anthropic_options import (
@@ -42,7 +44,7 @@ from cllm.wire.anthropic_options import (
     fit,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, encode_block
-from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
     "EncodedRequest",
@@ -53,12 +55,14 @@ __all__ = [
 ]
 
 LOOP = ("assistant", "user")
+NAMES = Rule(longest=128)
+IDS = Rule(longest=64)
 
 
 class EncodedRequest(Encoded, frozen=True, kw_only=True):
-    """A body, and the ids that stand in it for ids the API refuses: alias → the client's own."""
+    """A body, and the beta flags that are asked for with it, which travel in a header."""
 
-    aliases: dict[str, str] = msgspec.field(default_factory=dict)
+    betas: tuple[str, ...] = ()
 
 
 def encode_request(
@@ -68,27 +72,58 @@ def encode_request(
     messages: Sequence[Spoken],
     parameters: Fields,
     stream: bool,
+    mend: Mend = unmended,
+    system_raw: bytes | None = None,
 ) -> EncodedRequest:
-    """The request body; `parameters` are in Anthropic's words. The same input, the same bytes."""
+    """The request body; `parameters` are in Anthropic's words. The same input, the same bytes.
+
+    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words.
+    """
     log = Log()
-    turns, moved = arrange(messages, model, log)
-    aliases: dict[str, str] = {}
-    pair(turns, aliases, log)
-    head = Turn(role="system", parts=[*system_parts(system or (), log), *moved])
+    aliases = Aliases(names=NAMES, ids=IDS)
+    said, moved = arrange(messages, model, log)
+    mended = mend(tuple(address(said, aliases)))
+    turns = [_as_turn(spoken) for spoken in mended.messages]
+    head = _head(system or (), moved, system_raw, log)
     fitted: Notices = []
-    fields = _with_tools(fit(parameters, model, fitted), turns, log)
+    fields = dict(with_named_tools(parameters, aliases, "name"))
+    fields = _with_tools(fit(fields, model, fitted), turns, log)
     fields = _fit_thinking(fields, turns, log)
     if count_marks(fields, head, turns) > MAX_MARKS:
         fields = limit_marks(fields, head, turns, log)
-    asked = {name: value for name, value in fields.items() if name not in BODY}
+    fields = order_marks(fields, head, turns, log)
+    asked = {name: value for name, value in fields.items() if name not in NOT_ASKED}
     body: Fields = {"model": model, **asked}
     if head.parts:
-        body["system"] = _encode_content(head.parts)
+        body["system"] = _encode_system(head)
     body["messages"] = [_encode_turn(turn) for turn in turns]
     if stream:
         body["stream"] = True
-    notices = (*fitted, *log.notices())
-    return EncodedRequest(body=msgspec.json.encode(body), notices=notices, aliases=aliases)
+    return EncodedRequest(
+        body=msgspec.json.encode(body),
+        betas=read_betas(fields.get("betas")),
+        notices=(*fitted, *log.notices(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
+    )
+
+
+def _as_turn(spoken: Spoken) -> Turn:
+    role: Role = "user" if spoken.role == "tool" else spoken.role
+    return Turn(role=role, parts=spoken.parts, raw=spoken.raw, extra=spoken.extra)
+
+
+def _head(system: Sequence[AnyPart], moved: Sequence[AnyPart], raw: bytes | None, log: Log) -> Turn:
+    """The system prompt and what was moved to it."""
+    head = Turn(role="system", parts=tuple(system), raw=raw)
+    head.change([*system_parts(system, log), *moved])
+    return head
+
+
+def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
+    if head.raw is None:
+        return _encode_content(head.parts)
+    return _raw_fields.decode(head.raw)["content"]
 
 
 def _with_tools(parameters: Fields, turns: Sequence[Turn], log: Log) -> Fields:
@@ -114,7 +149,7 @@ def _fit_thinking(fields: Fields, turns: Sequence[Turn], log: Log) -> Fields:
         return fields
     asked, answered = turns[-2:]
     is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
-    thought = isinstance(asked.parts[0], Thinking | RedactedThinking)
+    thought = bool(asked.parts) and isinstance(asked.parts[0], Thinking | RedactedThinking)
     if (asked.role, answered.role) != LOOP or not is_loop or thought:
         return fields
     log.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
@@ -124,12 +159,12 @@ def _fit_thinking(fields: Fields, turns: Sequence[Turn], log: Log) -> Fields:
 def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:
     if turn.raw is not None:
         return msgspec.Raw(turn.raw)
-    return {"role": turn.role, "content": _encode_content(turn.parts)}
+    return {"role": turn.role, "content": _encode_content(turn.parts), **turn.extra}
 
 
 def _encode_content(parts: Sequence[AnyPart]) -> str | list[Fields | msgspec.Raw]:
-    only = parts[0]
-    if len(parts) == 1 and isinstance(only, Text) and not only.extra and only.cache is None:
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and not only.extra and only.cache is None:
         return only.text
     return [encode_block(part) for part in parts]
 
@@ -151,6 +186,7 @@ class _Body(msgspec.Struct):
 
 
 BODY = frozenset(_Body.__struct_fields__)
+NOT_ASKED = BODY | {"betas"}
 _bodies = msgspec.json.Decoder(_Body)
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _wire_messages = msgspec.json.Decoder(_WireMessage)
@@ -164,13 +200,23 @@ def decode_request(body: bytes) -> Prompt:
         parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
     except UNREADABLE as error:
         raise field_error(error) from error
-    return Prompt(
+    original = Original(
+        body=body,
+        dialect=DIALECT,
         model=said.model,
         system=_decode_system(fields["system"]) if said.system else None,
         messages=tuple(map(_decode_message, said.messages, itertools.count())),
         parameters=parameters,
-        dialect=DIALECT,
         stream=bool(said.stream),
+    )
+    return Prompt(
+        model=original.model,
+        system=original.system,
+        messages=original.messages,
+        parameters=parameters,
+        dialect=DIALECT,
+        stream=original.stream,
+        original=original,
     )
 
 

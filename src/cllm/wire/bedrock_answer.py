@@ -5,19 +5,23 @@ Types only, with the names that Bedrock gives its fields; what they mean is for 
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from cllm.core.message import RedactedThinking, Thinking, ToolCall
 from cllm.wire.bedrock_blocks import encode_blocks
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
 
 class TokenUsage(msgspec.Struct, rename="camel"):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_input_tokens: int | None = None
-    cache_write_input_tokens: int | None = None
+    """What was read from a cache, or written to one, is not among the input tokens."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_input_tokens: Count | None = None
+    cache_write_input_tokens: Count | None = None
 
 
 class Router(msgspec.Struct, rename="camel"):
@@ -29,7 +33,7 @@ class Trace(msgspec.Struct, rename="camel"):
 
 
 class Metadata(msgspec.Struct):
-    usage: TokenUsage | None = None
+    usage: Any = None
     trace: Trace | None = None
 
 
@@ -48,7 +52,7 @@ class Stop(msgspec.Struct, rename="camel"):
 
 class Answer(Stop):
     output: Output | None = None
-    usage: TokenUsage | None = None
+    usage: Any = None
     trace: Trace | None = None
 
 

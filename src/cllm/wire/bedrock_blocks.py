@@ -22,17 +22,12 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.files import IMAGE_FORMATS, plain_type
 from cllm.wire.malformed import NotExpressibleError
 
 Block = dict[str, Any]
 
 BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-IMAGE_FORMATS = {
-    "image/jpeg": "jpeg",
-    "image/png": "png",
-    "image/gif": "gif",
-    "image/webp": "webp",
-}
 DOCUMENT_FORMATS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -43,11 +38,6 @@ DOCUMENT_FORMATS = {
     "text/html": "html",
     "text/plain": "txt",
     "text/markdown": "md",
-}
-OTHER_NAMES = {
-    "image/jpg": "image/jpeg",
-    "application/csv": "text/csv",
-    "text/x-markdown": "text/markdown",
 }
 IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
 DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
@@ -123,6 +113,10 @@ def _encode_document(part: Document) -> Block:
     name = format_of(part.media_type, DOCUMENT_FORMATS) or _extension(
         part.url or part.name, DOCUMENT_TYPES
     )
+    if part.file_id is not None and part.data is None and part.text is None:
+        raise NotExpressibleError(
+            f"Bedrock takes no document by a file id ({part.file_id}): give its data in base64."
+        )
     if name is None and part.text is None:
         raise NotExpressibleError(
             f"Bedrock takes no document of type {part.media_type}: "
@@ -143,7 +137,7 @@ def _encode_source(part: Document) -> Block:
     if (part.url or "").startswith(S3):
         return _encode_location(part)
     raise NotExpressibleError(
-        f"Bedrock takes no document by its URL or file id ({part.url or part.file_id}): "
+        f"Bedrock takes no document by its URL ({part.url}): "
         "give its data in base64, or put it into S3 and give the s3:// URL."
     )
 
@@ -155,8 +149,7 @@ def _encode_location(part: Image | Document) -> Block:
 
 def format_of(media_type: str | None, formats: dict[str, str]) -> str | None:
     """The word for a media type, whatever its case and parameters; None if there is none."""
-    plain = (media_type or "").partition(";")[0].strip().lower()
-    return formats.get(OTHER_NAMES.get(plain, plain))
+    return formats.get(plain_type(media_type))
 
 
 def _extension(name: str | None, types: dict[str, str]) -> str | None:

@@ -4,10 +4,8 @@ A part that needs no change comes back as the same object, by which the request 
 message can go as its own bytes. What stands beside a part is not looked at here.
 """
 
-import binascii
-import hashlib
 import re
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -28,57 +26,23 @@ from cllm.core.message import (
 from cllm.wire.bedrock_blocks import TTLS, is_json_object
 from cllm.wire.bedrock_models import Features
 from cllm.wire.bedrock_options import Notes
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.files import checked, is_base64
 
 EMPTY = "(empty)"
 CACHE_POINT = b'{"cachePoint"'
 SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
 """Fields that have the same name and meaning in another protocol's blocks."""
 
-_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NOT_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
-_NOT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
 _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
 _LONGEST_TITLE = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
-_File = TypeVar("_File", Image, Document)
-
-
-class Aliases:
-    """What stands for a tool's name or a call's id that Bedrock refuses; both ways."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.ids: dict[str, str] = {}
-
-    def name(self, name: str) -> str:
-        if _NAME.fullmatch(name):
-            return name
-        alias = _alias(_NOT_NAME.sub("_", name), name)
-        self.names[alias] = name
-        return alias
-
-    def id(self, call_id: str, *, again: int = 0) -> str:
-        """The id to send; `again` tells apart calls that share one id in one message."""
-        if not again and _ID.fullmatch(call_id):
-            return call_id
-        alias = _alias(_NOT_ID.sub("_", call_id), f"{call_id}#{again}" if again else call_id)
-        self.ids[alias] = call_id
-        return alias
-
-
-def _alias(readable: str, original: str) -> str:
-    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{readable[:47]}_{digest}"
 
 
 class Cleaner:
-    """Cleans the parts of one request; remembers the names it has given."""
+    """Cleans the parts of one request; remembers the titles it has given."""
 
     def __init__(self, known: Features, notes: Notes) -> None:
-        self.aliases = Aliases()
         self._known = known
         self._notes = notes
         self._titles: set[str] = set()
@@ -91,27 +55,27 @@ class Cleaner:
             if role == "assistant" and isinstance(part, Image | Document):
                 self._notes.add("part_dropped", path, "Bedrock takes files from the user only")
                 return None
-        return self._by_kind(part, role, path)
+        return self._by_kind(part, path)
 
-    def _by_kind(self, part: AnyPart, role: Role, path: str) -> AnyPart | None:  # noqa: PLR0911
+    def _by_kind(self, part: AnyPart, path: str) -> AnyPart | None:  # noqa: PLR0911
         match part:
             case Text():
-                return part if part.text.strip() else None
+                return part
             case Refusal():
                 self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
-                return Text(text=part.text, cache=part.cache) if part.text.strip() else None
+                return Text(text=part.text, cache=part.cache)
             case Image():
                 return _clean_image(part)
             case Document():
                 return self._clean_document(part)
             case ToolCall():
-                return self._clean_call(part, role, path)
+                return self._clean_call(part, path)
             case ToolResult():
                 return self._clean_result(part, path)
             case Thinking():
-                return self._clean_thinking(part, role, path)
+                return self._clean_thinking(part, path)
             case RedactedThinking():
-                return self._clean_redacted(part, role, path)
+                return self._clean_redacted(part, path)
             case Unknown():
                 return self._clean_unknown(part, path)
             case _:
@@ -153,7 +117,7 @@ class Cleaner:
 
     def _clean_document(self, part: Document) -> Document:
         if part.data is not None:
-            part = _checked(part, part.data)
+            part = checked(part, part.data)
         title = _title(part.name)
         number = 1
         unique = title
@@ -163,18 +127,12 @@ class Cleaner:
         self._titles.add(unique)
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
-    def _clean_call(self, part: ToolCall, role: Role, path: str) -> ToolCall | None:
-        if role != "assistant":
-            self._notes.add("part_dropped", path, "only the assistant can call a tool")
-            return None
-        changes: dict[str, Any] = {}
-        name = self.aliases.name(part.name)
-        if name != part.name:
-            changes["name"] = name
-        if part.arguments and not is_json_object(part.arguments):
-            self._notes.add("arguments_wrapped", path, "a call's arguments were no JSON object")
-            changes["arguments"] = msgspec.json.encode({"arguments": part.arguments}).decode()
-        return msgspec.structs.replace(part, **changes) if changes else part
+    def _clean_call(self, part: ToolCall, path: str) -> ToolCall:
+        if not part.arguments or is_json_object(part.arguments):
+            return part
+        self._notes.add("arguments_wrapped", path, "a call's arguments were no JSON object")
+        wrapped = msgspec.json.encode({"arguments": part.arguments}).decode()
+        return msgspec.structs.replace(part, arguments=wrapped)
 
     def _clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """A result with content; a mark inside it stands on the whole of it."""
@@ -185,27 +143,23 @@ class Cleaner:
             mark = mark or marked.cache
             kept = self._by_kind(
                 marked if marked.cache is None else msgspec.structs.replace(marked, cache=None),
-                "user",
                 path,
             )
-            if kept is not None:
+            if kept is not None and not (isinstance(kept, Text) and not kept.text.strip()):
                 content.append(kept)
         content = content or [Text(text=EMPTY)]
         if mark is part.cache and _same(content, part.content):
             return part
         return msgspec.structs.replace(part, content=tuple(content), cache=mark)
 
-    def _clean_thinking(self, part: Thinking, role: Role, path: str) -> Thinking | None:
-        if role == "assistant" and part.signature and self._known.thinking != "none":
+    def _clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
+        if self._known.thinking != "none":
             return part
-        self._notes.add("thinking_dropped", path, "thinking that this model did not sign")
+        self._notes.add("thinking_dropped", path, "this model takes no thinking")
         return None
 
-    def _clean_redacted(
-        self, part: RedactedThinking, role: Role, path: str
-    ) -> RedactedThinking | None:
-        takes = role == "assistant" and self._known.thinking != "none"
-        if takes and part.data and _is_base64(part.data):
+    def _clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
+        if self._known.thinking != "none" and part.data and is_base64(part.data):
             return part
         self._notes.add("thinking_dropped", path, "redacted thinking that cannot be sent here")
         return None
@@ -230,24 +184,7 @@ def _clean_image(part: Image) -> Image:
         part = msgspec.structs.replace(
             part, url=None, media_type=found.group(1), data=part.url[found.end() :]
         )
-    return part if part.data is None else _checked(part, part.data)
-
-
-def _checked(part: _File, data: str) -> _File:
-    """The file with its data in plain base64, which is what Bedrock reads."""
-    plain = "".join(data.split())
-    if not plain or not _is_base64(plain):
-        kind = type(part).__name__.lower()
-        raise NotExpressibleError(f"the data of the {kind} is not base64: encode its bytes.")
-    return part if plain == data else msgspec.structs.replace(part, data=plain)
-
-
-def _is_base64(data: str) -> bool:
-    try:
-        binascii.a2b_base64(data, strict_mode=True)
-    except ValueError:
-        return False
-    return True
+    return part if part.data is None else checked(part, part.data)
 
 
 def _title(name: str | None) -> str:

@@ -6,10 +6,12 @@ say. A name is never guessed, and a request never leaves its part of the world u
 
 import difflib
 import re
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
+from cllm.wire.claude_models import claude_model
 from cllm.wire.malformed import MalformedError
 
 ToolChoiceWord = Literal["auto", "any", "tool"]
@@ -34,6 +36,8 @@ class BedrockModel(msgspec.Struct, frozen=True):
     profiles: tuple[str, ...]
     on_demand: bool = False
 
+
+_EVERYWHERE = ("us", "eu", "jp", "au", "apac", "global")
 
 MODELS: dict[str, BedrockModel] = {
     "claude-3-haiku-20240307": BedrockModel(
@@ -77,8 +81,21 @@ MODELS: dict[str, BedrockModel] = {
     "claude-sonnet-4-6": BedrockModel(
         "anthropic.claude-sonnet-4-6", ("us", "eu", "jp", "au", "global")
     ),
-    "claude-opus-4-7": BedrockModel("anthropic.claude-opus-4-7", ("us", "eu", "global")),
-    "claude-opus-4-8": BedrockModel("anthropic.claude-opus-4-8", ("us", "eu", "global")),
+    "claude-opus-4-7": BedrockModel("anthropic.claude-opus-4-7", _EVERYWHERE),
+    "claude-opus-4-8": BedrockModel("anthropic.claude-opus-4-8", (*_EVERYWHERE, "us-gov")),
+    "claude-opus-5": BedrockModel("anthropic.claude-opus-5", (*_EVERYWHERE, "us-gov")),
+    "claude-sonnet-5": BedrockModel("anthropic.claude-sonnet-5", (*_EVERYWHERE, "us-gov")),
+    "claude-fable-5": BedrockModel(
+        "anthropic.claude-fable-5", ("us", "eu", "au", "apac", "global")
+    ),
+    "claude-mythos-5": BedrockModel("anthropic.claude-mythos-5", ("us",)),
+    "claude-fable-5-1": BedrockModel(
+        "anthropic.claude-fable-5-1", ("us", "eu", "global", "us-gov")
+    ),
+    "claude-mythos-5-1": BedrockModel("anthropic.claude-mythos-5-1", ("us", "global")),
+    "claude-opus-5-5": BedrockModel("anthropic.claude-opus-5-5", (*_EVERYWHERE, "us-gov")),
+    "claude-sonnet-5-5": BedrockModel("anthropic.claude-sonnet-5-5", (*_EVERYWHERE, "us-gov")),
+    "claude-haiku-5-5": BedrockModel("anthropic.claude-haiku-5-5", (*_EVERYWHERE, "us-gov")),
 }
 
 SHORT_NAMES = {
@@ -160,7 +177,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     cache: bool = False
     cache_tools: bool = False
     cache_hour: bool = False
-    thinking: Literal["none", "budget", "adaptive", "adaptive_only", "as_said"] = "none"
+    thinking: Literal["none", "budget", "either", "adaptive", "always", "as_said"] = "none"
     sampling: Literal["all", "one", "none"] = "all"
     json_schema: bool = False
     results_alone: bool = False
@@ -174,23 +191,13 @@ _CLAUDE_3 = Features(
     claude=True, documents_beside_results=False, top_k=("top_k",), choices=_ALL_CHOICES
 )
 _CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
-_CLAUDE_3_7 = msgspec.structs.replace(_CLAUDE_3_5, thinking="budget")
-_CLAUDE_4_1 = msgspec.structs.replace(_CLAUDE_3_7, sampling="one")
-_CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_4_1, cache_hour=True, json_schema=True)
-_CLAUDE_4_6 = msgspec.structs.replace(_CLAUDE_4_5, thinking="adaptive")
-_CLAUDE_4_7 = msgspec.structs.replace(_CLAUDE_4_6, thinking="adaptive_only", sampling="none")
-_OPAQUE = msgspec.structs.replace(
-    _CLAUDE_4_5, thinking="as_said", sampling="all", documents_beside_results=True
-)
+_CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
+_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_beside_results=True)
 
 FAMILIES: tuple[tuple[re.Pattern[str], Features], ...] = (
     (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
-    (re.compile(r"claude-3-5"), _CLAUDE_3_5),
-    (re.compile(r"claude-(3-7|(sonnet|opus)-4-(0|2025))"), _CLAUDE_3_7),
-    (re.compile(r"claude-opus-4-1"), _CLAUDE_4_1),
-    (re.compile(r"claude-(sonnet|opus|haiku)-4-5"), _CLAUDE_4_5),
-    (re.compile(r"claude-(sonnet|opus|haiku)-4-6"), _CLAUDE_4_6),
-    (re.compile(r"claude"), _CLAUDE_4_7),
+    (re.compile(r"claude-(3-[57]|(sonnet|opus)-4-(0|1|2025))"), _CLAUDE_3_5),
+    (re.compile(r"claude"), _CLAUDE_4_5),
     (
         re.compile(r"amazon\.nova"),
         Features(cache=True, top_k=("inferenceConfig", "topK"), choices=_ALL_CHOICES),
@@ -216,14 +223,28 @@ BETAS = frozenset(
         "fine-grained-tool-streaming-2025-05-14",
         "interleaved-thinking-2025-05-14",
         "output-128k-2025-02-19",
+        "structured-outputs-2025-11-13",
+        "thinking-binding-controls-2026-08-01",
+        "thinking-display-updates-2026-08-18",
         "token-efficient-tools-2025-02-19",
         "tool-examples-2025-10-29",
         "tool-search-tool-2025-10-19",
     }
 )
-"""The beta flags of Anthropic's that Bedrock takes; another one is refused there."""
+"""The beta flags of Anthropic's that Bedrock takes; another one is refused there.
+
+Gathered on 2026-11-15, from Bedrock's documentation and from what its clients send it.
+"""
 
 
+@lru_cache(maxsize=256)
 def features(model: str) -> Features:
     """What this model can be told; an ARN that hides its model is taken at the client's word."""
-    return next((row for pattern, row in FAMILIES if pattern.search(model)), Features())
+    row = next((row for pattern, row in FAMILIES if pattern.search(model)), Features())
+    known = claude_model(model)
+    if known is None or not row.claude or row.thinking == "as_said":
+        return row
+    choices = row.choices if known.forced_tools else frozenset[ToolChoiceWord]({"auto"})
+    return msgspec.structs.replace(
+        row, thinking=known.thinking, sampling=known.sampling, choices=choices
+    )

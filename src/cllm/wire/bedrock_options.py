@@ -22,6 +22,7 @@ from cllm.core.options import (
 from cllm.wire.bedrock_blocks import Block, encode_mark
 from cllm.wire.bedrock_models import BETAS, Features, features
 from cllm.wire.bedrock_parameters import MATCHED_STOP
+from cllm.wire.claude_fit import asked_thinking, fit_thinking
 from cllm.wire.malformed import NotExpressibleError
 
 OWN_FIELDS = (
@@ -34,8 +35,6 @@ OWN_FIELDS = (
     "requestMetadata",
     "serviceTier",
 )
-BUDGETS = {"minimal": 1024, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768}
-LEAST_BUDGET = 1024
 THINKING_LEAST_TOP_P = 0.95
 
 
@@ -71,7 +70,7 @@ def encode_options(
     if config:
         body["toolConfig"] = config
     body |= _own_fields(options, notes)
-    more = _model_fields(options, known, notes)
+    more = _model_fields(options, known, model, notes)
     if more:
         body["additionalModelRequestFields"] = {
             **body.get("additionalModelRequestFields", {}),
@@ -89,7 +88,8 @@ def _without_conflicts(options: Options, known: Features, notes: Notes) -> Optio
     """Options that go together: what one of them or the model excludes is left out and told."""
     thinks = options.reasoning is not None and options.reasoning.enabled
     thinks = thinks and known.claude and known.thinking != "none"
-    forced = options.tool_choice is not None and options.tool_choice.kind in ("any", "tool")
+    choice = options.tool_choice
+    forced = choice is not None and choice.kind in ("any", "tool") and choice.kind in known.choices
     if thinks and forced:
         notes.add("thinking_disabled", "thinking", "thinking is off: the tool choice is forced")
         options = msgspec.structs.replace(options, reasoning=None)
@@ -197,12 +197,12 @@ def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
 
 def _own_fields(options: Options, notes: Notes) -> Block:
     for name in options.extra:
-        if name not in (*OWN_FIELDS, "anthropic_beta"):
+        if name not in (*OWN_FIELDS, "betas"):
             notes.add("field_dropped", name, f"Bedrock has no field {name}")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 
-def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
+def _model_fields(options: Options, known: Features, model: str, notes: Notes) -> Block:
     """The fields that belong to a family of models and not to Converse."""
     fields: Block = {}
     if options.top_k is not None and known.top_k:
@@ -213,43 +213,37 @@ def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
     elif options.top_k is not None:
         notes.add("field_dropped", "top_k", "this model has no top_k")
     if options.reasoning is not None:
-        fields |= _encode_reasoning(options.reasoning, options.max_tokens, known, notes)
-    betas = options.extra.get("anthropic_beta")
+        fields |= _encode_reasoning(options.reasoning, options, known, model, notes)
+    betas = options.extra.get("betas")
     return fields | (_encode_betas(betas, known, notes) if isinstance(betas, list) else {})
 
 
 def _encode_reasoning(
-    reasoning: Reasoning, max_tokens: int | None, known: Features, notes: Notes
+    reasoning: Reasoning, options: Options, known: Features, model: str, notes: Notes
 ) -> Block:
     if known.thinking == "none":
         if reasoning.enabled:
             notes.add("field_dropped", "thinking", "this model cannot be asked to think")
         return {}
-    adaptive = known.thinking in ("adaptive", "adaptive_only")
-    effort = {"output_config": {"effort": reasoning.effort}} if reasoning.effort else {}
     if reasoning.raw is not None and reasoning.dialect in ("anthropic", "bedrock"):
-        raw = reasoning.raw
-        if known.thinking == "adaptive_only" and raw.get("type") == "enabled":
-            notes.add("parameter_changed", "thinking", "this model sets its own budget")
-            raw = {"type": "adaptive"}
-        return {"thinking": raw, **(effort if adaptive else {})}
-    if not reasoning.enabled:
-        return {"thinking": {"type": "disabled"}}
-    if adaptive:
-        return {"thinking": {"type": "adaptive"}, **effort}
-    wanted = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", LEAST_BUDGET)
-    budget = wanted if max_tokens is None else min(wanted, max_tokens - 1)
-    if budget < LEAST_BUDGET:
-        notes.add("thinking_disabled", "thinking", "thinking is off: max_tokens leaves no room")
-        return {}
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+        asked: Block = {"thinking": reasoning.raw} if reasoning.raw else {}
+        if reasoning.effort is not None:
+            asked["output_config"] = {"effort": reasoning.effort}
+    else:
+        asked = asked_thinking(reasoning, model)
+    beside = {"max_tokens": options.max_tokens, "betas": options.extra.get("betas")}
+    noticed: list[Notice] = []
+    fitted = fit_thinking(asked | beside, model, noticed)
+    for notice in noticed:
+        notes.add(notice.code, notice.path, notice.message)
+    return {name: fitted[name] for name in ("thinking", "output_config") if name in fitted}
 
 
 def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
-    kept = [beta for beta in betas if known.claude and beta in BETAS]
+    kept = [beta for beta in betas if known.claude and isinstance(beta, str) and beta in BETAS]
     for beta in betas:
         if beta not in kept:
-            notes.add("beta_dropped", "anthropic_beta", f"Bedrock does not know the beta {beta}")
+            notes.add("beta_dropped", "betas", f"Bedrock does not know the beta flag {beta!r}")
     return {"anthropic_beta": kept} if kept else {}
 
 

@@ -132,7 +132,7 @@ def _decode_extra(parameters: Block, own: Block) -> Block:
     named = ("inferenceConfig", "toolConfig", "additionalModelRequestFields")
     extra = {key: value for key, value in parameters.items() if key not in named}
     if "anthropic_beta" in own:
-        extra["anthropic_beta"] = own.pop("anthropic_beta")
+        extra["betas"] = own.pop("anthropic_beta")
     if extra.get("additionalModelResponseFieldPaths") == [MATCHED_STOP]:
         del extra["additionalModelResponseFieldPaths"]
     return extra | ({"additionalModelRequestFields": own} if own else {})

@@ -4,7 +4,8 @@ The parts are a view: decoding changes nothing, and a block that no part has a n
 it came. Bytes are base64 text, as they travel.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -23,8 +24,15 @@ from cllm.core.message import (
 )
 from cllm.wire.bedrock_blocks import BROKEN, DOCUMENT_TYPES, IMAGE_TYPES, Block, encode_blocks
 from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.spoken import NOTHING
 
-__all__ = ["NotExpressibleError", "decode_blocks", "decode_parts", "encode_blocks"]
+__all__ = [
+    "NotExpressibleError",
+    "decode_blocks",
+    "decode_message",
+    "decode_parts",
+    "encode_blocks",
+]
 
 Fields = dict[str, msgspec.Raw]
 ResultPart = Text | Image | Document | Unknown
@@ -104,6 +112,11 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
         return decode_blocks(_content_decoder.decode(message.raw).content)
     except BROKEN as error:
         raise MalformedError(f"not a message of Converse's: {error}") from error
+
+
+def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    """The parts of a message, which are all that one of Converse's says."""
+    return decode_parts(message), NOTHING
 
 
 def decode_blocks(blocks: Iterable[msgspec.Raw]) -> tuple[AnyPart, ...]:

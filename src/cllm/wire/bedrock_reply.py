@@ -5,7 +5,6 @@ over when Bedrock says so, never because the stream ended.
 """
 
 import base64
-import binascii
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -38,7 +37,7 @@ from cllm.wire.bedrock_answer import (
 )
 from cllm.wire.bedrock_blocks import BROKEN, encode_blocks
 from cllm.wire.bedrock_parts import decode_blocks
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
 
 STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -74,6 +73,7 @@ _error_decoder = msgspec.json.Decoder(ErrorBody)
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
     """The events of an answer that came in one piece; `names` are the aliases of tools."""
     try:
+        check_utf8(body)
         answer = _answer_decoder.decode(body)
         if answer.output is None:
             raise MalformedError("an answer of Converse's without a message")
@@ -138,7 +138,12 @@ def _stop_sequence(stop: Stop) -> str | None:
     return matched if isinstance(matched, str) else None
 
 
-def _usage(usage: TokenUsage | None) -> Usage | None:
+def _usage(given: Any) -> Usage | None:
+    """The counts; unknown where they are not given, or are no counts."""
+    try:
+        usage = msgspec.convert(given, TokenUsage | None)
+    except msgspec.ValidationError:
+        return None
     if usage is None:
         return None
     return Usage(
@@ -179,7 +184,7 @@ class StreamDecoder:
         self._names = names
         self._blocks: dict[int, BuiltBlock] = {}
         self._stop: Stop | None = None
-        self._usage: TokenUsage | None = None
+        self._usage: Any = None
         self._model: str | None = None
         self._decoders: dict[str, Callable[[bytes], list[ReplyEvent]]] = {
             "contentBlockDelta": self._decode_delta,
@@ -198,7 +203,7 @@ class StreamDecoder:
             return []
         try:
             return decode(payload)
-        except (*BROKEN, binascii.Error) as error:
+        except BROKEN as error:
             raise MalformedError(f"not an event of Converse's: {error}") from error
 
     def _block(self, place: int) -> BuiltBlock:
@@ -277,13 +282,20 @@ class StreamDecoder:
 
 def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEvent]:
     if delta.redacted_content is not None:
-        block.redacted.append(base64.b64decode(delta.redacted_content, validate=True))
+        block.redacted.append(_from_base64(delta.redacted_content))
     if delta.text is not None:
         block.thinking.append(delta.text)
     if delta.signature is not None:
         block.signature += delta.signature
     if delta.text or delta.signature:
         yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise MalformedError(f"redacted thinking that is no base64: {error}") from error
 
 
 def _keep_whole(block: BuiltBlock, delta: DeltaOf) -> None:

@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import AnyPart, CacheMark, Text, Unknown
+from cllm.wire.aliases import Aliases, Rule, address, named
 from cllm.wire.bedrock_blocks import Block, encode_blocks, encode_mark
 from cllm.wire.bedrock_clean import Cleaner
-from cllm.wire.bedrock_history import Sent, encode_history
+from cllm.wire.bedrock_history import Sent, clean_history, encode_message
 from cllm.wire.bedrock_models import Features, features
 from cllm.wire.bedrock_options import Notes, encode_options
 from cllm.wire.bedrock_parameters import decode_options
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
-    "Aliases",
-    "EncodedConverse",
     "NotExpressibleError",
     "decode_options",
     "encode_options",
@@ -34,17 +33,8 @@ MODEL_FIELDS = "additionalModelRequestFields"
 NOT_IN_BODY = ("messages", "modelId", "stream", "system")
 
 
-class Aliases(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent under another name: the name sent, and the client's own."""
-
-    names: dict[str, str] = msgspec.field(default_factory=dict)
-    ids: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class EncodedConverse(Encoded, frozen=True, kw_only=True):
-    """A Converse request; a reply's tool calls are given back under the client's names."""
-
-    aliases: Aliases = msgspec.field(default_factory=Aliases)
+NAMES = Rule(longest=64)
+IDS = Rule(allowed=r"a-zA-Z0-9_.:-", longest=64)
 
 
 def encode_request(
@@ -53,16 +43,18 @@ def encode_request(
     system: Sequence[AnyPart] | None,
     messages: Sequence[Spoken],
     parameters: dict[str, Any],
-) -> EncodedConverse:
+    mend: Mend = unmended,
+) -> Encoded:
     """The request's body. `parameters` are Converse's own, as `encode_options` gives them."""
     notes = Notes()
     known = features(model)
     cleaner = Cleaner(known, notes)
-    if not any(spoken.role != "system" for spoken in messages):
-        raise NotExpressibleError("Bedrock needs at least one message beside the system prompt.")
+    aliases = Aliases(names=NAMES, ids=IDS)
     prompt = _encode_system(system or (), messages, cleaner, notes)
-    sent = encode_history(messages, cleaner, known, notes)
+    mended = mend(tuple(address(tuple(clean_history(messages, cleaner)), aliases)))
+    sent = [encode_message(spoken) for spoken in mended.messages]
     config = _tool_config(parameters.get("toolConfig"), sent, cleaner, known, notes)
+    config = _under_aliases(config, aliases)
     tools: list[Block] = config["tools"] if config else []
     kept = _limit_marks(tools, prompt, sent, notes)
     _order_marks(*kept, sent)
@@ -76,10 +68,11 @@ def encode_request(
     body |= {name: value for name, value in parameters.items() if name not in hidden}
     if _is_open_loop_without_thinking(sent):
         _stop_thinking(body, notes)
-    return EncodedConverse(
+    return Encoded(
         body=msgspec.json.encode(body),
-        notices=notes.all(),
-        aliases=Aliases(names=cleaner.aliases.names, ids=cleaner.aliases.ids),
+        notices=(*notes.all(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
     )
 
 
@@ -95,9 +88,9 @@ def _encode_system(
     """The system prompt; instructions among the messages are added to its end."""
     blocks = _system_blocks(system, "system", cleaner, notes)
     begun = False
-    for place, spoken in enumerate(messages):
+    for spoken in messages:
         if spoken.role == "system":
-            path = f"messages[{place}]"
+            path = f"messages[{spoken.place}]"
             blocks += _system_blocks(spoken.parts, path, cleaner, notes)
             if begun:
                 notes.add("system_moved", path, "Bedrock has one place for system messages")
@@ -116,7 +109,8 @@ def _system_blocks(
             notes.add("part_dropped", path, f"a system prompt on Bedrock holds no {kind}")
             continue
         kept = cleaner.clean(part, role="system", path=path, own=own)
-        if kept is not None:
+        blank = isinstance(kept, Text) and not kept.text.strip()
+        if kept is not None and not blank:
             blocks += encode_blocks(kept)
     return blocks
 
@@ -124,7 +118,7 @@ def _system_blocks(
 def _tool_config(
     given: Any, sent: list[Sent], cleaner: Cleaner, known: Features, notes: Notes
 ) -> Block | None:
-    """The tools under names that Bedrock takes; those of the history if the request has none."""
+    """The tools that are offered; those of the history if the request has none."""
     if not isinstance(given, dict) or not isinstance(given.get("tools"), list | tuple):
         given = {}
     tools = [tool for tool in given.get("tools", ()) if isinstance(tool, dict)]
@@ -135,10 +129,16 @@ def _tool_config(
         return {"tools": known_tools} if known_tools else None
     config = dict(given)
     config["tools"] = list(_encode_tools(tools, cleaner, known, notes))
-    choice = config.get("toolChoice")
-    if isinstance(choice, dict):
-        config["toolChoice"] = _named(choice, "tool", cleaner)
     return config
+
+
+def _under_aliases(config: Block | None, aliases: Aliases) -> Block | None:
+    """The same with the tools under names that Bedrock takes."""
+    if config is None:
+        return None
+    tools = [named(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
+    under: Block = named(config, aliases, "toolChoice", "tool", "name")
+    return under | {"tools": tools}
 
 
 def _encode_tools(
@@ -147,7 +147,7 @@ def _encode_tools(
     for tool in tools:
         point = tool.get("cachePoint")
         if not isinstance(point, dict):
-            yield _named(tool, "toolSpec", cleaner)
+            yield tool
         elif known.cache_tools:
             mark = cleaner.clean_mark(CacheMark(ttl=point.get("ttl")), "tools")
             yield encode_mark(mark or CacheMark())
@@ -157,13 +157,14 @@ def _encode_tools(
 
 def _is_open_loop_without_thinking(sent: list[Sent]) -> bool:
     """Whether the results at the end answer calls that no thinking went before."""
-    if len(sent) == 1 or "toolResult" not in _first(sent[-1]):
+    if len(sent) <= 1 or "toolResult" not in _first(sent[-1]):
         return False
     return "reasoningContent" not in _first(sent[-2])
 
 
 def _first(message: Sent) -> Block:
-    return message.blocks[0] if isinstance(message.blocks[0], dict) else {}
+    first = message.blocks[0] if message.blocks else None
+    return first if isinstance(first, dict) else {}
 
 
 def _stop_thinking(body: Block, notes: Notes) -> None:
@@ -174,15 +175,6 @@ def _stop_thinking(body: Block, notes: Notes) -> None:
     if isinstance(thinking, dict) and thinking.get("type") == "enabled":
         notes.add("thinking_disabled", "thinking", "thinking is off: the open calls have none")
         body[MODEL_FIELDS] = {name: fields[name] for name in fields if name != "thinking"}
-
-
-def _named(holder: Block, field: str, cleaner: Cleaner) -> Block:
-    """The same with its name as Bedrock takes it."""
-    inner = holder.get(field)
-    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
-        return holder
-    name = cleaner.aliases.name(inner["name"])
-    return holder if name == inner["name"] else {**holder, field: {**inner, "name": name}}
 
 
 def _called(sent: list[Sent]) -> list[str]:

@@ -1,13 +1,14 @@
 """The bytes of a conversation file and the conversation they hold, both ways.
 
-Messages are copied, never re-encoded: what another tool wrote into one comes back as it was.
-Keys that nobody here knows are handed back beside the conversation, for the next save. No I/O,
-no clock.
+Messages in OpenAI's words are copied, never re-encoded: what another tool wrote into one comes
+back as it was. Keys that nobody here knows are handed back beside the conversation, for the next
+save. No I/O, no clock.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +19,19 @@ from cllm.core.conversation import (
     Summary,
 )
 from cllm.core.errors import BrokenConversationError, UsageError
-from cllm.core.message import Dialect, Message, Role, plain_message
+from cllm.core.message import Message
+from cllm.wire.conversation_messages import (
+    ROLES,
+    Extra,
+    ExtraPlace,
+    FileMessages,
+    UnreadableError,
+    Written,
+    digest_of,
+    located,
+    mark_of,
+    write_messages,
+)
 from cllm.wire.conversation_metadata import (
     RawObject,
     Remainder,
@@ -28,20 +41,7 @@ from cllm.wire.conversation_metadata import (
     total_tokens,
     without,
 )
-from cllm.wire.reasoning import without_reasoning
-from cllm.wire.turn_records import (
-    ROLES,
-    TurnRecord,
-    UnreadableError,
-    compact,
-    decode_message,
-    decode_turn,
-    digest_of,
-    encode_turn,
-    in_utc,
-    mark_of,
-    restore_path,
-)
+from cllm.wire.turn_records import TurnRecord, decode_turn, encode_turn, in_utc, restore_path
 
 VERSION = 1
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
@@ -55,16 +55,6 @@ class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
     remainder: Remainder
 
 
-class _Extra(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message as it arrived, where the file has only its OpenAI form."""
-
-    at: int
-    digest: str
-    dialect: Dialect
-    raw: msgspec.Raw
-    role: Role | None = None
-
-
 class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
     """What is under `metadata.cllm`."""
 
@@ -75,13 +65,14 @@ class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
     parent: Branch | None = None
     turns: tuple[TurnRecord, ...] = ()
     variants: tuple[TurnRecord, ...] = ()
-    extras: tuple[_Extra, ...] = ()
+    extras: tuple[Extra, ...] = ()
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class _ListedTurn(msgspec.Struct):
     messages: int = 0
-    inline: tuple[msgspec.Raw, ...] = ()
+    digest: str | None = None
+    inline: tuple[msgspec.Raw, ...] | None = None
 
 
 class _ListedCllm(msgspec.Struct):
@@ -92,21 +83,12 @@ class _ListedCllm(msgspec.Struct):
     title: str | None = None
     archived_at: datetime | None = None
     turns: tuple[_ListedTurn, ...] = ()
+    extras: tuple[ExtraPlace, ...] = ()
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class _ListedMessage(msgspec.Struct):
     role: str
-
-
-def openai_form(message: Message) -> Message:
-    """The message in the words a conversation file is written in.
-
-    Reasoning has no field among OpenAI's. Fields that other tools put into a message stay.
-    """
-    if message.dialect != "openai":
-        return plain_message(message.role, message.text)
-    return Message(role=message.role, raw=compact(without_reasoning(message.raw)))
 
 
 def decode_conversation(
@@ -141,26 +123,23 @@ def encode_conversation(conversation: Conversation, remainder: Remainder | None 
         encoded = _encode(conversation, Remainder() if remainder is None else remainder)
         # What could not be read again would make the whole file a broken one.
         msgspec.json.decode(encoded)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
     return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
 def _encode(conversation: Conversation, rest: Remainder) -> bytes:
-    originals = _stored_messages(conversation)
-    forms = [openai_form(message) for message in originals]
-    marks = [mark_of(form) for form in forms]
+    written = write_messages(_stored_messages(conversation))
     metadata, displaced = encode_metadata(conversation, rest)
-    extras = list(_extras(originals, forms, marks))
     document = {
         "id": conversation.id,
         "model": conversation.model,
-        "messages": [msgspec.Raw(form.raw) for form in forms],
+        "messages": [msgspec.Raw(form) for form in written.forms],
         "created_at": _encode_time(conversation.created_at),
         "updated_at": _encode_time(conversation.updated_at),
         "metadata": {
             **metadata,
-            "cllm": _encode_cllm(conversation, marks, extras, displaced) | rest.cllm,
+            "cllm": _encode_cllm(conversation, written, displaced) | rest.cllm,
         },
         **rest.top,
     }
@@ -199,10 +178,11 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     cllm = _typed(raw_metadata, _Cllm)
     _check_version(cllm.version)
     created_at, updated_at = _decode_times(top, modified_at)
-    system, messages, marks = _decode_messages(top, cllm)
+    system, said = _decode_messages(top, cllm)
     variants = tuple(decode_turn(record) for record in cllm.variants)
     taken = {turn.id for turn in variants}
-    turns = restore_path(cllm.turns, messages, marks=marks, taken=taken, moment=created_at)
+    start = 0 if system is None else 1
+    turns = restore_path(cllm.turns, said, start=start, taken=taken, moment=created_at)
     metadata, records = decode_metadata(raw_metadata, cllm.metadata)
     conversation = Conversation(
         id=conversation_id,
@@ -240,21 +220,37 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     strange = {message.role for message in messages} - ROLES.keys()
     if strange:
         raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
-    claimed = sum(turn.messages for turn in cllm.turns)
+    mark_at = _marks_when_asked(top)
+    count = len(messages)
     starts = bool(messages) and ROLES[messages[0].role] == "system"
-    prompts = 1 if starts and claimed != len(messages) else 0
-    inline = sum(len(turn.inline) for turn in cllm.turns)
+    prompts = 1 if starts and not _is_said(mark_at, count, cllm.turns) else 0
+    inline = sum(len(turn.inline or ()) for turn in cllm.turns)
+    merged = _count_merged(mark_at, count, cllm.extras)
     return Summary(
         id=conversation_id,
         created_at=created_at,
         updated_at=updated_at,
-        message_count=len(messages) - prompts + inline,
+        message_count=count - prompts - merged + inline,
         model=_decode_model(top),
         name=cllm.name,
         title=cllm.title,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=decode_metadata(raw_metadata, cllm.metadata)[0],
     )
+
+
+def _marks_when_asked(top: RawObject) -> Callable[[int], str]:
+    """The hashes of the file's messages; most lists need none."""
+    raws = cache(lambda: _raw_messages(top))
+    return cache(lambda index: mark_of(raws()[index]))
+
+
+def _count_merged(mark_at: Callable[[int], str], count: int, extras: Sequence[ExtraPlace]) -> int:
+    """How many messages the file has more than were said, because one stands there as several."""
+    if all(extra.span == 1 for extra in extras):
+        return 0
+    found = located(extras, mark_at, count=count)
+    return sum(extra.span - 1 for extra in found.values())
 
 
 def _decode_top(data: bytes, conversation_id: str) -> RawObject:
@@ -310,68 +306,35 @@ def _encode_time(moment: datetime) -> str:
     return in_utc(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _decode_messages(
-    top: RawObject, cllm: _Cllm
-) -> tuple[Message | None, list[Message], list[str]]:
-    """The system prompt, the other messages, and the marks of these as the file has them."""
+def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileMessages]:
+    """The system prompt, if the file begins with one, and all messages of the file."""
+    said = FileMessages(_raw_messages(top), cllm.extras)
+    first = said.between(0, min(1, len(said.marks)))
+    prompts = [each.message for each in first if each.message.role == "system"]
+    if not prompts or _is_said(said.marks.__getitem__, len(said.marks), cllm.turns):
+        return None, said
+    return prompts[0], said
+
+
+def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
     try:
-        raws = msgspec.json.decode(top["messages"], type=list[msgspec.Raw])
+        return msgspec.json.decode(top["messages"], type=list[msgspec.Raw])
     except msgspec.ValidationError:
         raise UnreadableError("its messages are not a list") from None
-    messages = [decode_message(raw) for raw in raws]
-    marks = [mark_of(message) for message in messages]
-    originals = _restored(messages, marks, cllm.extras)
-    if not messages or messages[0].role != "system" or _is_said(marks, cllm.turns):
-        return None, originals, marks
-    return originals[0], originals[1:], marks[1:]
 
 
-def _is_said(marks: Sequence[str], records: Sequence[TurnRecord]) -> bool:
+def _is_said(
+    mark_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
+) -> bool:
     """Whether a first system message is part of the first turn and not the stored prompt."""
     claims = [record for record in records if record.inline is None and record.messages > 0]
-    if not claims or sum(record.messages for record in claims) != len(marks):
+    if not claims or sum(record.messages for record in claims) != count:
         return False
-    return digest_of(marks[: claims[0].messages]) == claims[0].digest
-
-
-def _restored(
-    forms: Sequence[Message], marks: Sequence[str], extras: Sequence[_Extra]
-) -> list[Message]:
-    """The messages as they arrived, where the file still has the OpenAI form made from them.
-
-    A message that other tools moved is found again if nothing else in the file looks like it.
-    """
-    originals = list(forms)
-    for extra in extras:
-        at = extra.at
-        if not 0 <= at < len(marks) or marks[at] != extra.digest:
-            if marks.count(extra.digest) != 1:
-                continue
-            at = marks.index(extra.digest)
-        originals[at] = Message(
-            role=extra.role or forms[at].role, raw=compact(extra.raw), dialect=extra.dialect
-        )
-    return originals
-
-
-def _extras(
-    originals: Sequence[Message], forms: Sequence[Message], marks: Sequence[str]
-) -> Iterator[_Extra]:
-    for at, (original, form) in enumerate(zip(originals, forms, strict=True)):
-        read_back = ROLES[msgspec.json.decode(form.raw, type=_ListedMessage).role]
-        kept_whole = original.dialect == "openai" and compact(original.raw) == form.raw
-        if not kept_whole or read_back != original.role:
-            yield _Extra(
-                at=at,
-                digest=marks[at],
-                dialect=original.dialect,
-                raw=msgspec.Raw(compact(original.raw)),
-                role=None if read_back == original.role else original.role,
-            )
+    return digest_of([mark_at(index) for index in range(claims[0].messages)]) == claims[0].digest
 
 
 def _encode_cllm(
-    conversation: Conversation, marks: list[str], extras: list[_Extra], displaced: dict[str, Any]
+    conversation: Conversation, written: Written, displaced: dict[str, Any]
 ) -> dict[str, Any]:
     archived_at = conversation.archived_at
     optional = {
@@ -379,9 +342,9 @@ def _encode_cllm(
         "title": conversation.title,
         "archived_at": None if archived_at is None else in_utc(archived_at),
         "parent": conversation.parent,
-        "turns": list(_encode_path(conversation, marks)),
+        "turns": list(_encode_path(conversation, written)),
         "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
-        "extras": extras,
+        "extras": list(written.extras),
         "metadata": displaced,
     }
     return {"version": VERSION} | {
@@ -389,14 +352,14 @@ def _encode_cllm(
     }
 
 
-def _encode_path(conversation: Conversation, marks: list[str]) -> Iterator[dict[str, Any]]:
+def _encode_path(conversation: Conversation, written: Written) -> Iterator[dict[str, Any]]:
     start = 0 if conversation.system is None else 1
     for turn in conversation.turns:
         if not turn.is_history:
             yield encode_turn(turn, marks=None)
             continue
         end = start + len(turn.messages)
-        yield encode_turn(turn, marks=marks[start:end])
+        yield encode_turn(turn, marks=written.marks[written.bounds[start] : written.bounds[end]])
         start = end
 
 

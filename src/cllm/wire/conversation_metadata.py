@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from cllm.core.conversation import ContextRecord, Conversation, SystemRecord
-from cllm.wire.turn_records import UnreadableError, in_utc
+from cllm.wire.conversation_messages import UnreadableError
+from cllm.wire.turn_records import in_utc
 
 _RECORDS: dict[str, Any] = {"system": SystemRecord, "context": ContextRecord}
 

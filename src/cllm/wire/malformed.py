@@ -7,6 +7,11 @@ class MalformedError(ValueError):
     """What arrived, or what is to be sent, is not what its protocol promises."""
 
 
+def check_utf8(data: bytes) -> None:
+    """UnicodeDecodeError if it is no text: msgspec does not look at what it passes on unread."""
+    str(data, "utf-8")
+
+
 class NotExpressibleError(MalformedError):
     """A protocol has no words for something that cannot be left out; the text names it."""
 

@@ -27,6 +27,7 @@ from cllm.core.notice import Notice
 from cllm.core.reply import (
     Noticed,
     PartAdded,
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     StopReason,
@@ -35,6 +36,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.wire.openai_beside import CHOICES, IN_DELTA, LOGPROBS, said_of_answer
+from cllm.wire.openai_usage import encode_usage
 
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",
@@ -77,22 +80,6 @@ def finish_reason(stop_reason: StopReason, *, refused: bool) -> str:
     return "stop" if refused and stop_reason == "refusal" else FINISH_REASONS[stop_reason]
 
 
-def encode_usage(usage: Usage) -> dict[str, Any]:
-    """The counts, added up as OpenAI counts: its totals include what its details name."""
-    prompt = usage.input + usage.cache_read + usage.cache_write
-    completion = usage.output + usage.reasoning
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            "cached_tokens": usage.cache_read,
-            "cache_write_tokens": usage.cache_write,
-        },
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }
-
-
 def encode_answer(
     parts: Sequence[AnyPart],
     *,
@@ -120,6 +107,36 @@ def encode_answer(
     if usage is not None:
         answer["usage"] = encode_usage(usage)
     return encode(answer)
+
+
+def encode_reply(
+    finished: ReplyFinished,
+    *,
+    parts: Sequence[AnyPart],
+    model: str | None = None,
+    id: str | None = None,  # noqa: A002  the protocol's own word
+    created: int | None = None,
+) -> bytes:
+    """A reply as a whole answer; `parts` is what its message says.
+
+    One that came in OpenAI's own words goes on as it came, with every choice and all that stood
+    beside the message; of these only what is given here is put in its place.
+    """
+    if finished.message.dialect != "openai" or finished.raw is None:
+        return encode_answer(
+            parts,
+            stop_reason=finished.stop_reason,
+            usage=finished.usage,
+            model=model or finished.model or "",
+            id=id or "",
+            created=created or 0,
+        )
+    said = {"id": id, "created": created, "model": model}
+    given = {name: value for name, value in said.items() if value is not None}
+    if not given:
+        return finished.raw
+    own = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])
+    return encode({**own, **given})
 
 
 def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
@@ -160,9 +177,10 @@ def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
 
 
 class _OpenCall(msgspec.Struct):
-    """What the client has been told of a tool call."""
+    """What the client has been told of a tool call, and what stands before more arguments."""
 
     place: int
+    before: bytes
     named: bool = False
     known: bool = False
     argued: bool = False
@@ -188,6 +206,7 @@ class StreamEncoder:
         self._before = self._head + b',"choices":[{"index":0,"delta":'
         end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._after = b',"logprobs":null,"finish_reason":null}]' + end
+        self._after_arguments = b"}}]}" + self._after
         self._end = end
         self._include_usage = include_usage
         self._calls: dict[int, _OpenCall] = {}
@@ -197,19 +216,19 @@ class StreamEncoder:
 
     def encode(self, event: ReplyEvent) -> bytes:
         """The event's bytes; none for what an OpenAI client is not shown."""
-        if self._closed or isinstance(event, Noticed):
+        if self._closed:
             return b""
         match event:
-            case TextDelta():
-                return self._chunk(_Delta(content=event.text)) if event.text else b""
-            case ThinkingDelta():
-                return self._chunk(_Delta(reasoning_content=event.text)) if event.text else b""
+            case TextDelta() | ThinkingDelta() | RefusalDelta():
+                return self._words(event) if event.text else b""
             case ToolCallDelta():
                 return self._call(event)
             case PartAdded():
                 return self._part(event)
             case ReplyFinished():
                 return self._finish(event)
+            case Noticed():
+                return b""
             case _:
                 assert_never(event)
 
@@ -231,11 +250,25 @@ class StreamEncoder:
             delta.role = "assistant"
         return self._before + encode(delta) + self._after
 
+    def _words(self, event: TextDelta | ThinkingDelta | RefusalDelta) -> bytes:
+        if isinstance(event, TextDelta):
+            return self._chunk(_Delta(content=event.text))
+        if isinstance(event, RefusalDelta):
+            return self._refuse(event.text)
+        return self._chunk(_Delta(reasoning_content=event.text))
+
+    def _refuse(self, text: str) -> bytes:
+        self._refused = True
+        return self._chunk(_Delta(refusal=text))
+
     def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a call. Clients join the pieces of every field, so a name is said once."""
         call = self._calls.get(event.index)
+        if call is not None and event.arguments and event.id is None and event.name is None:
+            call.argued = True
+            return call.before + encode(event.arguments) + self._after_arguments
         if call is None:
-            call = self._calls[event.index] = _OpenCall(place=len(self._calls))
+            call = self._open_call(event.index)
             call.known, call.named = event.id is not None, event.name is not None
             function = _Function(name=event.name or "", arguments=event.arguments)
             piece = _Piece(call.place, event.id or "", "function", function)
@@ -249,6 +282,12 @@ class StreamEncoder:
         call.argued = call.argued or bool(event.arguments)
         return self._chunk(_Delta(tool_calls=(piece,)))
 
+    def _open_call(self, index: int) -> _OpenCall:
+        place = len(self._calls)
+        before = self._before + b'{"tool_calls":[{"index":%d,"function":{"arguments":' % place
+        call = self._calls[index] = _OpenCall(place=place, before=before)
+        return call
+
     def _part(self, event: PartAdded) -> bytes:
         part = event.part
         match part:
@@ -257,22 +296,42 @@ class StreamEncoder:
             case Thinking():
                 return self.encode(ThinkingDelta(text=part.text))
             case Refusal():
-                self._refused = True
-                return self._chunk(_Delta(refusal=part.text))
+                return self._refuse(part.text)
             case ToolCall():
                 return self._call(
                     ToolCallDelta(
                         index=event.index, id=part.id, name=part.name, arguments=part.arguments
                     )
                 )
-            case Image() | Document() | Unknown() | RedactedThinking() | ToolResult():
+            case Unknown():
+                return self._beside(part) if part.dialect == "openai" else b""
+            case Image() | Document() | RedactedThinking() | ToolResult():
                 return b""
             case _:
                 assert_never(part)
 
+    def _beside(self, part: Unknown) -> bytes:
+        """What an answer in OpenAI's own words has beside its message."""
+        raw = msgspec.Raw(part.raw)
+        if part.field == CHOICES:
+            return self._head + b',"choices":[' + part.raw + b"]" + self._end
+        if part.field in IN_DELTA:
+            return self._before + encode({**self._role(), part.field: raw}) + self._after
+        if part.field == LOGPROBS:
+            after = b',"logprobs":' + part.raw + b',"finish_reason":null}]'
+            return self._before + encode(self._role()) + after + self._end
+        return b""
+
+    def _role(self) -> dict[str, Any]:
+        """The role, for the first chunk."""
+        begun, self._begun = self._begun, True
+        return {} if begun else {"role": "assistant"}
+
     def _finish(self, event: ReplyFinished) -> bytes:
         self._closed = True
         opening = b"" if self._begun else self._chunk(_Delta(content=""))
+        said, counts = said_of_answer(event)
+        more = b"," + encode(said)[1:-1] if said else b""
         return b"".join(
             (
                 opening,
@@ -281,8 +340,9 @@ class StreamEncoder:
                 b'{},"logprobs":null,"finish_reason":',
                 encode(finish_reason(event.stop_reason, refused=self._refused)),
                 b"}]",
+                more,
                 self._end,
-                self._usage(event.usage),
+                self._usage(event.usage, counts, more),
                 DONE,
             )
         )
@@ -291,7 +351,8 @@ class StreamEncoder:
         function = _Function(arguments=NO_ARGUMENTS)
         return self._chunk(_Delta(tool_calls=(_Piece(call.place, function=function),)))
 
-    def _usage(self, usage: Usage | None) -> bytes:
+    def _usage(self, usage: Usage | None, own: dict[str, Any], more: bytes) -> bytes:
         if usage is None or not self._include_usage:
             return b""
-        return self._head + b',"choices":[],"usage":' + encode(encode_usage(usage)) + b"}\n\n"
+        counts = encode({**encode_usage(usage), **own})
+        return self._head + b',"choices":[]' + more + b',"usage":' + counts + b"}\n\n"

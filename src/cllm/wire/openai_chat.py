@@ -3,24 +3,38 @@
 Carries nothing and decides nothing: a field that it has no name for stays where it stood.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from cllm.core.message import Message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     StopReason,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
-    Usage,
 )
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.openai_beside import (
+    CHOICES,
+    LOGPROBS,
+    OF_ANSWER,
+    Gathered,
+    beside,
+    more_choices,
+    with_message,
+)
+from cllm.wire.openai_errors import decode_error, error_details
+from cllm.wire.openai_usage import decode_usage
 from cllm.wire.reasoning import without_reasoning
+from cllm.wire.surrogates import HalfCharacters
+
+__all__ = ["StreamDecoder", "decode_answer", "decode_error", "encode_request"]
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -29,7 +43,9 @@ STOP_REASONS: dict[str, StopReason] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
+NO_NAMES: Mapping[str, str] = {}
+DONE = b"[DONE]"
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def encode_request(prompt: Prompt) -> bytes:
@@ -53,44 +69,39 @@ def _encode_message(message: Message) -> msgspec.Raw:
     return msgspec.Raw(without_reasoning(message.raw))
 
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: Count | None = None
-    reasoning_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-
-
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    def text(self) -> str:
+        """The arguments as text; some servers give the object itself."""
+        given = self.arguments
+        return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
 
 
 class _ToolCallPiece(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: Any = None
 
 
 class _Delta(msgspec.Struct):
-    content: str | None = None
+    content: str | list[Any] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
     tool_calls: list[_ToolCallPiece] | None = None
+    annotations: list[Any] | None = None
+    audio: dict[str, Any] | None = None
+    reasoning_details: list[Any] | None = None
 
 
 class _ChunkChoice(msgspec.Struct):
     index: int = 0
     delta: _Delta | None = None
     finish_reason: str | None = None
+    logprobs: Any = None
 
 
 class _Chunk(msgspec.Struct):
@@ -98,6 +109,15 @@ class _Chunk(msgspec.Struct):
     model: str | None = None
     usage: Any = None
     error: Any = None
+
+
+class _Head(msgspec.Struct):
+    """What a chunk says of the answer as a whole, which only the first and the last are asked."""
+
+    id: Any = None
+    created: Any = None
+    service_tier: Any = None
+    system_fingerprint: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -114,45 +134,91 @@ class _Answer(msgspec.Struct):
 
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
 _answer_decoder = msgspec.json.Decoder(_Answer)
+_head_decoder = msgspec.json.Decoder(_Head)
+NO_FUNCTION = _Function()
 
 
-def decode_answer(body: bytes) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece."""
+def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; `names` are the aliases of tools."""
     try:
+        check_utf8(body)
         answer = _answer_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise MalformedError(f"not a chat completion: {error}") from error
     if answer.error is not None:
-        raise ProviderSaidError(_error_details(answer.error))
+        raise ProviderSaidError(error_details(answer.error))
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
+    changed = _mend_calls(choice.message) or bool(names)
+    if names:
+        _give_names_back(choice.message, names)
     finished = ReplyFinished(
         message=_reply_message(choice.message),
-        stop_reason=_stop_reason(choice.finish_reason),
-        usage=_usage(answer.usage),
+        stop_reason=_stop_reason(
+            choice.finish_reason, calls=bool(choice.message.get("tool_calls"))
+        ),
+        usage=decode_usage(answer.usage),
         model=answer.model,
-        raw=body,
+        raw=with_message(body, choice.message) if changed else body,
     )
-    return [*_whole_deltas(choice.message), finished]
+    several = [more_choices()] if len(answer.choices) > 1 else []
+    return [*several, *_whole_deltas(choice.message), finished]
+
+
+def _mend_calls(message: dict[str, Any]) -> bool:
+    """Calls with an id to be answered by, and arguments as text; whether any had to be changed."""
+    calls = message.get("tool_calls")
+    changed = False
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict) and not call.get("id"):
+            call["id"], changed = f"call_{place}", True
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
+            function["arguments"] = msgspec.json.encode(function["arguments"]).decode()
+            changed = True
+    return changed
+
+
+def _give_names_back(message: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Calls under the names that the client has for its tools."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            function["name"] = names.get(function["name"], function["name"])
 
 
 def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
         yield ThinkingDelta(text=reasoning)
-    for field in ("content", "refusal"):
-        if isinstance(message.get(field), str) and message[field]:
-            yield TextDelta(text=message[field])
+    content, refusal = message.get("content"), message.get("refusal")
+    if isinstance(content, str) and content:
+        yield TextDelta(text=content)
+    elif isinstance(content, list):
+        yield from _from_blocks(content)
+    if isinstance(refusal, str) and refusal:
+        yield RefusalDelta(text=refusal)
     try:
         calls = msgspec.convert(message.get("tool_calls") or [], list[_ToolCallPiece])
     except msgspec.ValidationError as error:
         raise MalformedError(f"a tool call that cannot be read: {error}") from error
     for index, call in enumerate(calls):
-        function = call.function or _Function()
-        yield ToolCallDelta(
-            index=index, id=call.id, name=function.name, arguments=function.arguments or ""
-        )
+        function = call.function or NO_FUNCTION
+        yield ToolCallDelta(index=index, id=call.id, name=function.name, arguments=function.text())
+
+
+def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
+    """Text and thinking of an answer in blocks, where others have one text."""
+    for block in content:
+        fields = block if isinstance(block, dict) else {}
+        if isinstance(fields.get("text"), str):
+            yield TextDelta(text=fields["text"])
+        thought = fields.get("thinking")
+        for piece in thought if isinstance(thought, list) else ():
+            if isinstance(piece, dict) and isinstance(piece.get("text"), str):
+                yield ThinkingDelta(text=piece["text"])
 
 
 def _reply_message(fields: dict[str, Any]) -> Message:
@@ -163,26 +229,10 @@ def _reply_message(fields: dict[str, Any]) -> Message:
     return Message(role="assistant", raw=msgspec.json.encode(ordered))
 
 
-def _stop_reason(finish_reason: str | None) -> StopReason:
-    return STOP_REASONS.get(finish_reason or "", "unknown")
-
-
-def _usage(reported: Any) -> Usage | None:
-    """The counts as reported. Counts that make no sense are unknown; the answer stays one."""
-    try:
-        usage = msgspec.convert(reported, _Usage | None)
-    except msgspec.ValidationError:
-        return None
-    if usage is None or usage.prompt_tokens is None:
-        return None
-    read = (usage.prompt_tokens_details or _Details()).cached_tokens or 0
-    reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
-    return Usage(
-        input=max(usage.prompt_tokens - read, 0),
-        cache_read=read,
-        output=max((usage.completion_tokens or 0) - reasoning, 0),
-        reasoning=reasoning,
-    )
+def _stop_reason(finish_reason: str | None, *, calls: bool) -> StopReason:
+    """Why it ended; a call that was forced ends in `stop` at OpenAI, and is a call all the same."""
+    reason = STOP_REASONS.get(finish_reason or "", "unknown")
+    return "tool_calls" if calls and reason == "end" else reason
 
 
 class StreamDecoder:
@@ -192,7 +242,8 @@ class StreamDecoder:
     the last event then, and None when the stream ended before its answer did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: list[str] = []
@@ -201,6 +252,12 @@ class StreamDecoder:
         self._done = False
         self._usage: Any = None
         self._model: str | None = None
+        self._first = self._last = b"{}"
+        self._halves = HalfCharacters()
+        self._beside = Gathered()
+        self._begun = False
+        self._several = False
+        self._last_call = 0
 
     @property
     def done(self) -> bool:
@@ -209,74 +266,154 @@ class StreamDecoder:
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data."""
-        if data.strip() == b"[DONE]":
-            self._done = True
-            return []
         try:
             chunk = _chunk_decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedError(f"not a chunk of a chat completion: {error}") from error
+        except UNREADABLE as error:
+            return self._decode_otherwise(data, error)
         if chunk.error is not None:
-            raise ProviderSaidError(_error_details(chunk.error))
+            raise ProviderSaidError(error_details(chunk.error))
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
+        self._last = data
+        if not self._begun:
+            self._begun, self._first = True, data
         events: list[ReplyEvent] = []
-        for choice in chunk.choices or []:
+        for number, choice in enumerate(chunk.choices or ()):
             if choice.index == 0:
                 self._finish_reason = choice.finish_reason or self._finish_reason
                 if choice.delta is not None:
-                    events.extend(self._deltas(choice.delta))
+                    self._add_deltas(choice.delta, events)
+                if choice.logprobs is not None:
+                    self._beside.add_logprobs(choice.logprobs)
+                    events.append(beside(LOGPROBS, choice.logprobs))
+            else:
+                events.extend(self._other_choice(data, number))
         return events
 
-    def _deltas(self, delta: _Delta) -> Iterator[ReplyEvent]:
+    def _decode_otherwise(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
+        """The end of the stream, or a chunk with half a character in it; nothing else is read."""
+        if data.strip() == DONE:
+            self._done = True
+            return []
+        mended = self._halves.mend(data)
+        if mended is None:
+            raise MalformedError(f"not a chunk of a chat completion: {problem}") from problem
+        return self.decode(mended)
+
+    def _other_choice(self, data: bytes, number: int) -> Iterator[ReplyEvent]:
+        """A piece of another answer to the same question, which goes by as it is."""
+        if not self._several:
+            self._several = True
+            yield more_choices()
+        yield beside(CHOICES, msgspec.json.decode(data)[CHOICES][number])
+
+    def _add_deltas(self, delta: _Delta, events: list[ReplyEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
-        if isinstance(reasoning, str) and reasoning:
+        if reasoning and isinstance(reasoning, str):
             self._reasoning.append(reasoning)
-            yield ThinkingDelta(text=reasoning)
-        if delta.content:
-            self._content.append(delta.content)
-            yield TextDelta(text=delta.content)
+            events.append(ThinkingDelta(text=reasoning))
+        content = delta.content
+        if content:
+            if isinstance(content, str):
+                self._content.append(content)
+                events.append(TextDelta(text=content))
+            else:
+                events.extend(self._blocks(content))
         if delta.refusal:
             self._refusal.append(delta.refusal)
-            yield TextDelta(text=delta.refusal)
+            events.append(RefusalDelta(text=delta.refusal))
+        more = False
+        if delta.tool_calls:
+            for piece in delta.tool_calls:
+                events.append(self._call_delta(piece))
+                more = more or piece.extra_content is not None
+        if more or delta.annotations or delta.audio or delta.reasoning_details:
+            events.extend(self._beside_deltas(delta))
+
+    def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
+        for event in _from_blocks(content):
+            kept = self._content if isinstance(event, TextDelta) else self._reasoning
+            kept.append(event.text)
+            yield event
+
+    def _beside_deltas(self, delta: _Delta) -> Iterator[ReplyEvent]:
+        if delta.reasoning_details:
+            self._beside.reasoning_details.extend(delta.reasoning_details)
+        if delta.annotations:
+            self._beside.annotations.extend(delta.annotations)
+            yield beside("annotations", delta.annotations)
+        if delta.audio:
+            self._beside.add_audio(delta.audio)
+            yield beside("audio", delta.audio)
         for piece in delta.tool_calls or []:
-            yield self._call_delta(piece)
+            if piece.extra_content is not None:
+                index = self._last_call if piece.index is None else piece.index
+                self._calls[index].extra["extra_content"] = piece.extra_content
+                function = {"arguments": ""}
+                more = {"index": index, "function": function, "extra_content": piece.extra_content}
+                yield beside("tool_calls", [more])
 
     def _call_delta(self, piece: _ToolCallPiece) -> ToolCallDelta:
         index = piece.index if piece.index is not None else self._index_for(piece)
-        call = self._calls.setdefault(index, _BuiltCall())
-        function = piece.function or _Function()
-        call.id = call.id or piece.id
-        call.name = call.name or function.name
-        call.arguments.append(function.arguments or "")
-        return ToolCallDelta(
-            index=index, id=piece.id, name=function.name, arguments=function.arguments or ""
-        )
+        self._last_call = index
+        function = piece.function or NO_FUNCTION
+        name = function.name
+        if name is not None:
+            name = self._names.get(name, name)
+        call_id = piece.id
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = _BuiltCall()
+            call_id = call_id or f"call_{index}"
+        call.id = call.id or call_id
+        call.name = call.name or name
+        arguments = function.text()
+        call.arguments.append(arguments)
+        return ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
 
     def _index_for(self, piece: _ToolCallPiece) -> int:
-        """A piece without a number begins a call if it has an id, else goes on with the last."""
-        return len(self._calls) if piece.id else max(self._calls, default=0)
+        """A piece without a number begins a call if its id is new, else goes on with one."""
+        if not piece.id:
+            return self._last_call
+        known = (index for index, call in self._calls.items() if call.id == piece.id)
+        return next(known, len(self._calls))
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""
         if not self._done and self._finish_reason is None:
             return None
+        message = self.message()
+        self._beside.head = self._head()
         return ReplyFinished(
-            message=self.message(),
-            stop_reason=_stop_reason(self._finish_reason),
-            usage=_usage(self._usage),
+            message=message,
+            stop_reason=_stop_reason(self._finish_reason, calls=bool(self._calls)),
+            usage=decode_usage(self._usage),
             model=self._model,
+            raw=self._beside.whole(
+                message=message.raw, finish_reason=self._finish_reason, usage=self._usage
+            ),
         )
+
+    def _head(self) -> dict[str, Any]:
+        """What the chunks said of the answer as a whole, the first or the last of them."""
+        try:
+            first, last = _head_decoder.decode(self._first), _head_decoder.decode(self._last)
+        except UNREADABLE as error:
+            raise MalformedError(f"not a chunk of a chat completion: {error}") from error
+        said = {name: getattr(last, name) or getattr(first, name) for name in OF_ANSWER}
+        return {"id": first.id, "created": first.created, "model": self._model, **said}
 
     def message(self) -> Message:
         """The reply so far."""
         calls = [call.fields() for _, call in sorted(self._calls.items())]
+        content, refusal = "".join(self._content), "".join(self._refusal)
         return _reply_message(
             {
-                "content": "".join(self._content) or None if calls else "".join(self._content),
-                "refusal": "".join(self._refusal) or None,
+                "content": content or (None if calls or refusal else ""),
+                "refusal": refusal or None,
                 "reasoning_content": "".join(self._reasoning) or None,
                 "tool_calls": calls,
+                **self._beside.of_message(),
             }
         )
 
@@ -287,31 +424,9 @@ class _BuiltCall(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     arguments: list[str] = msgspec.field(default_factory=list)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         arguments = "".join(self.arguments) or "{}"
         function = {"name": self.name or "", "arguments": arguments}
-        return {"id": self.id or "", "type": "function", "function": function}
-
-
-def decode_error(body: bytes) -> ErrorDetails:
-    """What an error body says, whatever shape it has; nothing if it is not JSON."""
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ErrorDetails()
-    if not isinstance(decoded, dict):
-        return ErrorDetails()
-    return _error_details(decoded.get("error", decoded))
-
-
-def _error_details(error: Any) -> ErrorDetails:
-    if isinstance(error, str):
-        return ErrorDetails(message=error)
-    if not isinstance(error, dict):
-        return ErrorDetails()
-    message, kind, code = (
-        "" if error.get(name) is None else str(error[name]) for name in ("message", "type", "code")
-    )
-    too_long = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
-    return ErrorDetails(message=message, type=kind, code=code, too_long=too_long)
+        return {"id": self.id or "", "type": "function", "function": function, **self.extra}

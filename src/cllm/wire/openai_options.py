@@ -5,7 +5,7 @@ another protocol has is an error. It does not see the messages, and never makes 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from cllm.core.options import (
     ToolChoiceKind,
 )
 from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.openai_models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
 
 Fields = dict[str, Any]
 T = TypeVar("T")
@@ -30,7 +31,7 @@ T = TypeVar("T")
 MAX_STOP = 4
 MAX_CALL_ID = 40
 
-COMPLETION_TOKENS = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d))")
+COMPLETION_TOKENS = re.compile(r"(?:.*/)?gpt-\d[\d.]*-chat")
 NO_REASONING = re.compile(r"(?:.*/)?(?:gpt-3|gpt-4|chatgpt-|gpt-5[\d.]*-chat)")
 FIELD_PATH = re.compile(r" - at `\$\.?(.*)`$")
 EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
@@ -77,18 +78,21 @@ MESSAGES = {
     "media_moved": "OpenAI's tool messages hold text only; the rest follows in a user message.",
     "needs_tools": "OpenAI takes this only together with tools.",
     "part_left_out": "A message of this role cannot hold such a part at OpenAI.",
+    "effort_changed": "This model does not take that effort; the nearest is asked for.",
+    "parameter_left_out": "This model does not take that parameter while it thinks.",
+    "reasoning_kept": "This model cannot be kept from thinking; the least effort is asked for.",
     "reasoning_changed": "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
     "reasoning_left_out": "This model cannot be asked to think so.",
     "stop_sequences_cut": f"OpenAI takes at most {MAX_STOP} stop sequences; more are ignored.",
     "thinking_left_out": "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
-    "tool_call_id_changed": f"OpenAI takes call ids of at most {MAX_CALL_ID} characters.",
 }
 
 
 class Notes:
     """What could not be said, gathered: one notice for a code, at the first place it stood."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: Mapping[str, str] = MESSAGES) -> None:
+        self._messages = messages
         self._places: dict[tuple[str, str], list[str]] = {}
 
     def add(self, code: str, path: str, *, subject: str = "") -> None:
@@ -96,7 +100,7 @@ class Notes:
 
     def notices(self) -> tuple[Notice, ...]:
         return tuple(
-            Notice(code=code, path=paths[0], message=MESSAGES[code] + _times(len(paths)))
+            Notice(code=code, path=paths[0], message=self._messages[code] + _times(len(paths)))
             for (code, _), paths in self._places.items()
         )
 
@@ -145,7 +149,9 @@ def decode_options(parameters: Fields) -> Options:
     """What the parameters of a request ask for; null is not said."""
     known = _convert(parameters, _Known, "")
     extra = {
-        name: value for name, value in parameters.items() if name not in KNOWN and value is not None
+        name: value
+        for name, value in parameters.items()
+        if name not in KNOWN and value is not None and not says_nothing(name, value)
     }
     choice = _decode_choice(known.tool_choice)
     if choice is None and known.tool_choice is not None:
@@ -256,7 +262,7 @@ def _decode_effort(effort: str | None) -> Reasoning | None:
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """The parameters that ask a model for this, and what it cannot be asked for."""
     notes = Notes()
-    limit = "max_completion_tokens" if COMPLETION_TOKENS.match(model) else "max_tokens"
+    limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     said: Fields = {
         limit: options.max_tokens,
         "temperature": options.temperature,
@@ -271,7 +277,21 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     }
     if options.top_k is not None:
         notes.add("field_left_out", "top_k", subject="top_k")
-    return {name: value for name, value in said.items() if value is not None}, notes.notices()
+    given = {name: value for name, value in said.items() if value is not None}
+    return _fit(given, model, notes), notes.notices()
+
+
+def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+    """Parameters in OpenAI's words as this model takes them; the same ones, if it takes them."""
+    notes = Notes()
+    return _fit(parameters, model, notes), notes.notices()
+
+
+def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
+    fitted, changes = fit(parameters, model)
+    for code, name in changes:
+        notes.add(code, name, subject=name)
+    return fitted
 
 
 def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None:

@@ -4,7 +4,7 @@ The parts are a view: decoding changes nothing, and a block that no part has a n
 it came. What OpenAI's words cannot say of a part (a signature, say) is for the caller to know.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 import msgspec
@@ -25,6 +25,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.reasoning import REASONING_FIELDS
+from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown
@@ -32,14 +34,85 @@ ResultPart = Text | Image | Document | Unknown
 DATA_URL = "data:"
 BASE64 = ";base64,"
 TOOL_CALLS = "tool_calls"
+KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS, *REASONING_FIELDS})
+
+
+class _Text(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
+    text: str
+
+
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    function: _Function
+    type: str = "function"
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of the usual shape; any other is read field by field."""
+
+    role: str
+    content: str | list[_Text] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Answered(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    tool_call_id: str
+    content: str | list[_Text] | None = None
+
+
+_said_decoder = msgspec.json.Decoder(_Said)
+_answered_decoder = msgspec.json.Decoder(_Answered)
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, in order: thinking, content, refusal, tool calls."""
-    fields = message.json()
+    return decode_message(message)[0]
+
+
+def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    """The parts of a message, and its fields that are none of them and say something."""
+    try:
+        if message.role == "tool":
+            return (_usual_result(_answered_decoder.decode(message.raw)),), NOTHING
+        return tuple(_usual_parts(_said_decoder.decode(message.raw))), NOTHING
+    except msgspec.ValidationError:
+        fields = message.json()
     if message.role == "tool":
-        return (_decode_result(fields),)
-    return tuple(_decode_fields(fields))
+        return (_decode_result(fields),), NOTHING
+    beside = {name: fields[name] for name in fields if name not in KNOWN and fields[name]}
+    return tuple(_decode_fields(fields)), beside
+
+
+def _usual_parts(said: _Said) -> list[AnyPart]:
+    parts: list[AnyPart] = []
+    if said.reasoning_content is not None:
+        parts.append(Thinking(text=said.reasoning_content))
+    parts += _usual_texts(said.content)
+    if said.refusal is not None:
+        parts.append(Refusal(text=said.refusal))
+    for call in said.tool_calls or ():
+        function = call.function
+        parts.append(ToolCall(id=call.id, name=function.name, arguments=function.arguments))
+    return parts
+
+
+def _usual_texts(content: str | list[_Text] | None) -> list[Text]:
+    if isinstance(content, str):
+        return [Text(text=content)] if content else []
+    return [Text(text=block.text) for block in content or ()]
+
+
+def _usual_result(answered: _Answered) -> ToolResult:
+    content = tuple(_usual_texts(answered.content))
+    return ToolResult(call_id=answered.tool_call_id, content=content)
 
 
 def _decode_fields(fields: Block) -> Iterator[AnyPart]:

@@ -1,27 +1,88 @@
 """What the codecs share: a message on its way into another protocol, and a request made of many.
 
-Types only. A codec imports this and core, and no other codec.
+Types, and what is told of them in every protocol alike. A codec imports this and core, and no other codec.
 """
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
-from cllm.core.message import AnyPart, Role
+from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     """One message to be encoded: its parts, and its own bytes if it is in the codec's dialect.
 
     A codec sends `raw` as it is where nothing has to change, and goes through the parts otherwise.
+    `place` is its position in the prompt, by which a notice names it. `dialect` is the protocol it
+    came in, None if it came in none; `extra` are its fields beside the parts, for that one only.
     """
 
     role: Role
     parts: tuple[AnyPart, ...]
     raw: bytes | None = None
+    place: int = 0
+    dialect: Dialect | None = None
+    extra: Mapping[str, Any] = NOTHING
+
+    def is_own(self, dialect: Dialect) -> bool:
+        """Whether it came in the words of this protocol."""
+        return self.raw is not None or self.dialect == dialect
+
+
+def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
+    """The message with other parts: its own bytes no longer say the same."""
+    return msgspec.structs.replace(spoken, parts=tuple(parts), raw=None)
+
+
+class Mended(msgspec.Struct, frozen=True, kw_only=True):
+    """A history as the target takes it, and what had to be changed for that."""
+
+    messages: tuple[Spoken, ...]
+    notices: tuple[Notice, ...] = ()
+
+
+Mend = Callable[[Sequence[Spoken]], Mended]
+"""Makes a history one that the target takes. A codec calls it with messages that the protocol has
+words for, and takes care of nothing that it does; it raises what cannot be sent at all."""
+
+
+def unmended(messages: Sequence[Spoken]) -> Mended:
+    """The history as it is, for a caller who knows it to be in order."""
+    return Mended(messages=tuple(messages))
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's body, and what could not be said in it."""
+    """A request's body, and what could not be said in it.
+
+    `names` and `ids` are the aliases that stand in it for names of tools and ids of calls which
+    the target refuses: alias → the client's own.
+    """
 
     body: bytes
     notices: tuple[Notice, ...] = ()
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
+    """What is to be told of messages whose fields beside their parts are not sent."""
+    places: dict[str, list[int]] = {}
+    for spoken in messages:
+        for name in spoken.extra:
+            places.setdefault(name, []).append(spoken.place)
+    return tuple(
+        Notice(
+            code="field_left_out",
+            path=f"messages[{where[0]}].{name}",
+            message=f"The field {name} of a message cannot be sent with it."
+            + (f" ({len(where)} times)" if where[1:] else ""),
+        )
+        for name, where in places.items()
+    )

@@ -35,50 +35,49 @@ class SseDecoder:
     def feed(self, piece: bytes) -> Iterator[SseEvent]:
         """The events that this piece completes."""
         for line in self._lines(piece):
-            event = self._take(line)
-            if event is not None:
-                yield event
+            if line:
+                self._take(line)
+            elif self._data:
+                yield self._dispatch()
+            else:
+                self._name = ""
+        self._check_size(self._pending_bytes)
 
-    def _lines(self, piece: bytes) -> Iterator[bytes]:
+    def _lines(self, piece: bytes) -> list[bytes]:
+        """The lines that this piece completes; what it begins is held."""
         if not piece:
-            return
+            return []
         if self._after_cr:
             piece = piece.removeprefix(b"\n")
         self._after_cr = piece.endswith(b"\r")
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        first, *rest = piece.split(b"\n")
-        self._hold(first)
-        for following in rest:
-            line = b"".join(self._pending)
+        lines = piece.split(b"\n")
+        begun = lines.pop()
+        if lines and self._pending:
+            lines[0] = b"".join((*self._pending, lines[0]))
             self._pending, self._pending_bytes = [], 0
-            yield line
-            self._hold(following)
+        if begun:
+            self._pending.append(begun)
+            self._pending_bytes += len(begun)
+        return lines
 
-    def _hold(self, fragment: bytes) -> None:
-        if fragment:
-            self._pending.append(fragment)
-            self._pending_bytes += len(fragment)
-            self._check_size()
-
-    def _take(self, line: bytes) -> SseEvent | None:
-        if not line:
-            return self._dispatch()
+    def _take(self, line: bytes) -> None:
+        self._check_size(len(line))
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
+            # Less than the whole line, which was not too much.
             self._data.append(value)
             self._data_bytes += len(value) + 1
-            self._check_size()
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
-        return None
 
-    def _dispatch(self) -> SseEvent | None:
-        name, data = self._name, self._data
+    def _dispatch(self) -> SseEvent:
+        event = SseEvent(data=b"\n".join(self._data), name=self._name)
         self._name, self._data, self._data_bytes = "", [], 0
-        return SseEvent(data=b"\n".join(data), name=name) if data else None
+        return event
 
-    def _check_size(self) -> None:
-        if self._pending_bytes + self._data_bytes > self._max:
+    def _check_size(self, more: int) -> None:
+        if self._data_bytes + more > self._max:
             raise MalformedError(f"an event of more than {self._max} bytes")

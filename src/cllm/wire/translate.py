@@ -1,24 +1,42 @@
 """A prompt in the words of one protocol: as it is where nothing has to change, else translated.
 
 A table of the dialects and the one way through parts between any two of them. What a target
-cannot say comes back as notices. Decides nothing about what is sent.
+cannot say comes back as notices. Decides nothing about what is sent; what a history has to be like
+is the business of the `mend` that is passed through to the codec.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
 import msgspec
 
-from cllm.core.message import AnyPart, Dialect, Message, ToolCall, ToolResult
+from cllm.core.message import (
+    AnyPart,
+    Dialect,
+    Message,
+    RedactedThinking,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
-from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.spoken import (
+    NOTHING,
+    Encoded,
+    Mend,
+    Spoken,
+    left_out_fields,
+    rewritten,
+    unmended,
+)
 
 DecodeParts = Callable[[Message], tuple[AnyPart, ...]]
+DecodeMessage = Callable[[Message], tuple[tuple[AnyPart, ...], Mapping[str, Any]]]
 
 
 class RequestCodec(Protocol):
@@ -38,17 +56,26 @@ PARTS: dict[Dialect, str] = {
     "anthropic": "cllm.wire.anthropic_parts",
     "bedrock": "cllm.wire.bedrock_parts",
     "openai": "cllm.wire.openai_parts",
+    "responses": "cllm.wire.responses_parts",
 }
 REQUESTS: dict[Dialect, str] = {
     "anthropic": "cllm.wire.anthropic_request",
     "bedrock": "cllm.wire.bedrock_request",
     "openai": "cllm.wire.openai_request",
+    "responses": "cllm.wire.responses_request",
 }
 
 
 @cache
 def decoder_of(dialect: Dialect) -> DecodeParts:
     decode: DecodeParts = import_module(PARTS[dialect]).decode_parts
+    return decode
+
+
+@cache
+def reader_of(dialect: Dialect) -> DecodeMessage:
+    """What reads the parts of a message, and its fields beside them."""
+    decode: DecodeMessage = import_module(PARTS[dialect]).decode_message
     return decode
 
 
@@ -63,16 +90,25 @@ def parts_of(message: Message) -> tuple[AnyPart, ...]:
     return decoder_of(message.dialect)(message)
 
 
-def spoken_for(message: Message, target: Dialect) -> Spoken:
+def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
     """A message on its way into a dialect, with its own bytes if it is in that dialect already."""
-    raw = message.raw if message.dialect == target else None
-    return Spoken(role=message.role, parts=parts_of(message), raw=raw)
+    dialect = message.dialect
+    parts, beside = reader_of(dialect)(message)
+    return Spoken(
+        role=message.role,
+        parts=parts,
+        raw=message.raw if dialect == target else None,
+        place=place,
+        dialect=dialect,
+        extra=beside,
+    )
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """The pieces of a request in the words of one dialect."""
 
     system: tuple[AnyPart, ...] | None
+    system_raw: bytes | None
     messages: tuple[Spoken, ...]
     parameters: dict[str, Any]
     notices: tuple[Notice, ...] = ()
@@ -80,21 +116,44 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
     """The prompt's pieces for that dialect; the codec makes a body of them."""
-    messages = tuple(spoken_for(message, target) for message in prompt.messages)
+    messages = tuple(
+        spoken_for(message, target, place=place) for place, message in enumerate(prompt.messages)
+    )
+    messages, notices = _without_foreign_fields(messages)
+    foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
+    if foreign and target != "openai":
+        messages, thoughts = _without_foreign_thinking(messages, foreign)
+        notices = (*notices, *thoughts)
     parameters = prompt.parameters
-    notices: tuple[Notice, ...] = ()
     if prompt.dialect != target:
         options = request_codec(prompt.dialect).decode_options(prompt.parameters)
         # Only Bedrock wants tools described that were called before and are not offered now.
         known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
         codec = request_codec(target)
-        parameters, notices = codec.encode_options(options, model=prompt.model, **known)
+        parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
+        notices = (*notices, *unsaid)
+    system = prompt.system
     return Translated(
-        system=None if prompt.system is None else parts_of(prompt.system),
+        system=None if system is None else parts_of(system),
+        system_raw=None if system is None or system.dialect != target else system.raw,
         messages=messages,
         parameters=parameters,
         notices=notices,
     )
+
+
+def _without_foreign_fields(
+    messages: tuple[Spoken, ...],
+) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
+    """The messages without the fields beside their parts that another protocol gave them."""
+    lost = [spoken for spoken in messages if spoken.extra and spoken.raw is None]
+    if not lost:
+        return messages, ()
+    kept = (
+        msgspec.structs.replace(spoken, extra=NOTHING) if spoken.raw is None else spoken
+        for spoken in messages
+    )
+    return tuple(kept), left_out_fields(lost)
 
 
 def _has_tools(messages: tuple[Spoken, ...]) -> bool:
@@ -102,35 +161,114 @@ def _has_tools(messages: tuple[Spoken, ...]) -> bool:
     return any(isinstance(part, tools) for message in messages for part in message.parts)
 
 
-def encode_openai(prompt: Prompt) -> Encoded:
-    """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's."""
-    if prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages):
-        return Encoded(body=openai_chat.encode_request(prompt))
+def _sealed_by_openai(
+    prompt: Prompt, messages: tuple[Spoken, ...], target: Dialect
+) -> frozenset[int]:
+    """Where there is thinking that only OpenAI can read, which is known by the id it has."""
+    if target == "responses" or all(m.dialect != "responses" for m in prompt.messages):
+        return frozenset()
+    thoughts = (Thinking, RedactedThinking)
+    return frozenset(
+        spoken.place
+        for spoken in messages
+        if any(isinstance(part, thoughts) and "id" in part.extra for part in spoken.parts)
+    )
+
+
+def _without_foreign_thinking(
+    messages: tuple[Spoken, ...], foreign: frozenset[int]
+) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
+    """The messages without what another model thought: a signature is good for its own only."""
+    kept: list[Spoken] = []
+    places: list[int] = []
+    for spoken in messages:
+        thoughts = (Thinking, RedactedThinking) if spoken.place in foreign else ()
+        parts = [part for part in spoken.parts if not isinstance(part, thoughts)]
+        same = len(parts) == len(spoken.parts)
+        kept.append(spoken if same else rewritten(spoken, parts))
+        places += [] if same else [spoken.place]
+    if not places:
+        return messages, ()
+    times = f" ({len(places)} times)" if places[1:] else ""
+    notice = Notice(
+        code="thinking_left_out",
+        path=f"messages[{places[0]}]",
+        message=f"Thinking belongs to the model that wrote it; another is not sent it.{times}",
+    )
+    return tuple(kept), (notice,)
+
+
+def encode_openai(
+    prompt: Prompt, *, mend: Mend = unmended, takes_texts_as_they_are: bool = True
+) -> Encoded:
+    """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
+
+    With `takes_texts_as_they_are` a history that no tool was called in is not looked into: all but
+    the strictest servers take it, whatever its order.
+    """
+    own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
+    if own and (_is_legacy(prompt) or (takes_texts_as_they_are and _is_talk(prompt))):
+        return _untouched(Encoded(body=openai_chat.encode_request(prompt)), prompt, "openai")
     said = translate(prompt, "openai")
     encoded = request_codec("openai").encode_request(
+        model=prompt.model,
+        system=said.system,
+        system_raw=said.system_raw,
+        messages=said.messages,
+        parameters=said.parameters,
+        stream=prompt.stream,
+        mend=mend,
+        own_names=prompt.dialect == "openai",
+    )
+    return _untouched(with_notices(encoded, said.notices), prompt, "openai")
+
+
+def _is_talk(prompt: Prompt) -> bool:
+    """Whether there is something said and no tool in it; a word too many is only a longer way."""
+    return bool(prompt.messages) and not any(
+        message.role == "tool" or b'"tool_calls"' in message.raw for message in prompt.messages
+    )
+
+
+def _is_legacy(prompt: Prompt) -> bool:
+    """Whether functions are called in the form before tools, which has no ids to pair by."""
+    return any(
+        message.role == "tool" and b'"tool_call_id"' not in message.raw
+        for message in prompt.messages
+    )
+
+
+def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
+    """A body for OpenAI's Responses API, which is sent the whole history and keeps none."""
+    said = translate(prompt, "responses")
+    encoded = request_codec("responses").encode_request(
         model=prompt.model,
         system=said.system,
         messages=said.messages,
         parameters=said.parameters,
         stream=prompt.stream,
+        mend=mend,
+        own_names=prompt.dialect == "responses",
     )
-    return with_notices(encoded, said.notices)
+    return _untouched(with_notices(encoded, said.notices), prompt, "responses")
 
 
-def encode_anthropic(prompt: Prompt, *, default_max_tokens: int) -> Encoded:
+def encode_anthropic(prompt: Prompt, *, default_max_tokens: int, mend: Mend = unmended) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer."""
     said = translate(prompt, "anthropic")
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
         system=said.system,
+        system_raw=said.system_raw,
         messages=said.messages,
         parameters={"max_tokens": default_max_tokens, **said.parameters},
         stream=prompt.stream,
+        mend=mend,
     )
-    return with_notices(encoded, said.notices)
+    return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
-def encode_bedrock(prompt: Prompt) -> Encoded:
+def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
     """A body for Converse; the model is named in the address."""
     said = translate(prompt, "bedrock")
     encoded = request_codec("bedrock").encode_request(
@@ -138,6 +276,7 @@ def encode_bedrock(prompt: Prompt) -> Encoded:
         system=said.system,
         messages=said.messages,
         parameters=said.parameters,
+        mend=mend,
     )
     return with_notices(encoded, said.notices)
 
@@ -145,3 +284,20 @@ def encode_bedrock(prompt: Prompt) -> Encoded:
 def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
     """The same request, with what was noticed before it was encoded."""
     return msgspec.structs.replace(encoded, notices=(*more, *encoded.notices)) if more else encoded
+
+
+def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
+    """The client's own body, if it is in the target's words and says all that is to be said."""
+    original = prompt.original
+    if original is None or original.dialect != target or not original.says(prompt):
+        return encoded
+    changed = encoded.notices or encoded.names or encoded.ids
+    if changed or _meaning(original.body) != _meaning(encoded.body):
+        return encoded
+    return msgspec.structs.replace(encoded, body=original.body)
+
+
+def _meaning(body: bytes) -> dict[str, Any]:
+    """What a body says; not to stream, and no system prompt, are said by silence too."""
+    fields: dict[str, Any] = msgspec.json.decode(body)
+    return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}

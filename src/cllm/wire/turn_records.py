@@ -5,7 +5,6 @@ and a hash; where that fits no more the messages win and are grouped into turns 
 here changes a message.
 """
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -17,19 +16,14 @@ from cllm.core.conversation import Turn, TurnFailure, TurnState, WindowRecord
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-
-ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
-
-
-class UnreadableError(ValueError):
-    """Part of a conversation file makes no sense; the text is a short reason."""
+from cllm.wire.conversation_messages import (
+    FileMessages,
+    Placed,
+    UnreadableError,
+    compact,
+    decode_message,
+    digest_of,
+)
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +50,6 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     failure: TurnFailure | None = None
 
 
-class _Head(msgspec.Struct):
-    role: str
-
-
 class _Wrapped(msgspec.Struct, kw_only=True):
     """A message that cannot stand among OpenAI's as it is."""
 
@@ -72,11 +62,6 @@ class _Marked(msgspec.Struct):
     dialect: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def compact(raw: bytes | msgspec.Raw) -> bytes:
-    """The same JSON without white space; every number and string keeps its spelling."""
-    return msgspec.json.format(bytes(raw), indent=-1)
-
-
 def in_utc(moment: datetime) -> datetime:
     """The moment in UTC; one without an offset is taken to be in UTC already."""
     if moment.tzinfo is None:
@@ -85,30 +70,6 @@ def in_utc(moment: datetime) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise UnreadableError("it has a time beyond the calendar") from None
-
-
-def decode_message(raw: bytes | msgspec.Raw) -> Message:
-    """A message in OpenAI's words."""
-    squeezed = compact(raw)
-    try:
-        name = msgspec.json.decode(squeezed, type=_Head).role
-    except msgspec.ValidationError as error:
-        raise UnreadableError(f"a message is not one: {error}") from None
-    role = ROLES.get(name)
-    if role is None:
-        raise UnreadableError(f"a message has the role {name[:40]!r}")
-    return Message(role=role, raw=squeezed)
-
-
-def mark_of(message: Message) -> str:
-    """A short hash of what a message says, however a tool spells, spaces or sorts its JSON."""
-    said = msgspec.json.encode(msgspec.json.decode(message.raw), order="sorted")
-    return hashlib.sha256(said).hexdigest()[:16]
-
-
-def digest_of(marks: Sequence[str]) -> str:
-    """A short hash over the marks of several messages."""
-    return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
 
 
 def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
@@ -160,43 +121,47 @@ def decode_turn(record: TurnRecord, messages: tuple[Message, ...] | None = None)
 
 def restore_path(
     records: Sequence[TurnRecord],
-    messages: Sequence[Message],
+    said: FileMessages,
     *,
-    marks: Sequence[str],
+    start: int,
     taken: set[str],
     moment: datetime,
 ) -> tuple[Turn, ...]:
     """The turns on the default path: the records that still fit, and new turns for the rest.
 
-    `marks` are those of the messages as the file has them, `taken` the turn ids that are
-    in use elsewhere, and `moment` the time that new turns get.
+    The messages of the file from `start` on are theirs. `taken` are the turn ids that are in use
+    elsewhere, and `moment` is the time that new turns get.
     """
     taken = taken | {record.id for record in records}
+    marks = said.marks[start:]
+    claims = _Claims(records, marks, {position - start for position in said.inside})
     turns: list[Turn] = []
-    for record, start, end in _fits(records, marks):
+    for record, first, last in _fits(claims):
+        placed = said.between(start + first, start + last)
         if record is None:
-            for first, last in _groups(messages, start, end):
-                turn_id = _derived_id(marks[first:last], position=first, taken=taken)
+            for group in _groups(placed):
+                begin, end = group[0].start - start, group[-1].end - start
+                turn_id = _derived_id(marks[begin:end], position=begin, taken=taken)
                 taken.add(turn_id)
-                turns.append(_turn_of(turn_id, messages[first:last], moment))
+                turns.append(_turn_of(turn_id, group, moment))
         elif record.inline is not None:
             turns.append(decode_turn(record))
         else:
-            turns.append(decode_turn(record, tuple(messages[start:end])))
+            turns.append(decode_turn(record, tuple(each.message for each in placed)))
     return tuple(turns)
 
 
 _Fit = tuple[TurnRecord | None, int, int]
 
 
-def _fits(records: Sequence[TurnRecord], marks: Sequence[str]) -> Iterator[_Fit]:
+def _fits(claims: "_Claims") -> Iterator[_Fit]:
     """Records with the messages they own, in order; None with messages that no record claims.
 
     Records and messages are walked together. Where the next record does not fit, the first
     later one that does takes over, and those between are passed over; a record with messages
     of its own is never passed over.
     """
-    claims = _Claims(records, marks)
+    records, marks = claims.records, claims.marks
     position = unclaimed = following = 0
     while True:
         index = claims.first_fit(position, following)
@@ -221,11 +186,14 @@ def _fits(records: Sequence[TurnRecord], marks: Sequence[str]) -> Iterator[_Fit]
 
 
 class _Claims:
-    """Which record fits at which position."""
+    """Which record fits at which position. None begins or ends `inside` a message."""
 
-    def __init__(self, records: Sequence[TurnRecord], marks: Sequence[str]) -> None:
-        self._records = records
-        self._marks = marks
+    def __init__(
+        self, records: Sequence[TurnRecord], marks: Sequence[str], inside: set[int]
+    ) -> None:
+        self.records = records
+        self.marks = marks
+        self._inside = inside
         self._by_claim: dict[tuple[int, str | None], list[int]] = {}
         for index, record in enumerate(records):
             if record.inline is None and record.messages > 0:
@@ -233,32 +201,41 @@ class _Claims:
         self._lengths = sorted({length for length, _ in self._by_claim})
 
     def first_fit(self, position: int, following: int) -> int | None:
-        if following < len(self._records):
-            record = self._records[following]
+        if following < len(self.records):
+            record = self.records[following]
             if record.inline is not None or self._fits_at(position, record):
                 return following
         found = (self._later(position, length, following) for length in self._lengths)
         return min((index for index in found if index is not None), default=None)
 
     def _fits_at(self, position: int, record: TurnRecord) -> bool:
-        claimed = self._marks[position : position + max(record.messages, 0)]
-        return len(claimed) == record.messages and digest_of(claimed) == record.digest
+        claimed = self._claimed(position, record.messages)
+        return claimed is not None and digest_of(claimed) == record.digest
 
     def _later(self, position: int, length: int, following: int) -> int | None:
-        claimed = self._marks[position : position + length]
-        indexes = self._by_claim.get((len(claimed), digest_of(claimed)), [])
+        claimed = self._claimed(position, length)
+        if claimed is None:
+            return None
+        indexes = self._by_claim.get((length, digest_of(claimed)), [])
         at = bisect_left(indexes, following)
         return indexes[at] if at < len(indexes) else None
 
+    def _claimed(self, position: int, length: int) -> Sequence[str] | None:
+        """The marks of so many messages from there on, if they are whole messages."""
+        end = position + length
+        if length < 0 or end > len(self.marks) or {position, end} & self._inside:
+            return None
+        return self.marks[position:end]
 
-def _groups(messages: Sequence[Message], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Turns by the rule: a run of user messages and everything that answers them."""
-    first = start
-    for index in range(start + 1, end):
-        if messages[index].role == "user" and messages[index - 1].role != "user":
-            yield first, index
+
+def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+    """Turns by the rule: a run of plain user messages and everything that answers them."""
+    first = 0
+    for index in range(1, len(placed)):
+        if placed[index].plain and not placed[index - 1].plain:
+            yield placed[first:index]
             first = index
-    yield first, end
+    yield placed[first:]
 
 
 def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
@@ -271,12 +248,12 @@ def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
         salt += 1
 
 
-def _turn_of(turn_id: str, messages: Sequence[Message], moment: datetime) -> Turn:
+def _turn_of(turn_id: str, placed: Sequence[Placed], moment: datetime) -> Turn:
     return Turn(
         id=turn_id,
         place=turn_id,
         state="complete",
-        messages=tuple(messages),
+        messages=tuple(each.message for each in placed),
         started_at=moment,
     )
 

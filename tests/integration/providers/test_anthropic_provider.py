@@ -21,7 +21,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.anthropic import DEFAULT_MAX_TOKENS, AnthropicProvider
+from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.http import Http
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
@@ -208,11 +208,56 @@ class TestAsking:
         (tool,) = sent["tools"]
         assert (tool["name"], tool["input_schema"]) == ("weather", schema)
 
-    async def test_a_limit_that_was_not_given_is_the_provider_s_default(self, server, make, stream):
+    async def test_a_limit_that_was_not_given_is_a_roomy_one(self, server, make, stream):
         events = await ask(make(), parameters={}, stream=stream)
 
-        assert server.requests[0].json["max_tokens"] == DEFAULT_MAX_TOKENS
+        assert server.requests[0].json["max_tokens"] == 32_000
         assert not any(isinstance(event, Noticed) for event in events)
+
+    async def test_a_client_that_has_to_give_a_limit_is_told_of_ours(self, server, make, stream):
+        events = await ask(make(), parameters={}, dialect="anthropic", stream=stream)
+
+        assert server.requests[0].json["max_tokens"] == 32_000
+        assert codes(events) == ["max_tokens_added"]
+
+
+def codes(events: list[ReplyEvent]) -> list[str]:
+    return [event.notice.code for event in events if isinstance(event, Noticed)]
+
+
+class TestBetaFlags:
+    async def test_known_flags_travel_in_the_header_and_not_in_the_body(self, server, make):
+        flags = ["context-1m-2025-08-07", "files-api-2025-04-14"]
+        parameters = {"max_tokens": 5, "betas": flags}
+        events = await ask(make(), parameters=parameters, dialect="anthropic")
+
+        assert server.requests[0].headers["anthropic-beta"] == ",".join(flags)
+        assert "betas" not in server.requests[0].json
+        assert codes(events) == []
+
+    async def test_an_unknown_flag_is_named_and_never_sent(self, server, make):
+        parameters = {"max_tokens": 5, "betas": ["made-up-2030-01-01", "skills-2025-10-02"]}
+        events = await ask(make(), parameters=parameters, dialect="anthropic")
+
+        assert server.requests[0].headers["anthropic-beta"] == "skills-2025-10-02"
+        assert codes(events) == ["beta_dropped"]
+        assert isinstance(events[0], Noticed)
+        assert "made-up-2030-01-01" in events[0].notice.message
+
+    async def test_without_a_flag_there_is_no_header(self, server, make):
+        await ask(make())
+        assert "anthropic-beta" not in server.requests[0].headers
+
+    async def test_the_operator_s_flags_go_with_every_request_once(self, server, make):
+        provider = make(betas=["private-2026-01-01"], headers={"Anthropic-Beta": "other-1, x"})
+        parameters = {"max_tokens": 5, "betas": ["private-2026-01-01", "skills-2025-10-02"]}
+        events = await ask(provider, parameters=parameters, dialect="anthropic")
+        await ask(provider)
+
+        first, second = (request.headers["anthropic-beta"] for request in server.requests)
+        assert first == "private-2026-01-01,other-1,x,skills-2025-10-02"
+        assert second == "private-2026-01-01,other-1,x"
+        assert codes(events) == []
 
 
 class TestStreams:

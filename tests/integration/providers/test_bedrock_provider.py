@@ -445,7 +445,7 @@ class TestCredentials:
         self, server, make, stream
     ):
         error = await fails(
-            make(), errors.InvalidRequestError, model="claude-3-7-sonet-20250219", stream=stream
+            make(), errors.UnsendableError, model="claude-3-7-sonet-20250219", stream=stream
         )
 
         assert "claude-3-7-sonnet-20250219" in str(error)
@@ -455,9 +455,7 @@ class TestCredentials:
     async def test_a_model_without_a_profile_there_is_answered_with_those_it_has(
         self, server, make, stream
     ):
-        error = await fails(
-            make(), errors.InvalidRequestError, model="claude-opus-4-1", stream=stream
-        )
+        error = await fails(make(), errors.UnsendableError, model="claude-opus-4-1", stream=stream)
 
         assert "us.anthropic.claude-opus-4-1-20250805-v1:0" in str(error)
         assert server.requests == []

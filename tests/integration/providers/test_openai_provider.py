@@ -113,7 +113,9 @@ class TestAsking:
         }
         assert (end.stop_reason, end.model) == ("end", "gpt-test")
         assert end.usage == Usage(input=5, output=3)
-        assert (end.raw is None) is stream
+        assert end.raw is not None
+        (choice,) = json.loads(end.raw)["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("Hello ä🐈", "stop")
 
     @both_ways
     async def test_tool_calls_come_whole(self, server, make, stream):

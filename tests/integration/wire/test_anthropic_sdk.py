@@ -38,6 +38,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.providers.mending import mending_for
 from cllm.wire.anthropic_answer import StreamEncoder, encode_answer
 from cllm.wire.anthropic_parts import decode_parts
 from cllm.wire.anthropic_reply import StreamDecoder
@@ -260,6 +261,7 @@ def accepted(
         messages=messages,
         parameters=parameters,
         stream=True,
+        mend=mending_for("anthropic", model, provider="anthropic"),
     )
     sent: dict[str, Any] = json.loads(encoded.body)
     assert judge(sent) == sent
@@ -356,6 +358,7 @@ SAID = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SAID, max_size=8))
 def test_any_history_from_another_protocol_is_a_request_of_the_sdks(messages):
+    messages = [*messages, Spoken(role="user", parts=(Text(text="end"),))]
     sent = accepted(messages, Options(max_tokens=9))
     check_history(sent["messages"])
     assert json.dumps(sent).count('"cache_control"') <= 4

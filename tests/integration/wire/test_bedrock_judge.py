@@ -26,6 +26,7 @@ from cllm.core.message import (
     Message,
     RedactedThinking,
     Refusal,
+    Role,
     Text,
     Thinking,
     ToolCall,
@@ -33,6 +34,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.providers.mending import mending_for
 from cllm.wire.bedrock_parts import decode_parts
 from cllm.wire.bedrock_reply import StreamDecoder
 from cllm.wire.bedrock_request import encode_options, encode_request
@@ -162,13 +164,18 @@ CALLS = st.builds(
 THOUGHTS = st.builds(
     Thinking, text=WORDS, signature=st.sampled_from([None, "", "sig"]), cache=MARKS
 ) | st.builds(RedactedThinking, data=st.sampled_from([PNG, "?"]))
-PARTS = st.one_of(
-    TEXTS, IMAGES, DOCUMENTS, FOREIGN, RESULTS, CALLS, THOUGHTS, st.builds(Refusal, text=WORDS)
-)
-SPOKEN = st.builds(
-    Spoken,
-    role=st.sampled_from(["user", "assistant", "tool", "system"]),
-    parts=st.lists(PARTS, max_size=4).map(tuple),
+ANY = st.one_of(TEXTS, IMAGES, DOCUMENTS, FOREIGN, st.builds(Refusal, text=WORDS))
+PARTS: dict[Role, Any] = {
+    "user": ANY | RESULTS,
+    "assistant": ANY | CALLS | THOUGHTS,
+    "tool": ANY | RESULTS,
+    "system": ANY | RESULTS | CALLS | THOUGHTS,
+}
+SPOKEN = st.one_of(
+    *(
+        st.builds(Spoken, role=st.just(role), parts=st.lists(parts, max_size=4).map(tuple))
+        for role, parts in PARTS.items()
+    )
 )
 OPTIONS = st.builds(
     Options,
@@ -203,15 +210,20 @@ OPTIONS = st.builds(
 def test_any_conversation_is_a_request_that_botocore_accepts(messages, system, options, model):
     messages = [*messages, Spoken(role="user", parts=(Text(text="end"),))]
     parameters, _ = encode_options(options, model=model)
-    encoded = encode_request(model=model, system=system, messages=messages, parameters=parameters)
+    given: Any = {
+        "model": model,
+        "parameters": parameters,
+        "mend": mending_for("bedrock", model, provider="bedrock"),
+    }
+    encoded = encode_request(system=system, messages=messages, **given)
     judged(encoded.body, model)
     judged(encoded.body, model, name="ConverseStream")
-    again = encode_request(model=model, system=system, messages=messages, parameters=parameters)
+    again = encode_request(system=system, messages=messages, **given)
     assert again == encoded
     body = json.loads(encoded.body)
     prompt = as_own({"role": "user", "content": body.get("system", [])}).parts
     sent = [as_own(message) for message in body["messages"]]
-    repeated = encode_request(model=model, system=prompt, messages=sent, parameters=parameters)
+    repeated = encode_request(system=prompt, messages=sent, **given)
     assert json.loads(repeated.body) == body
 
 

@@ -10,22 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.repair import INTERRUPTED, Repaired, repair
-from cllm.assembly.validity import (
+from cllm.assembly.profiles import (
     ANTHROPIC,
     ANTHROPIC_PREFILL,
+    ANTHROPIC_SYSTEM,
     BEDROCK,
     BEDROCK_PLAIN,
     OPENAI,
     PROFILES,
-    SENTENCES,
     STRICT,
-    Problem,
     Profile,
-    check,
+    profile_for,
 )
+from cllm.assembly.repair import INTERRUPTED, Repaired, repair
+from cllm.assembly.validity import SENTENCES, Problem, check
 from cllm.core.message import (
     AnyPart,
+    CacheMark,
     Document,
     Image,
     Message,
@@ -35,6 +36,7 @@ from cllm.core.message import (
     Thinking,
     ToolCall,
     ToolResult,
+    Unknown,
 )
 from cllm.wire.openai_parts import decode_parts
 from cllm.wire.spoken import Spoken
@@ -96,9 +98,13 @@ class TestOrder:
         assert mended(profile).problems == (Problem(code="no_messages", position=0),)
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
-    def test_a_history_starts_with_the_user(self, profile):
+    def test_a_history_starts_with_the_user_and_a_greeting_before_that_stays(self, profile):
         assert ("starts_without_user", 0, None) in found(profile, assistant(), user())
-        assert mended(profile, assistant(), user()).problems[0].code == "starts_without_user"
+        repaired = mended(profile, assistant(), user())
+        assert [message.role for message in repaired.messages] == ["user", "assistant", "user"]
+        assert repaired.messages[1:] == (assistant(), user())
+        assert codes(repaired) == ["message_added"]
+        assert repaired.problems == ()
 
     def test_openai_has_no_rule_about_the_first_role_or_alternation(self):
         assert found(OPENAI, assistant(), assistant(), user(), user(), system()) == []
@@ -211,19 +217,29 @@ class TestPairing:
         assert repaired.messages[-1].parts[0].call_id == "a"  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_a_result_of_no_call_is_left_out_and_said(self, profile):
+    def test_a_result_of_no_call_is_sent_as_what_it_says(self, profile):
         messages = (user(), assistant(), tool(result("x")), user())
         repaired = mended(profile, *messages)
+        said = [part for message in repaired.messages[2:] for part in message.parts]
 
         assert ("orphan_result", 2, 0) in found(profile, *messages)
-        assert repaired.messages == (user(), assistant(), user())
-        assert codes(repaired) == ["result_left_out"]
+        assert said == [Text(text="ok"), HELLO]
+        assert "result_as_text" in codes(repaired)
         assert repaired.problems == ()
+
+    def test_a_result_of_no_call_that_says_nothing_is_gone(self):
+        empty = tool(ToolResult(call_id="x"))
+
+        assert mended(OPENAI, user(), assistant(), empty, user()).messages == (
+            user(),
+            assistant(),
+            user(),
+        )
 
     def test_the_words_beside_an_orphan_stay(self):
         repaired = mended(OPENAI, user(), assistant(), user(result("x"), HELLO))
 
-        assert repaired.messages == (user(), assistant(), user())
+        assert repaired.messages == (user(), assistant(), user(Text(text="ok"), HELLO))
 
     @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
     def test_a_result_that_came_late_is_put_behind_its_call(self, profile):
@@ -243,12 +259,18 @@ class TestPairing:
         assert repaired.problems == ()
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_a_second_answer_to_one_call_is_left_out(self, profile):
+    def test_a_second_answer_to_one_call_is_no_second_result(self, profile):
         messages = (user(), assistant(call("a")), tool(result("a")), tool(result("a", "again")))
         repaired = mended(profile, *messages)
 
+        parts = [part for message in repaired.messages[2:] for part in message.parts]
+
         assert ("duplicate_result", 3, 0) in found(profile, *messages)
-        assert [p for m in repaired.messages[2:] for p in m.parts] == [result("a")]
+        assert [part for part in parts if part != Text(text="(continued)")] == [
+            result("a"),
+            Text(text="again"),
+        ]
+        assert "result_as_text" in codes(repaired)
         assert repaired.problems == ()
 
     def test_a_system_message_between_call_and_result_is_in_the_way(self):
@@ -345,10 +367,35 @@ class TestContent:
         assert repaired.messages == (user(HELLO, HELLO),)
         assert codes(repaired) == ["message_left_out", "messages_merged"]
 
-    def test_a_newest_message_of_nothing_is_an_error_not_a_silent_answer_to_the_one_before(self):
-        problems = mended(ANTHROPIC, user(), assistant(), user(Text(text=" "))).problems
+    @pytest.mark.parametrize("profile", [ANTHROPIC, ANTHROPIC_PREFILL, BEDROCK, STRICT])
+    def test_a_newest_message_of_nothing_is_an_error_not_a_silent_answer_to_the_one_before(
+        self, profile
+    ):
+        problems = mended(profile, user(), assistant(), user(Text(text=" "))).problems
 
-        assert [problem.code for problem in problems] == ["assistant_last"]
+        assert problems == (Problem(code="empty_message", position=2),)
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_a_message_of_nothing_after_one_that_asks_is_no_error(self, profile):
+        repaired = mended(profile, user(), user(Text(text="")))
+
+        assert repaired.messages == (user(),)
+        assert repaired.problems == ()
+
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
+    def test_the_cache_mark_of_a_blank_text_stands_on_the_part_before(self, profile):
+        blank = Text(text=" ", cache=CacheMark())
+
+        assert mended(profile, user(HELLO, blank)).messages == (
+            user(Text(text="Hello", cache=CacheMark())),
+        )
+        assert mended(profile, user(blank, HELLO)).messages == (user(),)
+        marked = Text(text="a", cache=CacheMark(ttl="1h"))
+        assert mended(profile, user(marked, blank)).messages == (user(marked),)
+        thought = assistant(Thinking(text="hm", signature="s"), blank, HELLO)
+        assert mended(profile, user(), thought, user()).messages[1] == assistant(
+            Thinking(text="hm", signature="s"), HELLO
+        )
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
     @pytest.mark.parametrize("signature", [None, ""])
@@ -395,6 +442,24 @@ class TestContent:
 
         assert found(BEDROCK, *messages) == [("document_beside_result", 2, None)]
         assert found(BEDROCK, user(HELLO, Document(file_id="x"))) == []
+        repaired = mended(BEDROCK, *messages)
+        assert repaired.messages[2:] == (
+            user(result("a")),
+            assistant(Text(text="(continued)")),
+            user(HELLO, Document(file_id="x")),
+        )
+        assert codes(repaired) == ["message_split"]
+        assert repaired.problems == ()
+
+    def test_a_video_beside_results_is_as_a_document_to_claude_on_bedrock(self):
+        video = Unknown(dialect="bedrock", raw=b'{"video":{}}')
+        guard = Unknown(dialect="bedrock", raw=b'{"guardContent":{}}')
+        loop = (user(), assistant(call("a")))
+
+        assert found(BEDROCK, *loop, user(result("a"), video)) == [
+            ("document_beside_result", 2, None)
+        ]
+        assert found(BEDROCK, *loop, user(result("a"), guard)) == []
 
     def test_some_models_on_bedrock_want_results_alone(self):
         loop = (user(), assistant(call("a")))
@@ -403,9 +468,75 @@ class TestContent:
         assert found(BEDROCK_PLAIN, *loop, user(result("a"), HELLO)) == [
             ("part_beside_result", 2, None)
         ]
+        repaired = mended(BEDROCK_PLAIN, *loop, user(result("a"), HELLO))
+        assert [message.role for message in repaired.messages[2:]] == ["user", "assistant", "user"]
+        assert repaired.problems == ()
+
+
+class TestProfiles:
+    @pytest.mark.parametrize(
+        ("model", "name"),
+        [
+            ("claude-3-opus-20240229", "anthropic-prefill"),
+            ("claude-sonnet-4-20250514", "anthropic-prefill"),
+            ("claude-opus-4-5-20251101", "anthropic-prefill"),
+            ("claude-opus-4-6", "anthropic"),
+            ("claude-opus-4-8", "anthropic-system"),
+            ("claude-opus-5", "anthropic-system"),
+            ("claude-next", "anthropic-system"),
+            ("glm-5", "anthropic-prefill"),
+        ],
+    )
+    def test_a_claude_is_taken_at_its_version(self, model, name):
+        assert profile_for("anthropic", model).name == name
+
+    @pytest.mark.parametrize(
+        ("model", "name"),
+        [
+            ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock-prefill"),
+            ("anthropic.claude-opus-4-6-v1", "bedrock"),
+            ("us.meta.llama3-3-70b-instruct-v1:0", "bedrock-plain"),
+            ("mistral.mistral-large-2402-v1:0", "bedrock-plain"),
+            ("amazon.nova-pro-v1:0", "bedrock-other"),
+            ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "bedrock-other"),
+        ],
+    )
+    def test_a_model_on_bedrock_is_taken_by_its_family(self, model, name):
+        assert profile_for("bedrock", model).name == name
+
+    def test_any_model_behind_chat_completions_is_taken_as_openai_s(self):
+        assert profile_for("openai", "claude-opus-4-6") is OPENAI
+
+    @pytest.mark.parametrize(
+        ("messages", "refused"),
+        [
+            ((user(), system(), assistant(), user()), []),
+            ((user(), system()), []),
+            ((system(), user()), [0]),
+            ((user(), system(), user()), [1]),
+            ((user(), assistant(), system()), [2]),
+        ],
+    )
+    def test_the_newest_claude_takes_a_system_message_between_user_and_answer(
+        self, messages, refused
+    ):
+        problems = found(ANTHROPIC_SYSTEM, *messages)
+
+        assert [place for code, place, _ in problems if code == "system_message"] == refused
 
 
 class TestProblems:
+    def test_messages_are_named_by_the_places_they_had(self):
+        repaired = repair(
+            (user(), assistant(call("a")), user(), assistant()),
+            ANTHROPIC,
+            make=make,
+            places=(1, 4, 6, 9),
+        )
+
+        assert [notice.path for notice in repaired.notices] == ["messages[4]"]
+        assert repaired.problems == (Problem(code="assistant_last", position=9),)
+
     def test_a_problem_says_where_and_what(self):
         problem = check((user(), assistant(call("a")), user()), OPENAI)[0]
 
@@ -456,12 +587,10 @@ def messages_of(role: Role) -> st.SearchStrategy[Spoken]:
 HISTORIES = st.lists(st.one_of(*(messages_of(role) for role in PARTS)), max_size=8)
 NOT_MENDABLE = {
     "assistant_last",
-    "document_beside_result",
     "duplicate_call_id",
+    "empty_message",
     "missing_result",
     "no_messages",
-    "part_beside_result",
-    "starts_without_user",
     "repeated_role",
 }
 
@@ -471,7 +600,7 @@ def test_what_is_left_after_a_repair_is_only_what_cannot_be_mended(history, prof
     repaired = mended(profile, *history)
     left = {problem.code for problem in repaired.problems}
 
-    assert repaired.problems == check(repaired.messages, profile)
+    assert left == {problem.code for problem in check(repaired.messages, profile)}
     if "duplicate_call_id" not in left:
         assert left <= NOT_MENDABLE - {"missing_result", "repeated_role", "duplicate_call_id"}
 

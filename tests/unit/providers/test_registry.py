@@ -1,5 +1,9 @@
 """Which provider serves a model."""
 
+import contextlib
+import importlib.metadata
+from pathlib import Path
+
 import pytest
 
 from cllm.core.errors import ModelNotFoundError
@@ -24,6 +28,7 @@ CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", 
         ("o3-mini", "openai", "o3-mini"),
         ("smollm2-135m", "local", "smollm2-135m"),
         ("grok-4", "xai", "grok-4"),
+        ("litellm/gemini/gemini-pro", "litellm", "gemini/gemini-pro"),
     ],
 )
 def test_prefix_then_configured_lists_then_known_names(model, provider, name):
@@ -40,7 +45,9 @@ def test_every_known_name_belongs_to_a_provider_that_exists():
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS.values() if row.kind != "bedrock"], ids=lambda row: row.base_url
+    "row",
+    [row for row in ROWS.values() if row.kind not in ("bedrock", "litellm")],
+    ids=lambda row: row.base_url,
 )
 def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
     is_local = row.base_url.startswith("http://127.0.0.1:")
@@ -52,7 +59,11 @@ def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("gemini/pro", ["'gemini'", "openai", "my-vllm", "local"]),
+        ("gemini/pro", ["'gemini'", "pip install 'cllm[litellm]'", "litellm/gemini/pro"]),
+        ("antropic/claude", ["did you mean anthropic/claude?"]),
+        ("my-vlm/other", ["did you mean my-vllm/other?"]),
+        ("/claude", ["provider/model"]),
+        ("litellm/", ["litellm/NAME"]),
         ("my-vllm/", ["my-vllm"]),
         ("strange", ["provider/model", "openai/gpt-4o"]),
         ("", ["provider/model"]),
@@ -67,3 +78,62 @@ def test_a_model_that_nobody_serves_is_an_error_that_helps(model, words):
     assert f"'{model}'" in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("model", ["antropic/claude", "openia/gpt-4o", "strange", "/x"])
+def test_litellm_is_not_advised_for_a_slip_of_the_pen(model):
+    with pytest.raises(ModelNotFoundError) as caught:
+        find_server(model, configured={}, offered=lambda _: False)
+    assert "litellm" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_every_provider_has_its_row_in_the_reference(name):
+    path = Path(__file__).parents[3] / "docs/reference/providers.md"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.startswith(f"| `{name}`"))
+    row = ROWS[name]
+
+    assert row.base_url.partition("//")[2].split("/")[0] in line
+    assert (row.key or "") in line
+    assert line.endswith(f"| `{row.kind}` |")
+
+
+class TestOtherPackages:
+    def test_one_that_offers_the_prefix_serves_the_model(self):
+        found = find_server("acme/a/b", configured=CONFIGURED, offered=lambda name: name == "acme")
+
+        assert found == ServedModel(provider="acme", name="a/b")
+
+    def test_one_that_offers_the_prefix_wants_a_model_all_the_same(self):
+        with pytest.raises(ModelNotFoundError, match="acme/NAME"):
+            find_server("acme/", configured={}, offered=lambda _: True)
+
+    @pytest.mark.parametrize(
+        "model", [*(f"{name}/x" for name in (LOCAL, *ROWS, *CONFIGURED)), "org/big", "gpt-5", ""]
+    )
+    def test_none_is_asked_about_a_name_that_is_known(self, model):
+        asked: list[str] = []
+
+        def offered(name: str) -> bool:
+            asked.append(name)
+            return True
+
+        with contextlib.suppress(ModelNotFoundError):
+            find_server(model, configured=CONFIGURED, offered=offered)
+        assert asked == []
+
+    def test_installed_packages_are_asked_unless_told_otherwise(self, monkeypatch):
+        asked: list[dict[str, str]] = []
+
+        def entry_points(**given: str) -> list[object]:
+            asked.append(given)
+            return []
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+        find_server("openai/x", configured={})
+        with pytest.raises(ModelNotFoundError):
+            find_server("never-looked-up-before/x", configured={})
+
+        assert asked == [{"group": "cllm.providers", "name": "never-looked-up-before"}]

@@ -33,6 +33,7 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
+from cllm.providers.mending import mending_for
 from cllm.wire.anthropic_parts import decode_parts
 from cllm.wire.anthropic_request import (
     EncodedRequest,
@@ -66,8 +67,14 @@ def encode(
     model: str = OLD,
     **parameters: Any,
 ) -> EncodedRequest:
+    placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
     return encode_request(
-        model=model, system=system, messages=messages, parameters=parameters, stream=False
+        model=model,
+        system=system,
+        messages=placed,
+        parameters=parameters,
+        stream=False,
+        mend=mending_for("anthropic", model, provider="anthropic"),
     )
 
 
@@ -119,7 +126,7 @@ def test_stop_and_stop_sequences_are_one_thing():
 
 
 @pytest.mark.parametrize(
-    "model", ["claude-opus-4-1", "claude-sonnet-4-5-20250929", "claude-opus-5"]
+    "model", ["claude-opus-4-1", "claude-sonnet-4-5-20250929", "claude-opus-4-6"]
 )
 def test_a_model_for_one_sampler_gets_temperature_and_says_so(model):
     fields, notices = encode_options(Options(temperature=0, top_p=0.5), model=model)
@@ -145,7 +152,9 @@ def test_every_tool_choice_is_said(kind):
 
 def test_no_parallel_calls_alone_is_a_choice_with_a_type():
     sent = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
-    assert encoded_options(parallel_tool_calls=False) == sent
+    tools = (Tool(name="f"),)
+    assert encoded_options(parallel_tool_calls=False, tools=tools).items() > sent.items()
+    assert encoded_options(parallel_tool_calls=False) == {}
     assert decode_options(sent).parallel_tool_calls is False
     assert encoded_options(parallel_tool_calls=True) == {}
     none = ToolChoice(kind="none")
@@ -222,7 +231,7 @@ def test_thinking_in_anthropics_words_stays_as_it_was_said(thinking):
         options = decode_options(parameters)
         assert options.reasoning is not None
         assert options.reasoning.enabled == (thinking["type"] != "disabled")
-        assert encode_options(options, model=NEW) == (parameters, ())
+        assert encode_options(options, model="claude-opus-4-6") == (parameters, ())
 
 
 def test_effort_alone_stays_alone():
@@ -422,11 +431,11 @@ def test_parameters_in_anthropics_words_that_exclude_one_another_are_fitted_too(
         "thinking": thinking,
         "tool_choice": given_choice,
     }
-    encoded = encode(HI, model=NEW, tools=TOOLS, **parameters)
+    encoded = encode(HI, model="claude-opus-4-6", tools=TOOLS, **parameters)
     sent = json.loads(encoded.body)
     assert (sent["temperature"], sent["thinking"]) == (0, {"type": "disabled"})
     assert "top_p" not in sent
-    assert codes(encoded) == ["dropped_field", "thinking_disabled"]
+    assert codes(encoded) == ["thinking_disabled", "dropped_field"]
 
 
 def test_messages_that_need_no_change_go_as_the_bytes_they_came_as():
@@ -440,7 +449,7 @@ def test_messages_that_need_no_change_go_as_the_bytes_they_came_as():
         assert message.raw is not None
         assert message.raw in encoded.body
     assert encoded.notices == ()
-    assert encoded.aliases == {}
+    assert encoded.ids == {}
 
 
 def test_the_same_request_is_the_same_bytes():
@@ -484,18 +493,20 @@ def test_a_call_that_was_interrupted_gets_an_error_for_a_result():
     assert (first["tool_use_id"], first["is_error"]) == ("a", True)
     assert second["tool_use_id"] == "b"
     assert third["text"] == "go on"
-    assert codes(encoded) == ["added_result"]
+    assert codes(encoded) == ["result_moved", "interrupted_call_answered"]
 
 
-def test_a_call_at_the_end_is_left_open():
-    assert len(history(HI, said("assistant", call("a")), tools=TOOLS)) == 2
+def test_a_call_at_the_end_is_answered_too():
+    sent = history(HI, said("assistant", call("a")), tools=TOOLS)
+    assert sent[2]["content"][0]["tool_use_id"] == "a"
+    assert sent[2]["content"][0]["is_error"] is True
 
 
 def test_an_id_may_come_back_in_a_later_turn():
     turn = (HI, said("assistant", call("a")), said("tool", result("a")), own("assistant", "ok"))
     encoded = encode(*turn, *turn, tools=TOOLS)
     assert encoded.notices == ()
-    assert encoded.aliases == {}
+    assert encoded.ids == {}
 
 
 @pytest.mark.parametrize("own_id", ["functions.Bash:0", "x" * 200, "", "é"])
@@ -506,7 +517,7 @@ def test_an_id_the_api_refuses_has_one_alias_on_call_and_result(own_id):
     assert sent[2]["content"][0]["tool_use_id"] == alias
     assert alias.replace("_", "").isalnum()
     assert len(alias) <= 64
-    assert encoded.aliases == {alias: own_id}
+    assert encoded.ids == {alias: own_id}
 
 
 def test_the_same_id_twice_in_one_message_becomes_two():
@@ -530,8 +541,9 @@ def test_valid_ids_are_untouched():
 
 
 def test_a_result_without_a_call_is_not_lost():
-    sent = history(said("tool", result("x.y")), tools=TOOLS)
-    assert sent[0]["content"][0]["content"] == "ok"
+    encoded = encode(said("tool", result("x.y")), tools=TOOLS)
+    assert json.loads(encoded.body)["messages"] == [{"role": "user", "content": "ok"}]
+    assert codes(encoded) == ["result_as_text"]
 
 
 def test_content_null_with_calls_has_no_blank_text():
@@ -562,17 +574,20 @@ def test_thinking_without_a_signature_is_dropped_and_the_rest_kept(signature):
     thought = {"type": "thinking", "thinking": "hm", "signature": signature}
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     encoded = encode(
-        HI, own("assistant", [thought, {"type": "text", "text": "t"}, use]), tools=TOOLS
+        HI,
+        own("assistant", [thought, {"type": "text", "text": "t"}, use]),
+        said("tool", result("a")),
+        tools=TOOLS,
     )
     sent = json.loads(encoded.body)["messages"]
     assert [block["type"] for block in sent[1]["content"]] == ["text", "tool_use"]
-    assert codes(encoded) == ["dropped_thinking"]
+    assert codes(encoded) == ["thinking_left_out"]
 
 
 def test_thinking_from_another_provider_is_dropped_with_a_notice():
     encoded = encode(HI, said("assistant", Thinking(text="hm"), Text(text="a")), HI)
     assert b"hm" not in encoded.body
-    assert codes(encoded) == ["dropped_thinking"]
+    assert codes(encoded) == ["thinking_left_out"]
     assert encoded.notices[0].path == "messages[1]"
 
 
@@ -602,15 +617,16 @@ def test_system_messages_in_the_history_go_with_the_system():
     sent = json.loads(encoded.body)
     assert [block["text"] for block in sent["system"]] == ["A", "B"]
     assert len(sent["messages"]) == 1
-    assert codes(encoded) == ["moved_message"]
+    assert codes(encoded) == ["moved_message", "messages_merged"]
 
 
 def test_a_system_message_in_anthropics_words_stays_where_the_model_takes_it():
-    messages = (HI, own("system", "B"), own("assistant", "a"))
+    messages = (HI, own("system", "B"), own("assistant", "a"), HI)
     assert [message["role"] for message in history(*messages, model=NEW)] == [
         "user",
         "system",
         "assistant",
+        "user",
     ]
     assert body(*messages, model=OLD)["system"] == "B"
     assert body(own("system", "B"), HI, model=NEW)["system"] == "B"
@@ -634,7 +650,11 @@ def test_what_a_system_prompt_cannot_hold_is_said():
 
 
 def test_tools_are_rebuilt_from_a_history_that_has_calls():
-    messages = (HI, said("assistant", call("a", "g"), call("b", "f")))
+    messages = (
+        HI,
+        said("assistant", call("a", "g"), call("b", "f")),
+        said("tool", result("a"), result("b")),
+    )
     encoded = encode(*messages)
     sent = json.loads(encoded.body)
     assert [tool["name"] for tool in sent["tools"]] == ["f", "g"]
@@ -672,7 +692,8 @@ def test_parts_of_another_protocol_are_made_at_home():
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"'])
 def test_arguments_that_are_no_object_are_kept_as_text(arguments):
-    encoded = encode(HI, said("assistant", call("a", arguments=arguments)), tools=TOOLS)
+    asked = said("assistant", call("a", arguments=arguments))
+    encoded = encode(HI, asked, said("tool", result("a")), tools=TOOLS)
     block = json.loads(encoded.body)["messages"][1]["content"][0]
     assert block["input"] == {"INVALID_JSON": arguments}
     assert codes(encoded) == ["changed_arguments"]
@@ -741,6 +762,38 @@ def test_surplus_marks_on_tools_go_last():
     assert ["cache_control" in tool for tool in sent["tools"][:6]] == [False] * 2 + [True] * 4
     assert sent["system"] == "s"
     assert codes(encode(HI, tools="odd")) == []
+
+
+def test_an_hours_mark_does_not_follow_one_of_five_minutes():
+    long, short = CacheMark(ttl="1h"), CacheMark()
+    encoded = encode(
+        said("user", Text(text="a", cache=short)),
+        said("assistant", call("a")),
+        said("tool", ToolResult(call_id="a", content=(Text(text="r", cache=long),), cache=long)),
+        system=[Text(text="s", cache=long)],
+        tools=TOOLS,
+    )
+    sent = json.loads(encoded.body)
+    assert sent["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    answer = sent["messages"][2]["content"][0]
+    assert answer["cache_control"] == {"type": "ephemeral"}
+    assert answer["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert codes(encoded) == ["changed_cache_mark"]
+
+
+def test_an_hours_mark_on_a_tool_does_not_follow_one_of_five_minutes():
+    tools = [
+        {**TOOLS[0], "name": "f", "cache_control": {"type": "ephemeral"}},
+        {**TOOLS[0], "name": "g", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+    ]
+    encoded = encode(HI, tools=tools)
+    assert [tool["cache_control"] for tool in json.loads(encoded.body)["tools"]] == [
+        {"type": "ephemeral"},
+        {"type": "ephemeral"},
+    ]
+    in_order = encode(HI, tools=tools[::-1])
+    assert in_order.notices == ()
+    assert json.loads(in_order.body)["tools"] == tools[::-1]
 
 
 def test_many_notices_of_one_kind_are_one():

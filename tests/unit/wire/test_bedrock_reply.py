@@ -325,7 +325,7 @@ def test_an_event_of_another_name_is_passed_over():
         ),
         ("contentBlockStart", {"contentBlockIndex": 0, "start": {"toolUse": {}}}),
         ("messageStop", {}),
-        ("metadata", {"usage": {"inputTokens": "many"}}),
+        ("metadata", {"trace": {"promptRouter": 3}}),
     ],
 )
 def test_an_event_of_another_shape_is_malformed(name, fields):

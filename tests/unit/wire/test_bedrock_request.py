@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cllm.core.errors import UnsendableError
 from cllm.core.message import (
     AnyPart,
     CacheMark,
@@ -32,16 +33,16 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
+from cllm.providers.mending import mending_for
 from cllm.wire.bedrock_parts import decode_parts
 from cllm.wire.bedrock_request import (
-    EncodedConverse,
     NotExpressibleError,
     decode_options,
     encode_options,
     encode_request,
 )
 from cllm.wire.malformed import MalformedError
-from cllm.wire.spoken import Spoken
+from cllm.wire.spoken import Encoded, Spoken
 
 CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OLD_CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"
@@ -76,9 +77,14 @@ def result(call_id: str = "c1", *content: Any, is_error: bool = False) -> ToolRe
 
 def request(
     *messages: Spoken, model: str = CLAUDE, system: Any = None, parameters: Any = None
-) -> EncodedConverse:
+) -> Encoded:
+    placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
     return encode_request(
-        model=model, system=system, messages=messages, parameters=parameters or {}
+        model=model,
+        system=system,
+        messages=placed,
+        parameters=parameters or {},
+        mend=mending_for("bedrock", model, provider="bedrock"),
     )
 
 
@@ -92,7 +98,7 @@ def sent(*messages: Spoken, **options: Any) -> list[dict[str, Any]]:
     return decoded
 
 
-def codes(encoded: EncodedConverse) -> set[str]:
+def codes(encoded: Encoded) -> set[str]:
     return {notice.code for notice in encoded.notices}
 
 
@@ -116,8 +122,9 @@ def test_blank_text_is_not_sent(blank):
     assert sent(says("user", blank, "a"))[0]["content"] == [{"text": "a"}]
 
 
-def test_an_empty_user_message_has_a_word_in_it():
-    assert sent(says("user", " "))[0]["content"][0]["text"].strip()
+def test_nothing_asked_is_an_error():
+    with pytest.raises(UnsendableError, match=r"messages\[0\]: a message says nothing"):
+        request(says("user", " "))
 
 
 def test_an_assistant_who_said_nothing_is_not_heard():
@@ -130,7 +137,7 @@ def test_content_null_beside_a_call_makes_no_text_block():
 
 
 def test_no_message_at_all_is_an_error():
-    with pytest.raises(NotExpressibleError, match="at least one"):
+    with pytest.raises(UnsendableError, match="at least one"):
         request(says("system", "s"))
 
 
@@ -206,7 +213,7 @@ def test_an_id_that_bedrock_refuses_has_one_alias_on_call_and_result(call_id):
     alias = asked["content"][0]["toolUse"]["toolUseId"]
     assert answered["content"][0]["toolResult"]["toolUseId"] == alias
     assert 1 <= len(alias) <= 64
-    assert encoded.aliases.ids == {alias: call_id}
+    assert encoded.ids == {alias: call_id}
     assert encoded == request(*messages)
 
 
@@ -216,7 +223,7 @@ def test_a_valid_id_is_untouched(call_id):
         says("user", "a"), says("assistant", call(call_id=call_id)), says("tool", result(call_id))
     )
     assert json.loads(encoded.body)["messages"][1]["content"][0]["toolUse"]["toolUseId"] == call_id
-    assert encoded.aliases.ids == {}
+    assert encoded.ids == {}
 
 
 def test_a_name_that_bedrock_refuses_has_one_alias_everywhere():
@@ -233,7 +240,7 @@ def test_a_name_that_bedrock_refuses_has_one_alias_everywhere():
     )
     decoded = json.loads(encoded.body)
     alias = decoded["messages"][1]["content"][0]["toolUse"]["name"]
-    assert encoded.aliases.names == {alias: "fs.read/file"}
+    assert encoded.names == {alias: "fs.read/file"}
     tools = decoded["toolConfig"]["tools"]
     assert [tool["toolSpec"]["name"] for tool in tools] == [alias, "plain"]
     assert decoded["toolConfig"]["toolChoice"] == {"tool": {"name": alias}}
@@ -292,7 +299,7 @@ def test_a_call_that_was_interrupted_is_answered_with_an_error():
     answer = json.loads(encoded.body)["messages"][2]["content"]
     assert answer[0]["toolResult"]["status"] == "error"
     assert answer[1] == {"text": "go on"}
-    assert codes(encoded) == {"result_added"}
+    assert codes(encoded) == {"interrupted_call_answered"}
 
 
 def test_a_call_at_the_very_end_is_answered_too():
@@ -308,13 +315,20 @@ def test_a_result_without_its_call_is_kept_as_text():
     messages = json.loads(encoded.body)["messages"]
     assert messages[0]["content"] == [{"text": "12 °C"}, {"text": "so?"}]
     assert "image" in messages[2]["content"][0]
-    assert codes(encoded) == {"result_without_call"}
+    assert codes(encoded) == {"result_as_text"}
 
 
-def test_a_result_in_an_assistants_message_and_a_call_in_a_users_are_no_pair():
-    messages = sent(says("user", "a", call()), says("assistant", result("c1")), says("user", "b"))
-    assert messages[1]["content"] == [{"text": "ok"}]
-    assert messages[0]["content"] == [{"text": "a"}]
+@pytest.mark.parametrize(
+    "message",
+    [
+        says("user", "a", call()),
+        says("assistant", "a", result("c1")),
+        says("user", "a", Thinking(text="hm", signature="s")),
+    ],
+)
+def test_a_part_in_a_message_of_the_wrong_role_is_an_error(message):
+    with pytest.raises(UnsendableError, match=r"messages\[1\].*a role that cannot say it"):
+        request(says("user", "a"), message, says("user", "b"))
 
 
 def test_broken_arguments_do_not_break_the_conversation():
@@ -377,13 +391,13 @@ def test_unsigned_thinking_is_dropped_and_the_rest_kept(signature):
         says("user", "a"), says("assistant", Thinking(text="hm", signature=signature), "b")
     )
     assert json.loads(encoded.body)["messages"][1]["content"] == [{"text": "b"}]
-    assert codes(encoded) == {"thinking_dropped"}
+    assert codes(encoded) == {"thinking_left_out"}
 
 
-def test_thinking_is_sent_to_no_model_that_cannot_think_nor_from_a_user():
+def test_thinking_is_sent_to_no_model_that_cannot_think():
     thought = Thinking(text="hm", signature="s")
     hidden = RedactedThinking(data="AAEC")
-    messages = [says("user", "a", thought, hidden), says("assistant", thought, hidden, "b")]
+    messages = [says("user", "a"), says("assistant", thought, hidden, "b"), says("user", "c")]
     assert b"reasoning" not in request(*messages, model=LLAMA).body
     assert request(*messages).body.count(b"reasoningContent") == 2
 
@@ -397,7 +411,7 @@ def test_thinking_alone_is_no_message():
     thought = Thinking(text="hm", signature="s")
     encoded = request(says("user", "a"), says("assistant", thought), says("user", "b"))
     assert [m["role"] for m in json.loads(encoded.body)["messages"]] == ["user"]
-    assert "thinking_dropped" in codes(encoded)
+    assert "message_left_out" in codes(encoded)
     assert len(sent(says("user", "a"), says("assistant", thought), says("assistant", "b"))) == 2
 
 
@@ -509,7 +523,12 @@ def test_blocks_of_another_protocol_are_told_and_not_sent():
     assert messages[0]["content"] == [{"text": "a"}]
     assert messages[1]["content"][0] == {"text": "no"}
     assert messages[2]["content"][0]["toolResult"]["content"] == [{"text": "t"}]
-    assert codes(encoded) == {"part_dropped", "refusal_as_text", "field_dropped"}
+    assert codes(encoded) == {
+        "part_dropped",
+        "refusal_as_text",
+        "field_dropped",
+        "blank_text_left_out",
+    }
 
 
 # Cache points
@@ -865,13 +884,15 @@ def test_a_budget_for_a_model_that_decides_itself_is_left_to_it():
     said = Reasoning(enabled=True, budget_tokens=2048, dialect="anthropic", raw=raw)
     options = Options(reasoning=said)
     assert thinking(options, "us.anthropic.claude-opus-4-7") == {"thinking": {"type": "adaptive"}}
-    assert told(options, "us.anthropic.claude-opus-4-7") == {"parameter_changed:thinking"}
+    assert told(options, "us.anthropic.claude-opus-4-7") == {
+        "thinking_changed:thinking.budget_tokens"
+    }
 
 
 def test_only_beta_flags_that_bedrock_knows_are_sent():
-    options = Options(extra={"anthropic_beta": ["context-1m-2025-08-07", "made-up"]})
+    options = Options(extra={"betas": ["context-1m-2025-08-07", "made-up"]})
     assert thinking(options) == {"anthropic_beta": ["context-1m-2025-08-07"]}
-    assert told(options) == {"beta_dropped:anthropic_beta"}
+    assert told(options) == {"beta_dropped:betas"}
     assert thinking(options, LLAMA) is None
 
 
@@ -901,7 +922,7 @@ OPTIONS = st.builds(
         [
             {},
             {"serviceTier": {"type": "flex"}},
-            {"anthropic_beta": ["effort-2025-11-24"]},
+            {"betas": ["effort-2025-11-24"]},
             {"additionalModelRequestFields": {"custom": 1}},
         ]
     ),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conversations import messages
 
 from cllm.core.conversation import (
     Branch,
@@ -551,7 +552,8 @@ TIMES = st.datetimes(
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> Message:
+def odd_messages(draw: st.DrawFn) -> Message:
+    """A message with fields of anybody's, and content that need not fit its dialect."""
     role = draw(st.sampled_from(["system", "user", "assistant", "tool"]))
     dialect = draw(st.sampled_from(["openai", "openai", "openai", "anthropic", "bedrock"]))
     fields = draw(st.dictionaries(TEXTS | st.just("dialect"), JSON, max_size=2))
@@ -559,6 +561,9 @@ def messages(draw: st.DrawFn) -> Message:
     body = fields | {"role": role, "content": draw(TEXTS | blocks | st.none())}
     raw = msgspec.json.encode(body)
     return Message(role=role, raw=raw, dialect=dialect)  # type: ignore[arg-type]
+
+
+MESSAGES = odd_messages() | messages()
 
 
 @st.composite
@@ -580,7 +585,7 @@ def turns(draw: st.DrawFn, number: int) -> Turn:
         id=turn_id,
         place=draw(st.sampled_from([turn_id, "elsewhere"])),
         state=draw(st.sampled_from(["complete", "incomplete", "running", "failed"])),
-        messages=tuple(draw(st.lists(messages(), max_size=3))),
+        messages=tuple(draw(st.lists(MESSAGES, max_size=4))),
         started_at=draw(TIMES),
         notices=tuple(
             draw(st.lists(st.builds(Notice, code=TEXTS, message=TEXTS, path=TEXTS), max_size=1))
@@ -653,6 +658,7 @@ def test_whatever_is_done_to_the_messages_the_file_wins(said: Conversation, data
     stored = decode(document)
     again = json.loads(encode_conversation(stored.conversation, stored.remainder))
     assert again["messages"] == document["messages"]
+    assert summary(json.dumps(document).encode()).message_count == stored.conversation.message_count
     ids = [turn.id for turn in stored.conversation.turns]
     assert len(set(ids)) == len(ids)
     unsent = [turn for turn in said.turns if not turn.is_history]

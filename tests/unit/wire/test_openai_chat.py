@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.message import Message, plain_message
+from cllm.core.message import Message, Unknown, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     TextDelta,
@@ -198,7 +201,7 @@ class TestWholeAnswer:
         assert events[:-1] == [
             ThinkingDelta(text="Hm."),
             TextDelta(text="Hi"),
-            TextDelta(text="No."),
+            RefusalDelta(text="No."),
             ToolCallDelta(index=0, id="c1", name="f", arguments='{"a":1}'),
             ToolCallDelta(index=1, id="c2"),
         ]
@@ -299,7 +302,7 @@ class TestWholeAnswer:
         }
         counted = finished(decode_answer(answer(usage=usage))).usage
 
-        assert counted == Usage(input=0, cache_read=5, output=0, reasoning=5)
+        assert counted == Usage(input=0, cache_read=1, output=0, reasoning=1)
 
     @pytest.mark.parametrize(
         "body",
@@ -377,7 +380,8 @@ class TestStream:
         )
 
         assert events == [TextDelta(text="Hel"), TextDelta(text="lo")]
-        assert last == ReplyFinished(message=plain_message("assistant", "Hello"), stop_reason="end")
+        assert last is not None
+        assert (last.message, last.stop_reason) == (plain_message("assistant", "Hello"), "end")
 
     @given(st.lists(st.text(max_size=5)))
     def test_the_message_is_what_the_pieces_add_up_to(self, pieces):
@@ -447,9 +451,11 @@ class TestStream:
     def test_a_refusal_is_said_and_kept_as_one(self):
         events, last = decode(chunk({"refusal": "I "}), chunk({"refusal": "won't."}), STOP)
 
-        assert events == [TextDelta(text="I "), TextDelta(text="won't.")]
+        assert events == [RefusalDelta(text="I "), RefusalDelta(text="won't.")]
         assert last is not None
-        assert last.message.json()["refusal"] == "I won't."
+        said = {"role": "assistant", "content": None, "refusal": "I won't."}
+        assert last.message.json() == said
+        assert last.message.text == "I won't."
 
     def test_tool_calls_are_put_together_from_their_pieces(self):
         events, last = decode(
@@ -518,7 +524,8 @@ class TestStream:
         last = whole(chunk({"tool_calls": [{"index": 0}]}), STOP)
 
         (call,) = last.message.json()["tool_calls"]
-        assert call == {"id": "", "type": "function", "function": {"name": "", "arguments": "{}"}}
+        function = {"name": "", "arguments": "{}"}
+        assert call == {"id": "call_0", "type": "function", "function": function}
 
     def test_usage_and_model_may_come_late_and_without_a_choice(self):
         last = whole(
@@ -537,7 +544,7 @@ class TestStream:
 
         assert whole(*counts, STOP).usage == Usage(input=9, output=2)
 
-    def test_only_the_first_of_several_choices_is_heard(self):
+    def test_only_the_first_of_several_choices_is_the_reply_and_the_others_go_by(self):
         both = {
             "choices": [
                 {"index": 1, "delta": {"content": "other"}, "finish_reason": "length"},
@@ -546,7 +553,13 @@ class TestStream:
         }
         events, last = decode(encode(both))
 
-        assert events == [TextDelta(text="Hi")]
+        noticed, other, text = events
+        assert isinstance(noticed, Noticed)
+        assert noticed.notice.code == "choices_not_kept"
+        assert isinstance(other, PartAdded)
+        assert isinstance(other.part, Unknown)
+        assert json.loads(other.part.raw) == both["choices"][0]
+        assert text == TextDelta(text="Hi")
         assert last is None
 
     def test_a_choice_without_a_delta_says_nothing(self):
@@ -587,7 +600,7 @@ class TestStream:
             b'{"choices": [{"delta": "Hi"}]}',
             b'{"choices": [{"delta": {"content": 5}}]}',
             b'{"choices": [{"delta": {"tool_calls": [{"index": "a"}]}}]}',
-            b'{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]}',
+            b'{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": 5}}]}}]}',
             b'{"choices": [{"delta": {"content": "\xc3"}}]}',
             b'{"choices": ' + b"[" * 50_000,
             b'{"choices": [{"delta": {"content": <html>',

@@ -1,7 +1,7 @@
 """The local model as a provider: a child process, asked through the OpenAI provider.
 
 Carries a prompt to the child and keeps the slot files right. It computes nothing itself and
-never reads what is said.
+never reads what is said; it only looks whether that is text.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from cllm.core.errors import MissingExtraError
+from cllm.core.errors import MissingExtraError, UnsendableError
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers.local import process
@@ -74,6 +74,7 @@ class LocalProvider:
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Ask once. One prompt at a time: the child has one slot."""
+        _check_is_text(prompt)
         finished: ReplyEvent | None = None
         async with self._asking:
             child = await self._restored(prompt.cache_key)
@@ -159,6 +160,21 @@ def _pool() -> "Http":
     from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
 
     return PooledHttp()
+
+
+def _check_is_text(prompt: Prompt) -> None:
+    """The child has a model for words, and none that sees."""
+    from cllm.wire.media import first_media  # noqa: PLC0415 - as the connection's codec, by now
+
+    found = first_media(prompt)
+    if found is not None:
+        path, what = found
+        raise UnsendableError(
+            f"The local model reads text only, and it was given {what}; ask another model, as in: "
+            "-m openai/gpt-4o",
+            provider=LocalProvider.name,
+            path=path,
+        )
 
 
 def with_defaults(prompt: Prompt, parameters: Mapping[str, Any]) -> Prompt:

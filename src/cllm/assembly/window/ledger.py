@@ -1,0 +1,157 @@
+"""The log in numbers: what it comes to up to each message, and where its turns and units begin.
+
+It grows at its end, as the log does, and answers without going through it: sums are kept, and
+borders are found by bisection. It never holds a message.
+
+A turn is a run of plain user messages and everything until the next such run. In a turn, after that
+run, a unit is what the assistant says in one go with all results of its calls; a system message
+belongs to the unit that comes after it. Results are paired by their place, never by id: whatever
+answers stands between two things that the assistant says.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from cllm.assembly.tokens import share_out
+from cllm.assembly.window.item import Item
+
+Border = Literal["start", "run", "assistant", "answer"]
+
+
+class Ledger:
+    """Positions count from 0; `first_sequence` is the sequence number of the message at 0."""
+
+    def __init__(self, items: Iterable[Item] = (), *, first_sequence: int = 1) -> None:
+        self.first_sequence = first_sequence
+        self._sums = [0]
+        self._turns: list[int] = []
+        self._units: list[int] = []
+        self._spoken: dict[int, int] = {}
+        self._last: Border = "start"
+        self._waiting: set[str] = set()
+        self._system_since: int | None = None
+        for item in items:
+            self.append(item)
+
+    def __len__(self) -> int:
+        return len(self._sums) - 1
+
+    def append(self, item: Item) -> None:
+        """Take in the next message of the log."""
+        position = len(self)
+        self._sums.append(self._sums[-1] + item.tokens)
+        if not self._turns:
+            self._turns.append(position)
+        if item.role == "system":
+            if self._system_since is None:
+                self._system_since = position
+            return
+        if item.is_plain_user:
+            self._begin_turn(position)
+        elif item.role == "assistant":
+            self._begin_unit(position, item)
+        else:
+            self._answer(item)
+        self._system_since = None
+
+    def _begin_turn(self, position: int) -> None:
+        if self._last in ("assistant", "answer"):
+            self._turns.append(position)
+        self._last = "run"
+        self._waiting.clear()
+
+    def _begin_unit(self, position: int, item: Item) -> None:
+        """Neighbours are one message to most providers, so they stay together."""
+        if self._last != "assistant":
+            self._units.append(position if self._system_since is None else self._system_since)
+            self._waiting.clear()
+        self._waiting.update(item.calls)
+        self._last = "assistant"
+
+    def _answer(self, item: Item) -> None:
+        self._waiting.difference_update(item.results)
+        if item.says and item.role == "user" and self._units:
+            self._spoken[self.turn_at(self._units[-1])] = self._units[-1]
+        self._last = "answer"
+
+    @property
+    def turns(self) -> Sequence[int]:
+        """Where each turn begins."""
+        return self._turns
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the newest turn is complete: the assistant spoke last, and waits for nothing."""
+        return self._last == "assistant" and not self._waiting
+
+    @property
+    def turn_size(self) -> float:
+        """The mean of the turns before the newest one, or of that one if it is the first."""
+        if len(self._turns) > 1:
+            return self._sums[self._turns[-1]] / (len(self._turns) - 1)
+        return float(self._sums[-1])
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> int:
+        """What the messages between two positions come to."""
+        return self._sums[len(self) if stop is None else stop] - self._sums[start]
+
+    def turn_at(self, position: int) -> int:
+        """Where the turn begins to which a message belongs."""
+        return self._turns[bisect_right(self._turns, position) - 1]
+
+    def turn_end(self, position: int) -> int:
+        """Where the turn of a message ends."""
+        after = bisect_right(self._turns, position)
+        return self._turns[after] if after < len(self._turns) else len(self)
+
+    def units(self, turn: int) -> Sequence[int]:
+        """Where the units begin of the turn that begins here."""
+        stop = bisect_left(self._units, self.turn_end(turn))
+        return self._units[bisect_left(self._units, turn) : stop]
+
+    def head(self, turn: int) -> tuple[int, int]:
+        """The run of user messages with which the turn begins; empty if the assistant began."""
+        first = bisect_left(self._units, turn)
+        end = self.turn_end(turn)
+        if first < len(self._units):
+            end = min(end, self._units[first])
+        return turn, end
+
+    def spoken(self, turn: int) -> tuple[int, int] | None:
+        """The last unit of a turn in which the user says something beside a result."""
+        start = self._spoken.get(turn)
+        if start is None:
+            return None
+        after = bisect_right(self._units, start)
+        end = self.turn_end(turn)
+        return start, min(end, self._units[after]) if after < len(self._units) else end
+
+    def cut_at(self, sequence: int | None) -> int:
+        """The position of a remembered cut: a border of this log, at or after it."""
+        position = 0 if sequence is None else max(0, sequence - self.first_sequence)
+        if position >= len(self):
+            return self._turns[-1] if self._turns else 0
+        if position in (turn := self.turn_at(position), 0):
+            return position
+        unit = bisect_left(self._units, position)
+        if unit < len(self._units) and self._units[unit] < self.turn_end(turn):
+            return self._units[unit]
+        end = self.turn_end(turn)
+        return end if end < len(self) else self._turns[-1]
+
+    def last_turn_with(self, tokens: int) -> int:
+        """The newest beginning of a turn from which there are at least so many tokens."""
+        most = self._sums[-1] - tokens
+        index = bisect_right(self._turns, most, key=self._sums.__getitem__) - 1
+        return self._turns[max(index, 0)]
+
+    def settle(self, start: int, total: int) -> None:
+        """What a provider counted from a position to the end, in place of what was estimated.
+
+        Costs as much as there are messages behind that position.
+        """
+        estimates = [after - before for before, after in pairwise(self._sums[start:])]
+        for offset, tokens in enumerate(share_out(total, estimates), start=start + 1):
+            self._sums[offset] = self._sums[offset - 1] + tokens

@@ -1,0 +1,94 @@
+"""Frames of AWS event streams: bytes in pieces of any size become headers and payloads.
+
+botocore reads the headers, once for each kind of event: they are the same bytes in nearly every
+frame of a stream. What is around them is read here, checksums included, because reading it with
+botocore costs more than all else that is done to a piece of an answer. Knows no event's meaning.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from botocore.eventstream import EventStreamHeaderParser, ParserError
+
+from cllm.wire.malformed import MalformedError
+
+Headers = Mapping[str, Any]
+
+# The length of a frame, the length of its headers, and the checksum of these two; at its end the
+# checksum of all before it.
+_prelude = struct.Struct("!III")
+_checksum = struct.Struct("!I")
+CHECKED = _prelude.size - _checksum.size
+FRAME_BYTES = _prelude.size + _checksum.size
+MAX_HEADERS_BYTES = 128 * 1024
+MAX_PAYLOAD_BYTES = 24 * 1024 * 1024
+KINDS_KEPT = 64
+
+
+class FrameReader:
+    """Feed it what the network gave; it yields the headers and payload of each whole frame.
+
+    Each piece is to be read to its end before the next is fed.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._needed = _prelude.size
+        self._parser = EventStreamHeaderParser()
+        self._known: dict[bytes, Headers] = {}
+
+    def feed(self, piece: bytes) -> Iterator[tuple[Headers, bytes]]:
+        self._hold(piece)
+        if self._held_bytes < self._needed:
+            return
+        data = piece if len(self._held) == 1 else b"".join(self._held)
+        self._held, self._held_bytes, self._needed = [], 0, _prelude.size
+        start = 0
+        while len(data) - start >= _prelude.size:
+            length, headers_length, checksum = _prelude.unpack_from(data, start)
+            _check(data[start : start + CHECKED], checksum)
+            _check_lengths(length, headers_length)
+            if len(data) - start < length:
+                self._needed = length
+                break
+            payload_end = start + length - _checksum.size
+            _check(data[start:payload_end], *_checksum.unpack_from(data, payload_end))
+            payload_start = start + _prelude.size + headers_length
+            headers = self._headers(data[start + _prelude.size : payload_start])
+            start += length
+            yield headers, data[payload_start:payload_end]
+        self._hold(data[start:])
+
+    def _hold(self, data: bytes) -> None:
+        if data:
+            self._held.append(data)
+            self._held_bytes += len(data)
+
+    def _headers(self, raw: bytes) -> Headers:
+        headers = self._known.get(raw)
+        if headers is None:
+            headers = self._parse(raw)
+            if len(self._known) < KINDS_KEPT:
+                self._known[raw] = headers
+        return headers
+
+    def _parse(self, raw: bytes) -> Headers:
+        try:
+            headers: Headers = self._parser.parse(raw)
+        except (ParserError, struct.error, KeyError, UnicodeDecodeError) as error:
+            raise MalformedError(f"not the headers of an event: {error}") from error
+        return headers
+
+
+def _check(data: bytes, checksum: int) -> None:
+    if zlib.crc32(data) != checksum:
+        raise MalformedError("a frame of an event stream whose checksum is wrong")
+
+
+def _check_lengths(length: int, headers_length: int) -> None:
+    payload = length - headers_length - FRAME_BYTES
+    if payload < 0 or payload > MAX_PAYLOAD_BYTES or headers_length > MAX_HEADERS_BYTES:
+        raise MalformedError(f"a frame of an event stream of {length} bytes")

@@ -1,0 +1,122 @@
+"""Providers that other packages bring, found by their entry points among what is installed.
+
+A package offers one in the group `cllm.providers`:
+
+    [project.entry-points."cllm.providers"]
+    acme = "cllm_acme:open_provider"
+
+    def open_provider(name: str, settings: ProviderAccess) -> Provider: ...
+
+`name` is what the provider is called in the settings and in a model's name; the protocol `Provider`
+is in `cllm.core.ports`. Nothing is looked up here for a name that is built in.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cllm.core.errors import SettingsError
+from cllm.core.ports import Provider
+from cllm.core.secret import Secret
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from cllm.providers.http import Timeouts
+
+GROUP = "cllm.providers"
+METHODS = ("prepare", "ask", "close")
+# What can go wrong in code that is not ours while it is imported and called.
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+def _usual_timeouts() -> "Timeouts":
+    from cllm.providers.http import Timeouts  # noqa: PLC0415 - looking a name up needs none
+
+    return Timeouts()
+
+
+class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings say about reaching a provider.
+
+    Keys are `Secret`, so that none is shown by accident; `reveal()` gives one away. `options` are
+    the keys of `providers.NAME` that cllm has no name for. `environment` is the process's own.
+    """
+
+    api_base: str | None = None
+    api_key: Secret | None = None
+    headers: Mapping[str, Secret] = msgspec.field(default_factory=dict)
+    timeouts: "Timeouts" = msgspec.field(default_factory=_usual_timeouts)
+    models: tuple[str, ...] = ()
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Without options and environment, which can hold keys."""
+        return f"ProviderAccess(api_base={self.api_base!r}, models={self.models!r})"
+
+
+def is_offered(name: str) -> bool:
+    """Whether an installed package offers a provider of that name."""
+    return bool(_offers(name))
+
+
+def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
+    """The provider that a package offers, opened under a name; SettingsError if it cannot be."""
+    found = _offers(offer)
+    if len(found) != 1:
+        rivals = " and ".join(sorted(map(_package, found))) or "no installed package"
+        raise SettingsError(f"provider '{offer}' is offered by {rivals}; there must be just one.")
+    package = _package(found[0])
+    try:
+        open_provider: Callable[[str, ProviderAccess], Provider] = found[0].load()
+        provider = open_provider(name, access)
+    except FAULTS as error:
+        raise SettingsError(
+            f"provider '{offer}' of the package {package} cannot be opened "
+            f"({type(error).__name__}: {_without_keys(str(error), access)}); "
+            f"repair or remove {package}."
+        ) from error
+    if not _is_provider(provider):
+        raise SettingsError(
+            f"the package {package} gave {type(provider).__name__} for provider '{offer}', which "
+            f"is no provider; repair or remove {package}."
+        )
+    return provider
+
+
+@cache
+def _offers(name: str) -> "tuple[EntryPoint, ...]":
+    from importlib.metadata import entry_points  # noqa: PLC0415 - reads every installed package
+
+    return tuple(entry_points(group=GROUP, name=name))
+
+
+def _package(offer: "EntryPoint") -> str:
+    return "of no name" if offer.dist is None else f"'{offer.dist.name}'"
+
+
+def _without_keys(text: str, access: ProviderAccess) -> str:
+    from cllm.providers.refusal import one_line  # noqa: PLC0415 - only to word an error
+
+    keys = (access.api_key, *access.headers.values())
+    return one_line(text, secrets=[key.reveal() for key in keys if key is not None])
+
+
+def _is_provider(value: object) -> bool:
+    has_methods = all(callable(getattr(value, method, None)) for method in METHODS)
+    return has_methods and isinstance(getattr(value, "name", None), str)

@@ -1,0 +1,210 @@
+"""Parameters of a Claude model, in Anthropic's words, fitted to the model and to one another.
+
+For every service that takes them so. Some exclude one another, and some a model refuses. What has
+to give way does so here, each time with a notice, except where it said only what is so without it.
+Fitting twice changes nothing more. Never adds a parameter that has no cause in another.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from cllm.core.notice import Notice
+from cllm.core.options import Reasoning
+from cllm.wire.anthropic_betas import read_betas
+from cllm.wire.claude_models import ClaudeModel, claude_model
+from cllm.wire.efforts import nearest_effort
+
+Fields = dict[str, Any]
+Notices = list[Notice]
+
+DISABLED = {"type": "disabled"}
+LEAST_EFFORT = "low"
+SMALLEST_BUDGET = 1024
+BUDGETS = {
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 24576,
+    "max": 32000,
+}
+INTERLEAVED = "interleaved-thinking-2025-05-14"
+HIGHEST_TEMPERATURE = 1
+LEAST_TOP_P_WHILE_THINKING = 0.95
+SAMPLING = ("temperature", "top_p", "top_k")
+SAMPLING_DEFAULTS = {"temperature": 1, "top_p": 1}
+WHILE_THINKING: dict[str, Callable[[float], bool]] = {
+    "temperature": lambda value: value == 1,
+    "top_p": lambda value: value >= LEAST_TOP_P_WHILE_THINKING,
+    "top_k": lambda _value: False,
+}
+
+
+def dropped(path: str, message: str, *, code: str = "dropped_field") -> Notice:
+    """What is left out, or what became of it."""
+    return Notice(code=code, path=path, message=message)
+
+
+def fit(fields: Fields, model: str, notices: Notices) -> Fields:
+    """The parameters without those that exclude one another, or that this model refuses."""
+    known = claude_model(model)
+    fields = _fit_choice(fields, known, notices)
+    if known is not None:
+        fields = _fit_thinking(fields, model, known, notices)
+        fields = _fit_effort(fields, model, known, notices)
+        fields = _fit_sampling(fields, model, known, notices)
+    return _fit_temperature(fields, notices)
+
+
+def fit_thinking(fields: Fields, model: str, notices: Notices) -> Fields:
+    """Thinking and effort alone, for a service that says the rest in words of its own."""
+    known = claude_model(model)
+    if known is None:
+        return fields
+    return _fit_effort(_fit_thinking(fields, model, known, notices), model, known, notices)
+
+
+def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
+    """Thinking and effort as a Claude model is asked for them, before they are fitted."""
+    if not reasoning.enabled or reasoning.effort == "none":
+        return {"thinking": DISABLED}
+    known = claude_model(model)
+    if known is not None and known.thinking in ("either", "adaptive", "always"):
+        effort = LEAST_EFFORT if reasoning.effort == "minimal" else reasoning.effort
+        return _with_effort({"thinking": {"type": "adaptive"}}, effort)
+    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", SMALLEST_BUDGET)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: Notices) -> Fields:
+    """A forced tool excludes thinking; models that always think cannot be forced."""
+    choice = fields.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") not in ("any", "tool"):
+        return fields
+    if known is not None and not known.forced_tools:
+        why = "this model cannot be made to call a tool; it may call one"
+        notices.append(dropped("tool_choice", why, code="tool_choice_changed"))
+        auto = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
+        return {**fields, "tool_choice": auto}
+    if _thinks(fields) and (known is None or known.thinking != "always"):
+        why = "a forced tool excludes thinking"
+        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        return {**fields, "thinking": DISABLED}
+    return fields
+
+
+def _thinks(fields: Fields) -> bool:
+    thinking = fields.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    thinking = fields.get("thinking")
+    if not isinstance(thinking, dict):
+        return fields
+    kind = thinking.get("type")
+    if known.thinking == "none":
+        if kind != "disabled":
+            notices.append(dropped("thinking", f"{model} does not think"))
+        return _without(fields, "thinking")
+    if known.thinking == "always" and kind == "disabled":
+        why = f"{model} always thinks: the least effort is asked for"
+        notices.append(dropped("thinking", why, code="thinking_kept"))
+        return _without(_with_effort(fields, _effort(fields) or LEAST_EFFORT), "thinking")
+    if known.thinking in ("adaptive", "always") and kind == "enabled":
+        why = f"{model} chooses its own budget"
+        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        shown = {"display": thinking["display"]} if "display" in thinking else {}
+        return {**fields, "thinking": {"type": "adaptive", **shown}}
+    if known.thinking == "budget" and kind == "adaptive":
+        budget = BUDGETS.get(_effort(fields) or "medium", SMALLEST_BUDGET)
+        why = f"{model} thinks up to a budget: {budget} tokens"
+        notices.append(dropped("thinking", why, code="thinking_changed"))
+        fields = {**fields, "thinking": {"type": "enabled", "budget_tokens": budget}}
+    return _fit_budget(fields, notices)
+
+
+def _fit_budget(fields: Fields, notices: Notices) -> Fields:
+    """The budget is at least 1024 and less than max_tokens, unless thinking is interleaved."""
+    thinking, limit = fields["thinking"], fields.get("max_tokens")
+    budget = thinking.get("budget_tokens")
+    if thinking.get("type") != "enabled" or not isinstance(budget, int):
+        return fields
+    fitting = max(budget, SMALLEST_BUDGET)
+    if isinstance(limit, int) and INTERLEAVED not in read_betas(fields.get("betas")):
+        fitting = min(fitting, limit - 1)
+    if fitting < SMALLEST_BUDGET:
+        why = "max_tokens leaves no room for thinking"
+        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        return _without(fields, "thinking")
+    if fitting != budget:
+        why = f"a budget is at least {SMALLEST_BUDGET} and less than max_tokens: {fitting} sent"
+        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        return {**fields, "thinking": {**thinking, "budget_tokens": fitting}}
+    return fields
+
+
+def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    wanted = _effort(fields)
+    if wanted is None:
+        return fields
+    if not known.efforts:
+        notices.append(dropped("output_config.effort", f"{model} cannot be asked for an effort"))
+        return _with_effort(fields, None)
+    # A model that could think deeper is refused the deepest efforts while it may not think.
+    efforts = known.efforts if fields.get("thinking") != DISABLED else known.efforts[:3]
+    effort = nearest_effort(wanted, efforts)
+    if effort in (None, wanted):
+        return fields
+    why = f"{model} does not take the effort {wanted!r} here: {effort!r} sent"
+    notices.append(dropped("output_config.effort", why, code="effort_changed"))
+    return _with_effort(fields, effort)
+
+
+def _effort(fields: Fields) -> str | None:
+    config = fields.get("output_config")
+    effort = config.get("effort") if isinstance(config, dict) else None
+    return effort if isinstance(effort, str) else None
+
+
+def _with_effort(fields: Fields, effort: str | None) -> Fields:
+    config = fields.get("output_config")
+    rest = _without(config, "effort") if isinstance(config, dict) else {}
+    config = rest if effort is None else {"effort": effort, **rest}
+    return {**fields, "output_config": config} if config else _without(fields, "output_config")
+
+
+def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    refused = {
+        name: why
+        for name in SAMPLING
+        if fields.get(name) is not None and (why := _why_refused(name, fields, model, known))
+    }
+    for name, why in refused.items():
+        if fields[name] != SAMPLING_DEFAULTS.get(name):
+            notices.append(dropped(name, why))
+    return _without(fields, *refused) if refused else fields
+
+
+def _fit_temperature(fields: Fields, notices: Notices) -> Fields:
+    temperature = fields.get("temperature")
+    if not isinstance(temperature, int | float) or temperature <= HIGHEST_TEMPERATURE:
+        return fields
+    why = f"the highest temperature is {HIGHEST_TEMPERATURE}"
+    notices.append(dropped("temperature", why, code="parameter_changed"))
+    return {**fields, "temperature": HIGHEST_TEMPERATURE}
+
+
+def _why_refused(name: str, fields: Fields, model: str, known: ClaudeModel) -> str | None:
+    """Why this parameter cannot be sent; nothing, if it can."""
+    if known.sampling == "none":
+        return f"{model} takes no {name}"
+    if name == "top_p" and known.sampling == "one" and fields.get("temperature") is not None:
+        return f"{model} takes temperature or top_p: temperature sent"
+    if _thinks(fields) and not WHILE_THINKING[name](fields[name]):
+        return f"a model that thinks does not take this {name}"
+    return None
+
+
+def _without(fields: Fields, *names: str) -> Fields:
+    return {name: value for name, value in fields.items() if name not in names}

@@ -1,0 +1,305 @@
+"""A history in words that OpenAI has: messages of other protocols, part by part.
+
+A message that is already OpenAI's goes as it is. What OpenAI cannot be told is named in a notice,
+one for each kind of thing. Whether the messages may stand as they do is not looked at here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.aliases import Rule
+from cllm.wire.openai_options import MAX_CALL_ID, Notes
+from cllm.wire.openai_parts import encode_parts
+from cllm.wire.reasoning import without_reasoning
+from cllm.wire.spoken import Spoken, rewritten
+
+IDS = Rule(allowed=None, longest=MAX_CALL_ID)
+MEDIA = (Image, Document)
+WORDS = (Text, Unknown)
+OTHERS = ("anthropic", "bedrock")
+THOUGHTS = (Thinking, RedactedThinking)
+
+
+class _Plain(msgspec.Struct):
+    """A message of one text, which most are."""
+
+    role: str
+    content: str
+
+
+Writable = msgspec.Raw | _Plain
+
+
+class _Place(NamedTuple):
+    """Where a part stands: whose words they are, the path to them, and the notes about them.
+
+    `has_files`: an id of a file there may be one of OpenAI's.
+    """
+
+    role: Role
+    path: str
+    notes: Notes
+    has_files: bool = True
+
+    def left_out(self, code: str, index: int, *, subject: str = "") -> None:
+        self.notes.add(code, f"{self.path}[{index}]", subject=subject)
+
+
+def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Spoken, ...]:
+    """The system prompt as the first message; none if it says nothing."""
+    if raw is not None:
+        return (Spoken(role="system", parts=tuple(system), raw=raw),)
+    said = _translated(enumerate(system), _Place("system", "system", notes))
+    return (Spoken(role="system", parts=tuple(said)),) if said else ()
+
+
+def at_home(message: Spoken, notes: Notes) -> Spoken:
+    """The message in parts that OpenAI has words for; one of its own stays as it is."""
+    if message.raw is not None:
+        return message
+    path = f"messages[{message.place}].content"
+    numbered = list(enumerate(message.parts))
+    has_files = message.dialect not in OTHERS
+    if message.role == "assistant" or not _has_result(message):
+        role: Role = "user" if message.role == "tool" else message.role
+        said = _translated(numbered, _Place(role, path, notes, has_files))
+        return Spoken(role=role, parts=tuple(said), place=message.place)
+    place = _Place("user", path, notes, has_files)
+    results: list[AnyPart] = []
+    media: list[AnyPart] = []
+    for number, part in numbered:
+        if isinstance(part, ToolResult):
+            result, moved = _translate_result(part, number, place)
+            results.append(result)
+            media.extend(moved)
+    others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
+    return rewritten(message, [*results, *media, *_translated(others, place)])
+
+
+def encode_history(messages: Sequence[Spoken]) -> list[Writable]:
+    """The messages as they are sent: results behind their calls, in the order of these."""
+    encoded: list[Writable] = []
+    for caller, followers in _exchanges(messages):
+        encoded.extend(_encode_exchange(caller, followers))
+    return encoded
+
+
+def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list[Spoken]]]:
+    """The messages, cut before each of the assistant's: who may have called, what came after."""
+    caller: Spoken | None = None
+    followers: list[Spoken] = []
+    for message in messages:
+        if message.role != "assistant":
+            followers.append(message)
+            continue
+        if caller is not None or followers:
+            yield caller, followers
+        caller, followers = message, []
+    yield caller, followers
+
+
+def _encode_exchange(caller: Spoken | None, followers: list[Spoken]) -> Iterator[Writable]:
+    """An assistant's message, the results of its calls in their order, and what else was said."""
+    calls: list[str] = []
+    if caller is not None:
+        calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
+        yield _encode_message(caller)
+    if not any(_has_result(message) for message in followers):
+        yield from map(_encode_message, followers)
+        return
+    order = {call: place for place, call in reversed(list(enumerate(calls)))}
+    results: list[tuple[int, Writable]] = []
+    rest: list[Writable] = []
+    for message in followers:
+        if not _has_result(message):
+            rest.append(_encode_message(message))
+            continue
+        for call_id, encoded in _encode_answering(message):
+            if call_id is None or caller is None:
+                rest.append(encoded)
+            else:
+                results.append((order.get(call_id, len(order)), encoded))
+    results.sort(key=lambda result: result[0])
+    yield from (encoded for _, encoded in results)
+    yield from rest
+
+
+def _has_result(message: Spoken) -> bool:
+    return ToolResult in map(type, message.parts)
+
+
+def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
+    """A message with results: each with the call it answers, then the rest as the user's."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    if message.raw is not None:
+        yield results[0].call_id, msgspec.Raw(message.raw)
+        return
+    for result in results:
+        yield result.call_id, _written("tool", [result])
+    rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+    if rest:
+        yield None, _written("user", rest)
+
+
+def _translate_result(
+    result: ToolResult, index: int, place: _Place
+) -> tuple[ToolResult, list[AnyPart]]:
+    """The result as a tool message can hold it, and what it held beside text."""
+    if result.is_error:
+        place.left_out("error_flag_left_out", index)
+    _note_tail(result, index, place)
+    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    content: list[Text | Image | Document | Unknown] = []
+    media: list[AnyPart] = []
+    for number, part in enumerate(result.content):
+        said = TRANSLATORS[type(part)](part, number, inner)
+        if isinstance(said, MEDIA):
+            inner.left_out("media_moved", number)
+            media.append(said)
+        elif isinstance(said, WORDS):
+            content.append(said)
+    return ToolResult(call_id=result.call_id, content=tuple(content)), media
+
+
+def _encode_message(message: Spoken) -> Writable:
+    if message.raw is not None:
+        return msgspec.Raw(without_reasoning(message.raw))
+    parts = [part for part in message.parts if not isinstance(part, THOUGHTS)]
+    written = _written(message.role, parts)
+    if not message.extra:
+        return written
+    fields = msgspec.json.decode(msgspec.json.encode(written), type=dict[str, msgspec.Raw])
+    return msgspec.Raw(msgspec.json.encode({**fields, **message.extra}))
+
+
+def _written(role: Role, parts: Sequence[AnyPart]) -> Writable:
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text):
+        return _Plain(role, only.text)
+    return msgspec.Raw(encode_parts(role, parts).raw)
+
+
+def _translated(parts: Iterable[tuple[int, AnyPart]], place: _Place) -> list[AnyPart]:
+    """The parts as OpenAI takes them from this role."""
+    said: list[AnyPart] = []
+    allowed = ALLOWED[place.role]
+    for index, part in parts:
+        translated = TRANSLATORS[type(part)](part, index, place)
+        if translated is None:
+            continue
+        if isinstance(translated, allowed):
+            said.append(translated)
+        else:
+            place.left_out("part_left_out", index, subject=type(part).__name__)
+    return _without_blanks(said, place.role)
+
+
+def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
+    """Empty text gives way to anything else, white space beside a call or as a prompt too."""
+    substance = role == "system" or any(isinstance(part, ToolCall) for part in said)
+    kept = [
+        part
+        for part in said
+        if not isinstance(part, Text) or (part.text.strip() if substance else part.text)
+    ]
+    return kept or ([] if role == "system" else said[:1])
+
+
+def _note_tail(
+    part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = frozenset()
+) -> None:
+    if part.cache is not None:
+        place.left_out("cache_mark_left_out", index)
+    for name in part.extra:
+        if name not in known:
+            place.notes.add("field_left_out", f"{place.path}[{index}].{name}", subject=name)
+
+
+def _translate_text(part: Text, index: int, place: _Place) -> Text:
+    if part.cache is None and not part.extra:
+        return part
+    _note_tail(part, index, place)
+    return Text(text=part.text)
+
+
+def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
+    _note_tail(part, index, place)
+    return Refusal(text=part.text)
+
+
+def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
+    if part.url is None and (part.data is None or part.media_type is None):
+        return place.left_out("image_left_out", index)
+    _note_tail(part, index, place, known=frozenset({"image_url"}))
+    detail = part.extra.get("image_url")
+    extra = {"image_url": detail} if isinstance(detail, dict) else {}
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
+    """Plain text as text; data under a name, which OpenAI asks for."""
+    if part.text is None and part.data is None and not (part.file_id and place.has_files):
+        return place.left_out("document_left_out", index)
+    _note_tail(part, index, place)
+    if part.text is not None:
+        if part.name is not None:
+            place.left_out("document_name_left_out", index)
+        return Text(text=part.text)
+    if part.data is None:
+        return Document(file_id=part.file_id, name=part.name)
+    media_type = part.media_type or "application/octet-stream"
+    name = part.name or f"document.{media_type.rpartition('/')[2]}"
+    return Document(media_type=media_type, data=part.data, name=name)
+
+
+def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
+    _note_tail(part, index, place)
+    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
+
+
+def _leave_thinking(_: Thinking | RedactedThinking, index: int, place: _Place) -> None:
+    place.left_out("thinking_left_out", index)
+
+
+def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+    if part.dialect == "openai":
+        return part
+    return place.left_out("block_left_out", index)
+
+
+def _same(part: ToolResult, _index: int, _place: _Place) -> ToolResult:
+    return part
+
+
+TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+    Document: _translate_document,
+    Image: _translate_image,
+    RedactedThinking: _leave_thinking,
+    Refusal: _translate_refusal,
+    Text: _translate_text,
+    Thinking: _leave_thinking,
+    ToolCall: _translate_call,
+    ToolResult: _same,
+    Unknown: _translate_unknown,
+}
+ALLOWED: dict[Role, tuple[type, ...]] = {
+    "assistant": (Text, Refusal, ToolCall, Unknown),
+    "system": (Text, Unknown),
+    "tool": (Text, Unknown),
+    "user": (Text, Image, Document, Unknown),
+}

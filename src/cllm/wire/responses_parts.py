@@ -1,0 +1,361 @@
+"""A message in the words of OpenAI's Responses API as typed parts, and parts as such a message.
+
+That API has items where the others have messages. What the assistant said at once is kept as one
+message whose content is its items in their order; so is the output of a tool. A user's or a system
+message is an item itself. The parts are a view: an item's own id and status are no part of what it
+says and stand in the message only, but for reasoning, which comes back with its id or not at all.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Dialect,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.spoken import NOTHING
+
+Block = dict[str, Any]
+Item = Block | msgspec.Raw
+ResultPart = Text | Image | Document | Unknown
+
+DIALECT: Dialect = "responses"
+ITEMS = "items"
+DATA_URL = "data:"
+BASE64 = ";base64,"
+AUTO = "auto"
+BETWEEN_SUMMARIES = "\n\n"
+# The name of reasoning that another protocol's model did, in our answers to clients of this API.
+LENT_NAME = "rs_cllm"
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+ENVELOPE = ("id", "role", "status", "type")
+
+
+def decode_parts(message: Message) -> tuple[AnyPart, ...]:
+    """The parts of a message, in order."""
+    content = message.json().get("content")
+    if message.role in ("user", "system") or isinstance(content, str):
+        return tuple(_decode_content(content))
+    return tuple(part for item in _as_list(content) for part in decode_item(item))
+
+
+def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    """The parts of a message, which are all that one of this API's says."""
+    return decode_parts(message), NOTHING
+
+
+def decode_item(item: Any) -> Iterator[AnyPart]:
+    """What one item says: a message has several parts, any other item is one."""
+    kind = item_kind(item)
+    if kind == "message":
+        yield from _decode_content(item.get("content"))
+        return
+    decode = ITEM_DECODERS.get(kind)
+    part = None if decode is None else decode(item)
+    yield _unknown(item, field=ITEMS) if part is None else part
+
+
+def item_kind(item: Any) -> str:
+    """The kind of an item; one with a role and no type is a message."""
+    if not isinstance(item, dict):
+        return ""
+    kind = item.get("type", "message" if "role" in item else "")
+    return kind if isinstance(kind, str) else ""
+
+
+def _decode_content(content: Any) -> Iterator[AnyPart]:
+    if isinstance(content, str):
+        if content:
+            yield Text(text=content)
+        return
+    for block in _as_list(content):
+        yield _decode_block(block)
+
+
+def _decode_block(block: Any) -> AnyPart:
+    kind = block.get("type") if isinstance(block, dict) else None
+    decode = BLOCK_DECODERS.get(kind) if isinstance(kind, str) else None
+    part = None if decode is None else decode(_said(block, "type"))
+    return _unknown(block) if part is None else part
+
+
+def _decode_text(block: Block) -> Text | None:
+    text = block.pop("text", None)
+    return Text(text=text, extra=_without_empty(block)) if isinstance(text, str) else None
+
+
+def _decode_refusal(block: Block) -> Refusal | None:
+    text = block.pop("refusal", None)
+    return Refusal(text=text, extra=block) if isinstance(text, str) else None
+
+
+def _decode_image(block: Block) -> Image | None:
+    """An image; its detail is kept where chat completions have it, one id at the provider's too."""
+    url, detail = block.pop("image_url", None), block.pop("detail", AUTO)
+    if not isinstance(url, str) and not isinstance(block.get("file_id"), str):
+        return None
+    if detail != AUTO:
+        block["image_url"] = {"detail": detail}
+    if not isinstance(url, str):
+        return Image(extra=block)
+    head, comma, data = url.partition(BASE64)
+    if url.startswith(DATA_URL) and comma:
+        return Image(media_type=head.removeprefix(DATA_URL), data=data, extra=block)
+    return Image(url=url, extra=block)
+
+
+def _decode_file(block: Block) -> Document | None:
+    given = {name: block.pop(name, None) for name in ("file_data", "file_id", "file_url")}
+    name = block.pop("filename", None)
+    if not all(isinstance(value, str | None) for value in (*given.values(), name)):
+        return None
+    data = given["file_data"]
+    head, comma, encoded = (data or "").partition(BASE64)
+    if data is not None and not (head.startswith(DATA_URL) and comma):
+        return None
+    return Document(
+        media_type=None if data is None else head.removeprefix(DATA_URL),
+        data=None if data is None else encoded,
+        file_id=given["file_id"],
+        url=given["file_url"],
+        name=name,
+        extra=block,
+    )
+
+
+BLOCK_DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
+    "input_file": _decode_file,
+    "input_image": _decode_image,
+    "input_text": _decode_text,
+    "output_text": _decode_text,
+    "refusal": _decode_refusal,
+}
+
+
+def _decode_call(item: Block) -> ToolCall | None:
+    name, arguments = item.get("name"), item.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, str | None):
+        return None
+    extra = _said(item, *ENVELOPE, "call_id", "name", "arguments")
+    call_id = str(item.get("call_id") or "")
+    return ToolCall(id=call_id, name=name, arguments=arguments or "", extra=extra)
+
+
+def _decode_result(item: Block) -> ToolResult:
+    parts = _decode_content(item.get("output"))
+    content = tuple(
+        part if isinstance(part, ResultPart) else _unknown(_encode_block(part, "input_text"))
+        for part in parts
+    )
+    extra = _said(item, *ENVELOPE, "call_id", "output")
+    return ToolResult(call_id=str(item.get("call_id") or ""), content=content, extra=extra)
+
+
+def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
+    """Thinking, by its summary or its text; where neither can be read, only what it is sealed in.
+
+    A summary of one text is not repeated in `extra`; any other is, to come back as it was.
+    """
+    sealed = item.get("encrypted_content")
+    signature = sealed if isinstance(sealed, str) else None
+    lent = is_lent(item)
+    extra = _said(item, "type", "encrypted_content", *(("id",) if lent else ()))
+    text = reasoning_text(item)
+    if extra.get("summary") == _summary(text) and not item.get("content"):
+        del extra["summary"]
+        extra.pop("content", None)
+    if not text and signature is not None:
+        return RedactedThinking(data=signature, extra=extra)
+    return Thinking(text=text, signature=signature, extra=extra)
+
+
+def is_lent(item: Block) -> bool:
+    """Whether reasoning has its name from us: it is not OpenAI's and OpenAI cannot take it."""
+    return str(item.get("id") or "").startswith(LENT_NAME)
+
+
+def reasoning_text(item: Block) -> str:
+    """What can be read of a reasoning item: its text if there is any, else its summaries."""
+    whole = "".join(_texts(item.get("content")))
+    return whole or BETWEEN_SUMMARIES.join(_texts(item.get("summary")))
+
+
+def _texts(blocks: Any) -> Iterator[str]:
+    for block in _as_list(blocks):
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield block["text"]
+
+
+ITEM_DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
+    "function_call": _decode_call,
+    "function_call_output": _decode_result,
+    "reasoning": _decode_reasoning,
+}
+
+
+def _unknown(block: Any, *, field: str = "content") -> Unknown:
+    return Unknown(dialect=DIALECT, raw=msgspec.json.encode(block), field=field)
+
+
+def _said(fields: Block, *known: str) -> Block:
+    """The fields that have no name of their own here; null is not said."""
+    return {name: fields[name] for name in fields if name not in known and fields[name] is not None}
+
+
+def _without_empty(block: Block) -> Block:
+    """A text's fields without the lists that every text has, as long as they hold nothing."""
+    return {name: value for name, value in block.items() if value != []}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
+    """A message of these parts."""
+    items = list(encode_items(role, parts))
+    if role in ("assistant", "tool"):
+        fields: Item = {"role": role, "content": items}
+    elif len(items) == 1:
+        fields = items[0]
+    else:
+        raise ValueError(f"a message of the role {role} is one item, not {len(items)}")
+    return Message(role=role, raw=msgspec.json.encode(fields), dialect=DIALECT)
+
+
+def encode_items(role: Role, parts: Sequence[AnyPart]) -> Iterator[Item]:
+    """The items that say this; what stands side by side in a message is one item."""
+    words: list[AnyPart] = []
+    for part in parts:
+        if is_word(part):
+            words.append(part)
+            continue
+        if words:
+            yield encode_words(role, words)
+            words = []
+        yield encode_item(part)
+    if words or (role in ("user", "system") and not parts):
+        yield encode_words(role, words)
+
+
+def is_word(part: AnyPart) -> bool:
+    """Whether a part stands inside a message item; the others are items."""
+    if isinstance(part, Unknown):
+        return part.field != ITEMS
+    return isinstance(part, Text | Refusal | Image | Document)
+
+
+def encode_words(role: Role, parts: Sequence[AnyPart]) -> Block:
+    """One message item; a single plain text as a string, which every server takes."""
+    only = parts[0] if len(parts) == 1 else None
+    said: Any = [encode_block(part, role) for part in parts]
+    if not parts:
+        said = ""
+    elif isinstance(only, Text) and not only.extra:
+        said = only.text
+    return {"type": "message", "role": role, "content": said}
+
+
+def encode_block(part: AnyPart, role: Role) -> Any:
+    return _encode_block(part, "output_text" if role == "assistant" else "input_text")
+
+
+def _encode_block(part: AnyPart, text_kind: str) -> Any:
+    match part:
+        case Text():
+            lists: Block = {"annotations": []} if text_kind == "output_text" else {}
+            return {"type": text_kind, "text": part.text, **lists, **part.extra}
+        case Refusal():
+            return {"type": "refusal", "refusal": part.text, **part.extra}
+        case Image():
+            return _encode_image(part)
+        case Document():
+            return _encode_document(part)
+        case Unknown():
+            return msgspec.Raw(part.raw)
+        case ToolCall() | ToolResult() | Thinking() | RedactedThinking():
+            raise ValueError(f"a part of kind {type(part).__name__} is no block of a message")
+        case _:
+            assert_never(part)
+
+
+def _encode_image(part: Image) -> Block:
+    extra = dict(part.extra)
+    more = extra.pop("image_url", {})
+    url = part.url if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
+    place = {} if url is None else {"image_url": url}
+    return {"type": "input_image", "detail": AUTO, **place, **more, **extra}
+
+
+def _encode_document(part: Document) -> Block:
+    if part.text is not None:
+        return {"type": "input_text", "text": part.text, **part.extra}
+    data = None if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
+    file = {
+        "filename": part.name,
+        "file_data": data,
+        "file_id": part.file_id,
+        "file_url": part.url,
+    }
+    said = {name: value for name, value in file.items() if value is not None}
+    return {"type": "input_file", **said, **part.extra}
+
+
+def encode_item(part: AnyPart) -> Item:
+    """The item of a part that is one."""
+    match part:
+        case ToolCall():
+            return {
+                "type": "function_call",
+                "call_id": part.id,
+                "name": part.name,
+                "arguments": part.arguments,
+                **part.extra,
+            }
+        case ToolResult():
+            return _encode_result(part)
+        case Thinking():
+            return _encode_reasoning(part.text, part.signature, part.extra)
+        case RedactedThinking():
+            return _encode_reasoning("", part.data, part.extra)
+        case Unknown():
+            return msgspec.Raw(part.raw)
+        case Text() | Refusal() | Image() | Document():
+            raise ValueError(f"a part of kind {type(part).__name__} is no item of its own")
+        case _:
+            assert_never(part)
+
+
+def _encode_result(part: ToolResult) -> Block:
+    content = part.content
+    only = content[0] if len(content) == 1 else None
+    output: Any = [_encode_block(piece, "input_text") for piece in content]
+    if not content:
+        output = ""
+    elif isinstance(only, Text) and not only.extra:
+        output = only.text
+    call = {"type": "function_call_output", "call_id": part.call_id}
+    return {**call, "output": output, **part.extra}
+
+
+def _encode_reasoning(text: str, sealed: str | None, extra: Block) -> Block:
+    named = {"id": extra["id"]} if "id" in extra else {}
+    kept = {} if sealed is None else {"encrypted_content": sealed}
+    return {"type": "reasoning", **named, "summary": _summary(text), **extra, **kept}
+
+
+def _summary(text: str) -> list[Block]:
+    return [{"type": "summary_text", "text": text}] if text else []

@@ -1,0 +1,298 @@
+"""Requests to OpenAI's Responses API, written for conversations of any protocol.
+
+The history is sent whole, with the reasoning that this model wrote, and nothing is left with the
+provider unless the client asked for that. An item goes back as it came, but for what the API gives
+and does not take. What it cannot be told is named in a notice, one for each kind of thing. It sends
+nothing, makes up no text, and never chooses a system prompt.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.openai_options import NO_REASONING, Fields, Notes
+from cllm.wire.responses_input import decode_request
+from cllm.wire.responses_options import MESSAGES, decode_options, encode_options
+from cllm.wire.responses_parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
+from cllm.wire.spoken import Encoded, Mend, Spoken, rewritten, unmended
+
+__all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
+
+NAMES = Rule(longest=64)
+IDS = Rule(allowed=None, longest=64)
+OTHERS = ("anthropic", "bedrock")
+SEALED_REASONING = "reasoning.encrypted_content"
+# Fields of a part that stand under the same name in any of OpenAI's blocks.
+SHARED = frozenset({"prompt_cache_breakpoint"})
+
+
+def encode_request(
+    *,
+    model: str,
+    system: Sequence[AnyPart] | None,
+    messages: Sequence[Spoken],
+    parameters: Fields,
+    stream: bool,
+    mend: Mend = unmended,
+    own_names: bool = False,
+) -> Encoded:
+    """The body that asks for the answer to these messages; the same in gives the same bytes.
+
+    With `own_names` tools keep the names they have: they were chosen for the server that is asked.
+    """
+    notes = Notes(MESSAGES)
+    aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
+    own: Fields = {"model": model}
+    items: list[Item] = []
+    said = _translated(system or (), _Place("system", "system", notes))
+    if len(said) == 1 and isinstance(said[0], Text) and not said[0].extra:
+        own["instructions"] = said[0].text
+    elif said:
+        items.extend(encode_items("system", said))
+    home = [_at_home(message, notes) for message in messages]
+    mended = mend(tuple(address(home, aliases)))
+    for message in mended.messages:
+        items.extend(_encode_message(message))
+    own["input"] = items
+    body = own | dict(with_named_tools(parameters, aliases, "name")) | own
+    _keep_nothing_there(body, model)
+    body.pop("stream", None)
+    if stream:
+        body["stream"] = True
+    else:
+        body.pop("stream_options", None)
+    return Encoded(
+        body=msgspec.json.encode(body),
+        notices=(*notes.notices(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
+    )
+
+
+def _keep_nothing_there(body: Fields, model: str) -> None:
+    """Ask that the answer is not stored, and for the reasoning that is then to be sent back."""
+    if body.setdefault("store", False) is not False or NO_REASONING.match(model):
+        return
+    chosen = body.get("include")
+    included = chosen if isinstance(chosen, list) else []
+    body["include"] = [*included, *({SEALED_REASONING} - set(map(str, included)))]
+
+
+class _Items(msgspec.Struct):
+    content: str | list[msgspec.Raw]
+
+
+_items_decoder = msgspec.json.Decoder(_Items)
+
+
+def _encode_message(message: Spoken) -> Iterator[Item]:
+    if message.raw is None:
+        yield from encode_items("user" if message.role == "tool" else message.role, message.parts)
+        return
+    items = _items_decoder.decode(message.raw).content
+    if message.role not in ("assistant", "tool") or isinstance(items, str):
+        yield msgspec.Raw(message.raw)
+    else:
+        yield from items
+
+
+class _Place(NamedTuple):
+    """Where a part stands: whose words they are, the path to them, and the notes about them.
+
+    `has_files`: an id of a file there may be one of OpenAI's.
+    """
+
+    role: Role
+    path: str
+    notes: Notes
+    has_files: bool = True
+
+    def left_out(self, code: str, index: int, *, subject: str = "") -> None:
+        self.notes.add(code, f"{self.path}[{index}]", subject=subject)
+
+
+def _at_home(message: Spoken, notes: Notes) -> Spoken:
+    """The message in parts that the API has words for; one of its own in items that it takes."""
+    role: Role = "user" if message.role == "tool" else message.role
+    has_files = message.dialect not in OTHERS
+    place = _Place(role, f"messages[{message.place}].content", notes, has_files)
+    if message.raw is None:
+        return rewritten(message, _translated(message.parts, place))
+    items = msgspec.json.decode(message.raw).get("content")
+    if role != "assistant" or not isinstance(items, list):
+        return message
+    fitted = _fitted_items(items, place)
+    if fitted == items:
+        return message
+    raw = msgspec.json.encode({"role": role, "content": fitted})
+    parts = decode_parts(Message(role=role, raw=raw, dialect=DIALECT))
+    return msgspec.structs.replace(message, parts=parts, raw=raw)
+
+
+def _fitted_items(items: list[Any], place: _Place) -> list[Any]:
+    """The items of an answer as the API takes them back."""
+    last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
+    lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
+    for index in sorted(lost):
+        place.left_out("thinking_left_out", index)
+    return [_fitted(item, named=not lost) for n, item in enumerate(items) if n not in lost]
+
+
+def _can_come_back(item: Any, *, led_on: bool) -> bool:
+    """Whether an item can be sent: reasoning only with what it holds, as it was stored nowhere.
+
+    Reasoning that led on to nothing is refused, and that of another protocol's model is not its.
+    """
+    if item_kind(item) != "reasoning":
+        return True
+    return (
+        led_on and not is_lent(item) and bool(item.get("encrypted_content") or item.get("content"))
+    )
+
+
+def _fitted(item: Any, *, named: bool) -> Any:
+    """The item as the API takes it; without its name if the reasoning that it names is not sent."""
+    if not isinstance(item, dict):
+        return item
+    kind = item_kind(item)
+    left = {name for name, value in item.items() if value is None}
+    if kind == "reasoning" and item.get("encrypted_content"):
+        left.add("content")
+    if not named and kind in ("message", "function_call"):
+        left.add("id")
+    return {name: value for name, value in item.items() if name not in left}
+
+
+def _translated(parts: Sequence[AnyPart], place: _Place) -> list[AnyPart]:
+    """The parts as the API takes them from this role."""
+    said: list[AnyPart] = []
+    for index, part in enumerate(parts):
+        if not isinstance(part, ALLOWED[place.role]):
+            place.left_out("part_left_out", index, subject=type(part).__name__)
+            continue
+        translated = TRANSLATORS[type(part)](part, index, place)
+        if translated is not None:
+            said.append(translated)
+    return _without_blanks(said)
+
+
+def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
+    """Empty text gives way to anything else; thinking at the end, with nothing after it, goes."""
+    kept = [part for part in said if not isinstance(part, Text) or part.text]
+    while kept and isinstance(kept[-1], Thinking | RedactedThinking):
+        kept.pop()
+    return kept
+
+
+def _noted(part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = SHARED) -> Fields:
+    """The fields that can be sent with a part; the others, and cache marks, are noted."""
+    if part.cache is not None:
+        place.left_out("cache_mark_left_out", index)
+    for name in part.extra:
+        if name not in known:
+            place.notes.add("field_left_out", f"{place.path}[{index}].{name}", subject=name)
+    return {name: value for name, value in part.extra.items() if name in known}
+
+
+def _translate_text(part: Text, index: int, place: _Place) -> Text:
+    if part.cache is None and not part.extra:
+        return part
+    known = frozenset({"annotations", "logprobs"}) if place.role == "assistant" else SHARED
+    return Text(text=part.text, extra=_noted(part, index, place, known=known))
+
+
+def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
+    _noted(part, index, place)
+    return Refusal(text=part.text)
+
+
+def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
+    has_data = part.data is not None and part.media_type is not None
+    if part.url is None and not has_data and "file_id" not in part.extra:
+        return place.left_out("image_left_out", index)
+    extra = _noted(part, index, place, known=SHARED | {"file_id", "image_url"})
+    if not isinstance(extra.get("image_url", {}), dict):
+        del extra["image_url"]
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
+    """Plain text as text; data under a name, which OpenAI asks for."""
+    if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
+        return place.left_out("document_left_out", index)
+    extra = _noted(part, index, place, known=SHARED | {"detail"})
+    if part.text is not None:
+        if part.name is not None:
+            place.left_out("document_name_left_out", index)
+        return Text(text=part.text)
+    if part.data is None:
+        return msgspec.structs.replace(part, cache=None, extra=extra)
+    media_type = part.media_type or "application/octet-stream"
+    name = part.name or f"document.{media_type.rpartition('/')[2]}"
+    return Document(media_type=media_type, data=part.data, name=name, extra=extra)
+
+
+def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
+    extra = _noted(part, index, place, known=frozenset({"namespace"}))
+    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
+
+
+def _translate_result(part: ToolResult, index: int, place: _Place) -> ToolResult:
+    if part.is_error:
+        place.left_out("error_flag_left_out", index)
+    # A call says its tool's name: nothing is lost with it here.
+    _noted(part, index, place, known=frozenset({"name"}))
+    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    content: Any = tuple(_translated(part.content, inner))
+    return ToolResult(call_id=part.call_id, content=content)
+
+
+Thought = Thinking | RedactedThinking
+
+
+def _translate_thinking(part: Thought, index: int, place: _Place) -> Thought | None:
+    """Reasoning of this API's, which says so by its id; no other can be read there."""
+    sealed = part.data if isinstance(part, RedactedThinking) else part.signature
+    if not sealed or not isinstance(part.extra.get("id"), str):
+        return place.left_out("thinking_left_out", index)
+    extra = {name: value for name, value in part.extra.items() if name != "content"}
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+    return part if part.dialect == DIALECT else place.left_out("block_left_out", index)
+
+
+TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+    Document: _translate_document,
+    Image: _translate_image,
+    RedactedThinking: _translate_thinking,
+    Refusal: _translate_refusal,
+    Text: _translate_text,
+    Thinking: _translate_thinking,
+    ToolCall: _translate_call,
+    ToolResult: _translate_result,
+    Unknown: _translate_unknown,
+}
+ALLOWED: dict[Role, tuple[type, ...]] = {
+    "assistant": (Text, Refusal, ToolCall, Thinking, RedactedThinking, Unknown),
+    "system": (Text, Unknown),
+    "tool": (Text, Image, Document, ToolResult, Unknown),
+    "user": (Text, Image, Document, ToolResult, Unknown),
+}

@@ -1,0 +1,71 @@
+"""The contract suite for providers sees what is wrong with one."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+from cllm.core.message import plain_message
+from cllm.core.notice import Notice
+from cllm.core.ports import Provider
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
+from cllm.providers.scripted import Line, ScriptedProvider
+from cllm.testing.provider_contract import ProviderContract
+
+FINISHED = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason="end")
+TEXT = TextDelta(text="Hi")
+NOTICED = Noticed(notice=Notice(code="x", message="y"))
+WRONG_USAGE = ReplyFinished(
+    message=FINISHED.message, stop_reason="end", usage=Usage(input=-1, output=1)
+)
+
+
+class Meddling(ScriptedProvider):
+    """Changes the prompt it is given."""
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        prompt.parameters["stream"] = True
+        async for event in super().ask(prompt):
+            yield event
+
+
+class Harness:
+    model = "m"
+
+    def __init__(self, make: Callable[[], Provider]) -> None:
+        self._make = make
+
+    async def open(self) -> Provider:
+        return self._make()
+
+
+def scripted(*events: ReplyEvent) -> Callable[[], Provider]:
+    lines: list[Line] = [list(events)] * 3
+    return lambda: ScriptedProvider(lines)
+
+
+@pytest.mark.parametrize(
+    ("make", "test"),
+    [
+        (scripted(TEXT), "test_the_last_event_ends_the_answer_and_no_other_does"),
+        (scripted(TEXT, FINISHED, TEXT), "test_the_last_event_ends_the_answer_and_no_other_does"),
+        (scripted(FINISHED, FINISHED), "test_the_last_event_ends_the_answer_and_no_other_does"),
+        (scripted(FINISHED), "test_the_pieces_add_up_to_the_message"),
+        (scripted(TEXT, TEXT, FINISHED), "test_the_pieces_add_up_to_the_message"),
+        (scripted(TEXT, NOTICED, FINISHED), "test_notices_come_before_the_answer"),
+        (scripted(TEXT, WRONG_USAGE), "test_no_token_is_counted_twice_or_less_than_never"),
+        (Meddling, "test_a_prompt_is_not_changed_by_asking"),
+    ],
+)
+async def test_what_is_wrong_is_seen(make, test):
+    harness = Harness(make)
+    check: Any = getattr(ProviderContract(), test)
+    with pytest.raises(AssertionError):
+        await check(harness, await harness.open(), stream=True)
+
+
+async def test_what_is_right_is_not_complained_about():
+    harness = Harness(ScriptedProvider)
+    check: Any = ProviderContract().test_the_pieces_add_up_to_the_message
+    await check(harness, await harness.open(), stream=True)

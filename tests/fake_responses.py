@@ -1,0 +1,206 @@
+"""OpenAI's Responses API for the fake provider, in the words of OpenAI's own types.
+
+Importing this gives the fake provider the route. A test makes a response of items (`response`) and
+queues it with `stream` or `in_one_piece`; whatever these write, the SDK's models have accepted.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from tests.fake_provider import (
+    PROTOCOLS,
+    Cut,
+    Head,
+    OpenAIChat,
+    Reply,
+    Request,
+    Send,
+    Step,
+    whole,
+)
+
+PATH = "/v1/responses"
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
+Item = dict[str, Any]
+
+
+def said(text: str, item_id: str = "msg_1", **block: Any) -> Item:
+    content = {"type": "output_text", "text": text, "annotations": [], "logprobs": []} | block
+    return {
+        "id": item_id,
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": [content],
+    }
+
+
+def refused(text: str, item_id: str = "msg_1") -> Item:
+    return said("", item_id) | {"content": [{"type": "refusal", "refusal": text}]}
+
+
+def thought(*summaries: str, item_id: str = "rs_1", sealed: str | None = "gAAAA-sealed") -> Item:
+    texts = [{"type": "summary_text", "text": text} for text in summaries]
+    return {"id": item_id, "type": "reasoning", "summary": texts, "encrypted_content": sealed}
+
+
+def called(call_id: str, name: str, arguments: str, item_id: str = "fc_1") -> Item:
+    return {
+        "id": item_id,
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def searched(item_id: str = "ws_1") -> Item:
+    action = {"type": "search", "query": "cats", "queries": ["cats"]}
+    return {"id": item_id, "type": "web_search_call", "status": "completed", "action": action}
+
+
+def response(
+    *items: Item, usage: tuple[int, int, int, int, int] | None = None, **fields: Any
+) -> Item:
+    """A response of these items; `usage`: input, cached, written, output, reasoning."""
+    made: Item = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_800_000_000,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "model": "gpt-5-codex-1",
+        "output": list(items),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": _usage(usage or (11, 0, 0, 7, 0)),
+    } | fields
+    Response.model_validate(made)
+    return made
+
+
+def _usage(counts: tuple[int, int, int, int, int]) -> Item:
+    given, cached, written, made, reasoning = counts
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": given + made,
+    }
+
+
+def events(answer: Item) -> list[Item]:
+    """The events in which the API streams a response."""
+    opening = answer | {"status": "in_progress", "output": [], "usage": None}
+    kinds = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
+    made: list[Item] = [
+        {"type": "response.created", "response": opening},
+        {"type": "response.in_progress", "response": opening},
+        *(e for place, item in enumerate(answer["output"]) for e in _item_events(item, place)),
+        {"type": f"response.{kinds[answer['status']]}", "response": answer},
+    ]
+    numbered = [event | {"sequence_number": n} for n, event in enumerate(made)]
+    for event in numbered:
+        EVENT.validate_python(event)
+    return numbered
+
+
+def _item_events(item: Item, place: int) -> Iterator[Item]:
+    at = {"output_index": place, "item_id": item["id"]}
+    beginnings: dict[str, Item] = {
+        "message": {"content": [], "status": "in_progress"},
+        "reasoning": {"summary": [], "encrypted_content": "gAAAA-begun"},
+        "function_call": {"arguments": "", "status": "in_progress"},
+    }
+    started = item | beginnings.get(item["type"], {})
+    yield {"type": "response.output_item.added", "output_index": place, "item": started}
+    match item["type"]:
+        case "message":
+            for inner, block in enumerate(item["content"]):
+                yield from _block_events(block, at | {"content_index": inner})
+        case "reasoning":
+            for inner, summary in enumerate(item["summary"]):
+                yield from _summary_events(summary, at | {"summary_index": inner})
+        case "function_call":
+            name = "response.function_call_arguments"
+            yield from _pieces(f"{name}.delta", item["arguments"], at)
+            whole_call = {"name": item["name"], "arguments": item["arguments"]}
+            yield {"type": f"{name}.done", **at, **whole_call}
+    yield {"type": "response.output_item.done", "output_index": place, "item": item}
+
+
+def _block_events(block: Item, at: Item) -> Iterator[Item]:
+    field = "refusal" if block["type"] == "refusal" else "text"
+    empty = block | {field: ""} | ({} if field == "refusal" else {"annotations": []})
+    yield {"type": "response.content_part.added", **at, "part": empty}
+    more: Item = {} if field == "refusal" else {"logprobs": []}
+    yield from _pieces(f"response.{block['type']}.delta", block[field], at | more)
+    for number, annotation in enumerate(block.get("annotations", [])):
+        yield {
+            "type": "response.output_text.annotation.added",
+            **at,
+            "annotation_index": number,
+            "annotation": annotation,
+        }
+    yield {"type": f"response.{block['type']}.done", **at, **more, field: block[field]}
+    yield {"type": "response.content_part.done", **at, "part": block}
+
+
+def _summary_events(summary: Item, at: Item) -> Iterator[Item]:
+    name = "response.reasoning_summary"
+    yield {"type": f"{name}_part.added", **at, "part": summary | {"text": ""}}
+    yield from _pieces(f"{name}_text.delta", summary["text"], at)
+    yield {"type": f"{name}_text.done", **at, "text": summary["text"]}
+    yield {"type": f"{name}_part.done", **at, "part": summary}
+
+
+def _pieces(name: str, text: str, at: Item) -> Iterator[Item]:
+    middle = len(text) // 2
+    for piece in filter(None, (text[:middle], text[middle:])):
+        yield {"type": name, **at, "delta": piece}
+
+
+def written(sent: Iterable[Item]) -> bytes:
+    return b"".join(
+        f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+        for event in sent
+    )
+
+
+def stream(
+    sent: Sequence[Item], *, packet: int | None = None, cut: bool = False
+) -> tuple[Step, ...]:
+    """The steps of a stream of these events, in packets of any size; with `cut`, broken off."""
+    data = written(sent)
+    size = packet or len(data) or 1
+    packets = (Send(data[start : start + size]) for start in range(0, len(data), size))
+    return (Head(headers=STREAM, chunked=True), *packets, *((Cut(),) if cut else ()))
+
+
+def in_one_piece(answer: Item) -> tuple[Step, ...]:
+    return whole(200, json.dumps(answer, ensure_ascii=False, indent=2).encode())
+
+
+class OpenAIResponses(OpenAIChat):
+    """The route: errors are those of OpenAI's other API, a reply is one message of its pieces."""
+
+    def echo(self, request: Request) -> Reply:
+        heard = (request.json or {}).get("input")
+        return Reply(pieces=("echo: ", heard if isinstance(heard, str) else json.dumps(heard)))
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
+        answer = response(said(reply.text, f"msg_{number}"), id=f"resp_{number}")
+        if request.json.get("stream"):
+            return stream(events(answer), packet=reply.packet)
+        return in_one_piece(answer)
+
+
+PROTOCOLS[PATH] = OpenAIResponses()

@@ -1,0 +1,419 @@
+"""The OpenAI provider and the Responses API, against a server on loopback that can go wrong."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+from openai.types.shared.all_models import AllModels
+from openai.types.shared.chat_model import ChatModel
+from tests.fake_provider import WAIT, FakeProvider, Head, Hold, Request, Send, Step
+from tests.fake_responses import (
+    PATH,
+    STREAM,
+    Item,
+    called,
+    events,
+    in_one_piece,
+    response,
+    said,
+    searched,
+    stream,
+    thought,
+    written,
+)
+
+from cllm.core import errors
+from cllm.core.message import Image, Message, ToolResult, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
+from cllm.providers.http import Http
+from cllm.providers.http_once import OnceHttp
+from cllm.providers.http_pool import PooledHttp
+from cllm.providers.openai import OpenAIProvider, api_of
+from cllm.wire.openai_parts import encode_parts
+
+KEY = "sk-0123456789abcdef"
+MODEL = "gpt-5-codex"
+OPENAI = "https://api.openai.com/v1/responses"
+both_ways = pytest.mark.parametrize("streams", [True, False], ids=["stream", "whole"])
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        # A server that is stopped before its loop runs for good would be waited for in vain.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), provider._loop).result(WAIT)
+        yield provider
+
+
+@pytest.fixture(params=[PooledHttp, OnceHttp])
+async def provider(
+    server: FakeProvider, request: pytest.FixtureRequest
+) -> AsyncIterator[OpenAIProvider]:
+    kind: type[Http] = request.param
+    made = OpenAIProvider(
+        name="test", base_url=server.url, api_key=KEY, http=kind(), api="responses"
+    )
+    yield made
+    await made.close()
+
+
+def prompt(*messages: Message, **fields: Any) -> Prompt:
+    given = messages or (plain_message("user", "Hello"),)
+    return Prompt(**({"model": MODEL, "messages": given} | fields))
+
+
+async def ask(provider: OpenAIProvider, *messages: Message, **fields: Any) -> list[ReplyEvent]:
+    return [event async for event in provider.ask(prompt(*messages, **fields))]
+
+
+async def fails(provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any) -> Any:
+    with pytest.raises(errors.ProviderError) as caught:
+        await ask(provider, **fields)
+    assert type(caught.value) is kind
+    assert KEY not in str(caught.value)
+    return caught.value
+
+
+def last(heard: list[ReplyEvent]) -> ReplyFinished:
+    assert isinstance(heard[-1], ReplyFinished)
+    return heard[-1]
+
+
+def steps(answer: Item, *, streams: bool) -> tuple[Step, ...]:
+    return stream(events(answer)) if streams else in_one_piece(answer)
+
+
+class TestWhichApi:
+    @pytest.mark.parametrize(
+        "model",
+        [
+            "o1-pro",
+            "o1-pro-2025-03-19",
+            "o3-pro",
+            "gpt-5-pro",
+            "gpt-5-pro-2025-10-06",
+            "gpt-5.5-pro",
+            "gpt-5-codex",
+            "gpt-5.1-codex-max",
+            "codex-mini-latest",
+            "o3-deep-research",
+            "o4-mini-deep-research-2025-06-26",
+            "computer-use-preview",
+            "gpt-6-cyber",
+            "gpt-daybreak-blue-latest",
+            "gpt-rosalind-research",
+            "gpt-6-rosalind",
+        ],
+    )
+    def test_a_model_that_openai_serves_by_responses_only_gets_it_there(self, model):
+        assert api_of(model, url=OPENAI) == "responses"
+        assert api_of(model, url="http://127.0.0.1:8000/v1/responses") == "chat"
+        assert api_of(model, url="https://api.openai.com.example/v1/responses") == "chat"
+
+    @pytest.mark.parametrize(
+        "model",
+        ["gpt-4o", "gpt-5", "gpt-5.1-chat-latest", "o3", "o1", "gpt-6.1-sol", "gpt-4o-mini"],
+    )
+    def test_any_other_model_is_asked_by_chat(self, model):
+        assert api_of(model, url=OPENAI) == "chat"
+
+    async def test_a_server_is_asked_by_the_api_that_it_is_said_to_have(self, server):
+        for api in (None, "chat", "responses"):
+            made = OpenAIProvider(
+                name="test", base_url=server.url, api_key=None, http=PooledHttp(), api=api
+            )
+            await ask(made)
+            await made.close()
+
+        paths = [request.path for request in server.requests]
+        assert paths == ["/v1/chat/completions", "/v1/chat/completions", PATH]
+
+    def test_every_model_that_the_sdk_knows_for_responses_alone_is_in_the_table(self):
+        known = {name for kind in get_args(AllModels) for name in get_args(kind)}
+        only = known - set(get_args(ChatModel))
+
+        assert len(only) > 10
+        assert {name for name in only if api_of(name, url=OPENAI) != "responses"} == set()
+
+
+class TestAsking:
+    @both_ways
+    async def test_an_answer_is_the_same_however_it_travels(self, server, provider, streams):
+        items = (thought("Hm."), searched(), said("Hello ä🐈"))
+        server.answer(*steps(response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
+
+        heard = await ask(provider, stream=streams)
+
+        end = last(heard)
+        texts = [event.text for event in heard if isinstance(event, TextDelta)]
+        assert "".join(texts) == end.message.text == "Hello ä🐈"
+        assert end.message.json()["content"] == list(items)
+        assert (end.stop_reason, end.model) == ("end", "gpt-5-codex-1")
+        assert end.usage == Usage(input=4, cache_read=4, cache_write=1, output=4, reasoning=2)
+
+    async def test_the_key_and_the_whole_history_are_sent(self, server, provider):
+        await ask(provider, stream=True, system=plain_message("system", "Be brief."))
+
+        (request,) = server.requests
+        assert (request.path, request.headers["authorization"]) == (PATH, f"Bearer {KEY}")
+        assert request.json == {
+            "model": MODEL,
+            "instructions": "Be brief.",
+            "input": [{"type": "message", "role": "user", "content": "Hello"}],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "stream": True,
+        }
+
+    async def test_the_same_prompt_twice_is_the_same_bytes(self, server, provider):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": 2}}}]
+        for _ in range(2):
+            await ask(provider, parameters={"tools": tools, "temperature": 1})
+
+        first, second = server.requests
+        assert first.body == second.body
+
+    @pytest.mark.parametrize("packet", [1, 7, 1000])
+    async def test_a_stream_may_come_in_any_packets(self, server, provider, packet):
+        server.answer(*stream(events(response(said("Hello ä🐈"))), packet=packet))
+
+        assert last(await ask(provider)).message.text == "Hello ä🐈"
+
+    async def test_a_whole_answer_to_a_question_for_a_stream_is_taken(self, server, provider):
+        server.answer(*in_one_piece(response(said("Hi"))))
+
+        assert last(await ask(provider, stream=True)).message.text == "Hi"
+
+    async def test_what_cannot_be_said_is_noticed_first_or_refused_in_strict_mode(
+        self, server, provider
+    ):
+        heard = await ask(provider, parameters={"seed": 1})
+
+        assert isinstance(heard[0], Noticed)
+        assert (heard[0].notice.code, heard[0].notice.path) == ("field_left_out", "seed")
+        with pytest.raises(errors.CllmError):
+            await ask(provider, parameters={"seed": 1}, strict=True)
+        assert len(server.requests) == 1
+
+    async def test_a_tool_is_called_by_the_name_that_its_client_gave_it(self, server, provider):
+        tool = {"type": "function", "function": {"name": "my.tool"}}
+        await ask(provider, parameters={"tools": [tool]})
+        alias = server.requests[0].json["tools"][0]["name"]
+        server.answer(*stream(events(response(called("c", alias, "{}")))))
+
+        end = last(await ask(provider, parameters={"tools": [tool]}))
+
+        assert alias != "my.tool"
+        assert end.message.json()["content"][0]["name"] == "my.tool"
+
+
+def result(call_id: str, text: str) -> Message:
+    """What a client of chat completions says of a tool."""
+    fields = {"role": "tool", "tool_call_id": call_id, "content": text}
+    return Message(role="tool", raw=json.dumps(fields).encode())
+
+
+class TestThreeTurns:
+    @both_ways
+    async def test_reasoning_calls_and_results_come_back_in_their_order(
+        self, server, provider, streams
+    ):
+        answers = (
+            (
+                thought("Which city?", item_id="rs_1", sealed="one"),
+                called("call_1", "weather", '{"city":"Bern"}', "fc_1"),
+                called("call_2", "weather", '{"city":"Thun"}', "fc_2"),
+            ),
+            (
+                thought(item_id="rs_2", sealed="two"),
+                said("Let me look.", "msg_2", annotations=[]) | {"phase": "commentary"},
+                searched("ws_2"),
+                thought("More.", "Still more.", item_id="rs_3", sealed="three"),
+                called("call_3", "now", "{}", "fc_3"),
+            ),
+            (said("It is warm.", "msg_3"),),
+        )
+        said_next: tuple[tuple[Message, ...], ...] = (
+            (plain_message("user", "Is it warm?"),),
+            (result("call_1", "21"), result("call_2", "22")),
+            (result("call_3", "noon"), plain_message("user", "And?")),
+            (plain_message("user", "Thanks."),),
+        )
+        history: list[Message] = []
+        for given, items in zip(said_next, (*answers, (said("Bye.", "msg_4"),)), strict=True):
+            server.answer(*steps(response(*items), streams=streams))
+            history.extend(given)
+            history.append(last(await ask(provider, *history, stream=streams)).message)
+
+        def output(call_id: str, text: str) -> Item:
+            return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+        def user(text: str) -> Item:
+            return {"type": "message", "role": "user", "content": text}
+
+        assert server.requests[-1].json["input"] == [
+            user("Is it warm?"),
+            *answers[0],
+            output("call_1", "21"),
+            output("call_2", "22"),
+            *answers[1],
+            output("call_3", "noon"),
+            user("And?"),
+            *answers[2],
+            user("Thanks."),
+        ]
+        prefixes = [request.json["input"] for request in server.requests]
+        for shorter, longer in pairwise(prefixes):
+            assert longer[: len(shorter)] == shorter
+
+    async def test_a_call_that_was_interrupted_is_answered_on_the_wire(self, server, provider):
+        server.answer(*stream(events(response(thought("Hm."), called("c", "f", "{}")))))
+        question = plain_message("user", "Do it.")
+        answer = last(await ask(provider, question)).message
+
+        heard = await ask(provider, question, answer, plain_message("user", "Never mind."))
+
+        sent = server.requests[-1].json["input"]
+        assert [item["type"] for item in sent] == [
+            "message",
+            "reasoning",
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+        assert sent[3]["call_id"] == "c"
+        assert isinstance(heard[0], Noticed)
+        assert heard[0].notice.code == "interrupted_call_answered"
+
+    async def test_items_that_no_part_has_a_name_for_come_back_in_their_place(
+        self, server, provider
+    ):
+        custom = {
+            "type": "custom_tool_call",
+            "id": "ct_1",
+            "call_id": "c",
+            "name": "grep",
+            "input": "x",
+        }
+        given = {"type": "custom_tool_call_output", "call_id": "c", "output": "none"}
+        server.answer(*stream(events(response(custom))))
+        question = plain_message("user", "Find x.")
+        end = last(await ask(provider, question))
+        raw = json.dumps({"role": "tool", "content": [given]}).encode()
+
+        await ask(
+            provider, question, end.message, Message(role="tool", raw=raw, dialect="responses")
+        )
+
+        assert end.stop_reason == "tool_calls"
+        assert server.requests[-1].json["input"][1:] == [custom, given]
+
+    async def test_an_image_that_a_tool_gave_is_sent_in_its_result(self, server, provider):
+        server.answer(*stream(events(response(called("c", "f", "{}")))))
+        question = plain_message("user", "Look.")
+        answer = last(await ask(provider, question)).message
+        shown = ToolResult(call_id="c", content=(Image(media_type="image/png", data="QUJD"),))
+
+        await ask(provider, question, answer, encode_parts("tool", [shown]))
+
+        output = server.requests[-1].json["input"][-1]["output"]
+        assert output[0]["image_url"] == "data:image/png;base64,QUJD"
+
+
+class TestWhatGoesWrong:
+    @both_ways
+    async def test_too_many_requests_say_how_long_to_wait(self, server, provider, streams):
+        server.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
+
+        error = await fails(provider, errors.RateLimitedError, stream=streams)
+
+        assert (error.retry_after, error.code, error.status) == (7.0, "rate_limit_exceeded", 429)
+
+    @both_ways
+    @pytest.mark.parametrize(
+        ("status", "code", "kind"),
+        [
+            (500, None, errors.UpstreamError),
+            (503, None, errors.UpstreamError),
+            (401, "invalid_api_key", errors.AuthenticationError),
+            (400, "context_length_exceeded", errors.PromptTooLongError),
+            (400, "unsupported_parameter", errors.InvalidRequestError),
+        ],
+    )
+    async def test_a_refusal_is_the_error_it_stands_for(
+        self, server, provider, streams, status, code, kind
+    ):
+        server.fail(status, "No.", code=code)
+
+        await fails(provider, kind, stream=streams)
+
+    @pytest.mark.parametrize("cut", [True, False], ids=["cut", "ended"])
+    async def test_a_stream_without_its_end_is_no_answer(self, server, provider, cut):
+        sent = events(response(thought("Hm."), said("Hello")))
+        for length in (0, 1, len(sent) // 2, len(sent) - 1):
+            server.answer(*stream(sent[:length], cut=cut))
+            await fails(provider, errors.BrokenStreamError)
+
+    async def test_an_event_that_was_cut_in_two_is_no_end(self, server, provider):
+        data = written(events(response(said("Hello"))))
+        server.answer(Head(headers=STREAM, chunked=True), Send(data[:-20]))
+
+        await fails(provider, errors.BrokenStreamError)
+
+    @both_ways
+    async def test_garbage_is_no_answer(self, server, provider, streams):
+        kind = "text/event-stream" if streams else "application/json"
+        garbage = b"data: <html>\n\n" if streams else b"<html>"
+        server.answer(Head(headers={"Content-Type": kind}, chunked=True), Send(garbage))
+
+        await fails(provider, errors.BadReplyError, stream=streams)
+
+    async def test_a_chat_completion_is_no_response(self, server, provider):
+        server.answer(
+            Head(headers=STREAM, chunked=True),
+            Send(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\n'),
+        )
+
+        await fails(provider, errors.BadReplyError)
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            ("server_error", errors.UpstreamError),
+            ("rate_limit_exceeded", errors.RateLimitedError),
+            ("invalid_prompt", errors.InvalidRequestError),
+        ],
+    )
+    @pytest.mark.parametrize("way", ["error event", "failed event", "failed answer"])
+    async def test_an_error_in_an_answer_is_the_error_it_stands_for(
+        self, server, provider, code, kind, way
+    ):
+        failed = response(said("H"), status="failed", error={"code": code, "message": "Oh."})
+        sent = events(failed)
+        if way == "error event":
+            sent = [*sent[:-1], {"type": "error", "code": code, "message": "Oh.", "param": None}]
+        server.answer(*(in_one_piece(failed) if way == "failed answer" else stream(sent)))
+
+        error = await fails(provider, kind, stream=way != "failed answer")
+
+        assert error.code == code
+        assert "Oh." in str(error)
+
+    async def test_a_client_that_leaves_is_noticed(self, server, provider):
+        gate = server.gate()
+        sent = events(response(said("Hello")))
+        head, first = stream(sent[:6])
+        server.answer(head, first, Hold(gate), Send(written(sent[6:])))
+        heard = provider.ask(prompt())
+        async for event in heard:
+            assert isinstance(event, TextDelta)
+            break
+        await heard.aclose()
+
+        request: Request = server.requests[0]
+        await asyncio.to_thread(request.wait_disconnected)
+        gate.open()

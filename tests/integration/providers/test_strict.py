@@ -1,0 +1,155 @@
+"""Strict mode, and what cannot be sent: an error, and the server was never asked."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from tests.fake_provider import WAIT, FakeProvider, ToolCall
+
+from cllm.core.errors import StrictError, UnsendableError
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, ToolCallDelta
+from cllm.providers.anthropic import AnthropicProvider
+from cllm.providers.asking import HttpProvider
+from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http_once import OnceHttp
+from cllm.providers.openai import OpenAIProvider
+
+HELLO = plain_message("user", "Hello")
+OPEN_CALL = Message(
+    role="assistant",
+    raw=json.dumps(
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
+        }
+    ).encode(),
+)
+NAME = "mcp.files/read"
+TOOL = {"name": NAME, "input_schema": {"type": "object"}}
+PARAMETERS = {"max_tokens": 99, "tools": [{**TOOL, "name": "f"}]}
+MODELS = {
+    "anthropic": "claude-3-7-sonnet-20250219",
+    "bedrock": "us.anthropic.claude-3-7-sonnet-20250219-v1:0",
+    "openai": "gpt-4o",
+}
+every_provider = pytest.mark.parametrize("kind", list(MODELS))
+both_ways = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        # A server that is stopped before its loop runs for good would be waited for in vain.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), provider._loop).result(WAIT)
+        yield provider
+
+
+@pytest.fixture
+async def make(server: FakeProvider) -> AsyncIterator[Any]:
+    made: list[HttpProvider] = []
+
+    def make(kind: str) -> HttpProvider:
+        provider: HttpProvider
+        if kind == "bedrock":
+            account = Account(endpoint_url=server.root, bearer="key-of-tests")
+            provider = BedrockProvider(name="test", account=account, http=OnceHttp())
+        else:
+            cls: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[kind]
+            url = server.root if kind == "anthropic" else server.url
+            provider = cls(name="test", base_url=url, api_key="key-of-tests", http=OnceHttp())
+        made.append(provider)
+        return provider
+
+    yield make
+    for provider in made:
+        await provider.close()
+
+
+async def ask(provider: HttpProvider, kind: str, **fields: Any) -> list[ReplyEvent]:
+    given: dict[str, Any] = {
+        "messages": (HELLO,),
+        "parameters": PARAMETERS,
+        "dialect": "anthropic",
+    } | fields
+    return [event async for event in provider.ask(Prompt(model=MODELS[kind], **given))]
+
+
+@every_provider
+async def test_what_would_be_changed_is_an_error_and_nothing_is_sent(server, make, kind):
+    with pytest.raises(StrictError) as caught:
+        await ask(make(kind), kind, messages=(HELLO, OPEN_CALL, HELLO), strict=True)
+
+    assert server.requests == []
+    assert [notice.code for notice in caught.value.notices] == ["interrupted_call_answered"]
+    assert "messages[1]: A tool call without a result" in str(caught.value)
+    assert caught.value.status is None
+
+
+@every_provider
+async def test_what_would_be_left_out_is_an_error_and_nothing_is_sent(server, make, kind):
+    foreign: dict[str, Any] = (
+        {"parameters": {"max_tokens": 9, "seed": 1}, "dialect": "openai"}
+        if kind == "anthropic"
+        else {"parameters": {"max_tokens": 9, "container": "c"}, "dialect": "anthropic"}
+    )
+    with pytest.raises(StrictError) as caught:
+        await ask(make(kind), kind, strict=True, **foreign)
+
+    assert server.requests == []
+    assert caught.value.notices
+
+
+@every_provider
+async def test_without_strict_the_same_is_sent_with_a_notice(server, make, kind):
+    server.say("Hi")
+    events = await ask(make(kind), kind, messages=(HELLO, OPEN_CALL, HELLO))
+
+    assert len(server.requests) == 1
+    assert any(isinstance(event, Noticed) for event in events)
+    assert isinstance(events[-1], ReplyFinished)
+
+
+@every_provider
+async def test_what_needs_no_change_is_sent_in_strict_mode_too(server, make, kind):
+    server.say("Hi")
+    await ask(make(kind), kind, strict=True)
+
+    assert len(server.requests) == 1
+
+
+@every_provider
+async def test_what_cannot_be_sent_at_all_is_an_error_and_nothing_is_sent(server, make, kind):
+    with pytest.raises(UnsendableError) as caught:
+        await ask(make(kind), kind, messages=())
+
+    assert server.requests == []
+    assert caught.value.path == "messages[0]"
+    assert caught.value.status is None
+
+
+@every_provider
+@both_ways
+async def test_the_client_sees_the_name_that_it_gave_its_tool(server, make, kind, stream):
+    parameters = {**PARAMETERS, "tools": [TOOL]}
+    server.say("Hi")
+    await ask(make(kind), kind, parameters=parameters, stream=stream)
+    sent = json.loads(server.requests[0].body)
+    tools = sent["toolConfig"]["tools"] if kind == "bedrock" else sent["tools"]
+    tool = tools[0].get("function") or tools[0].get("toolSpec") or tools[0]
+    server.say(tool_calls=(ToolCall(id="c", name=tool["name"], arguments="{}"),))
+    events = await ask(make(kind), kind, parameters=parameters, stream=stream)
+    names = [e.name for e in events if isinstance(e, ToolCallDelta) and e.name]
+    last = events[-1]
+
+    assert tool["name"] != NAME
+    assert names == [NAME]
+    assert isinstance(last, ReplyFinished)
+    assert NAME.encode() in last.message.raw
+    assert tool["name"].encode() not in last.message.raw

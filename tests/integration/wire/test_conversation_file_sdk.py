@@ -1,0 +1,60 @@
+"""OpenAI's own types judge a conversation file: whoever knows only them can read its messages."""
+
+import functools
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessageParam
+from tests.conversations import messages
+from tests.judges import exhausted
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.message import Message
+from cllm.wire.conversation_json import encode_conversation
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+@functools.cache
+def judge() -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(list[ChatCompletionMessageParam])
+
+
+def understood(listed: list[dict[str, Any]]) -> bool:
+    """Whether the types have a place for every field; one that they do not know is not in it."""
+    return bool(exhausted(judge().validate_python(listed)) == listed)
+
+
+def in_a_file(said: list[Message]) -> list[dict[str, Any]]:
+    turn = Turn(id="t", place="t", state="complete", messages=tuple(said), started_at=NOW)
+    kept = Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
+    listed: list[dict[str, Any]] = json.loads(encode_conversation(kept))["messages"]
+    return listed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "image", "source": {}}]},
+        {"role": "assistant", "content": "a", "reasoning_content": "b"},
+        {"role": "tool", "content": "no id"},
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]},
+    ],
+)
+def test_the_judge_refuses_what_is_not_openais(message: dict[str, Any]):
+    try:
+        accepted = understood([message])
+    except pydantic.ValidationError:
+        accepted = False
+    assert not accepted
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(messages(), min_size=1, max_size=4))
+def test_a_tool_that_knows_only_openais_messages_reads_those_of_every_dialect(said: list[Message]):
+    assert understood(in_a_file(said))

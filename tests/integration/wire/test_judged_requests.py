@@ -1,0 +1,387 @@
+"""Whatever a client says, each provider is sent a request that it takes.
+
+Random conversations go through the providers themselves, up to the point where bytes would leave.
+The judges are the SDKs' types, botocore's service model, our own rules for a history, and the rules
+for names, ids and marks that no type holds. Two things cannot be said at all, and are tests too:
+media by URL to Converse, and the beginning of an answer to a model that takes none.
+"""
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.client_requests import anthropic_requests, by_data, openai_requests
+from tests.conversations import Json
+from tests.judges import judge_anthropic, judge_bedrock, judge_openai
+from tests.scale import scaled
+
+from cllm.assembly.profiles import Profile, profile_for
+from cllm.assembly.validity import check
+from cllm.core.errors import InvalidRequestError, UnsendableError
+from cllm.core.message import Dialect, Message, Role
+from cllm.core.prompt import Prompt
+from cllm.providers.anthropic import AnthropicProvider
+from cllm.providers.asking import HttpProvider
+from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.openai import OpenAIProvider
+from cllm.wire import anthropic_request, openai_request
+from cllm.wire.bedrock_models import bedrock_id
+from cllm.wire.translate import parts_of
+
+MODELS: dict[Dialect, tuple[str, ...]] = {
+    "anthropic": ("claude-3-7-sonnet-20250219", "claude-sonnet-4-5-20250929", "claude-opus-4-8"),
+    "bedrock": (
+        "claude-3-7-sonnet-20250219",
+        "claude-opus-4-6",
+        "us.amazon.nova-pro-v1:0",
+        "meta.llama3-3-70b-instruct-v1:0",
+        "mistral.mistral-large-2402-v1:0",
+    ),
+    "openai": ("gpt-4o", "o3", "gpt-5.1"),
+}
+WITHOUT_SAMPLING = ("claude-opus-4-8",)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+OFTEN = settings(max_examples=scaled(40, 2000), deadline=None, suppress_health_check=SLOW)
+SELDOM = settings(OFTEN, max_examples=scaled(15, 500))
+EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
+
+
+REGION = "us-east-1"
+
+
+class Left(Exception):  # noqa: N818 - it is how a body gets here, no error
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+
+class NoWire:
+    """Takes what a provider would send, and sends nothing."""
+
+    async def post(self, _url: str, *, body: bytes, **_: Any) -> NoReturn:
+        raise Left(body)
+
+    async def close(self) -> None:
+        pass
+
+
+def provider(target: Dialect) -> HttpProvider:
+    wire: Any = NoWire()
+    if target == "bedrock":
+        return BedrockProvider(name="bedrock", account=Account(bearer="k"), http=wire)
+    kind: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[target]
+    made: HttpProvider = kind(name=target, base_url="https://x/v1", api_key="k", http=wire)
+    return made
+
+
+def sent(prompt: Prompt, target: Dialect) -> bytes:
+    async def ask() -> None:
+        async for _ in provider(target).ask(prompt):
+            pass
+
+    with pytest.raises(Left) as left:
+        asyncio.run(ask())
+    return left.value.body
+
+
+def prompt_of(request: Json, dialect: Dialect, model: str, *, apart: bool) -> Prompt:
+    """The request as a prompt for another model; its first system message perhaps `apart`."""
+    body = json.dumps(request).encode()
+    codec = anthropic_request if dialect == "anthropic" else openai_request
+    prompt: Prompt = msgspec.structs.replace(codec.decode_request(body), model=model)
+    if apart and prompt.system is None and prompt.messages[0].role == "system":
+        system, *messages = prompt.messages
+        return msgspec.structs.replace(prompt, system=system, messages=tuple(messages))
+    return prompt
+
+
+def is_prefill(prompt: Prompt, profile: Profile) -> bool:
+    """Whether a model that begins its own answers is given the beginning of one."""
+    return profile.ending == "not_assistant" and prompt.messages[-1].role == "assistant"
+
+
+def numbered(request: Json) -> tuple[Json, set[str]]:
+    """The request with a number behind each text in it that has to arrive, and these numbers."""
+    numbers: set[str] = set()
+
+    def number(text: str) -> str:
+        if not text.strip():
+            return text
+        numbers.add(f"<{len(numbers)}>")
+        return f"{text}<{len(numbers) - 1}>"
+
+    def walked(value: Any) -> Any:
+        if isinstance(value, list):
+            return [walked(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        data = ("data",) if value.get("type") == "text" else ()
+        said = ("content", "text", "refusal", *data)
+        return {
+            name: number(inner) if name in said and isinstance(inner, str) else walked(inner)
+            for name, inner in value.items()
+        }
+
+    system = request.get("system")
+    changed = {**request, "messages": walked(request["messages"])}
+    if system is not None:
+        changed["system"] = number(system) if isinstance(system, str) else walked(system)
+    return changed, numbers
+
+
+def arrived(body: bytes, numbers: set[str]) -> None:
+    """Every text is there, and once."""
+    found = sorted(re.findall(r"<\d+>", body.decode()))
+    assert found == sorted(numbers)
+
+
+def judge(body: bytes, target: Dialect, model: str) -> None:
+    match target:
+        case "openai":
+            judge_openai(body)
+        case "anthropic":
+            judge_anthropic(body, sampling=model not in WITHOUT_SAMPLING)
+        case _:
+            judge_bedrock(body, model=model)
+
+
+ROLES: dict[str, Role] = {"developer": "system", "function": "tool"}
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as our rules look at it."""
+
+    role: Role
+    parts: Any
+
+
+def messages_of(body: bytes, target: Dialect) -> Iterator[Message]:
+    for fields in json.loads(body)["messages"]:
+        role = ROLES.get(fields["role"], fields["role"])
+        yield Message(role=role, raw=msgspec.json.encode(fields), dialect=target)
+
+
+def history(body: bytes, target: Dialect) -> list[Turn]:
+    return [Turn(role=m.role, parts=parts_of(m)) for m in messages_of(body, target)]
+
+
+WORDS: dict[Dialect, tuple[str, str]] = {
+    "anthropic": (r"[a-zA-Z0-9_-]{1,128}", r"[a-zA-Z0-9_-]+"),
+    "bedrock": (r"[a-zA-Z0-9_-]{1,64}", r"[a-zA-Z0-9_.:-]{1,64}"),
+    "openai": (r"[a-zA-Z0-9_-]{1,64}", r".{1,40}"),
+}
+
+
+def every(value: Any) -> list[Json]:
+    """All objects in a JSON value, in order."""
+    if isinstance(value, list):
+        return [found for item in value for found in every(item)]
+    if not isinstance(value, dict):
+        return []
+    return [value, *(found for inner in value.values() for found in every(inner))]
+
+
+def spelled(body: bytes, target: Dialect) -> None:
+    """Names of tools and ids of calls are ones that the target takes, in the tools and in calls."""
+    name, call_id = WORDS[target]
+    request = json.loads(body)
+    kinds = {"anthropic": ("tool_use", "id"), "openai": ("function", "id")}
+    names, ids = set(), set()
+    for each in every(request["messages"]):
+        if target == "bedrock":
+            used = each.get("toolUse", {})
+            key = "toolUseId"
+        else:
+            kind, key = kinds[target]
+            used = each if each.get("type") == kind else {}
+        if used:
+            names.add(used.get("name") or used["function"]["name"])
+            ids.add(used[key])
+    offered = set(offered_tools(request))
+    assert all(re.fullmatch(name, each) for each in names | offered), names | offered
+    assert all(re.fullmatch(call_id, each, re.DOTALL) for each in ids), ids
+    if target != "openai":
+        assert not names or offered, "tools are called in the history and none is offered"
+
+
+def offered_tools(request: Json) -> list[str]:
+    listed = request.get("tools") or request.get("toolConfig", {}).get("tools", [])
+    specs = [tool.get("toolSpec") or tool.get("function") or tool for tool in listed]
+    return [spec["name"] for spec in specs if "name" in spec]
+
+
+def agreed(body: bytes, target: Dialect) -> None:
+    """The parameters do not contradict one another."""
+    request = json.loads(body)
+    offered = offered_tools(request)
+    assert len(set(offered)) == len(offered)
+    chosen = request.get("tool_choice") or request.get("toolConfig", {}).get("toolChoice")
+    assert chosen is None or offered
+    forced = [each["name"] for each in every(chosen) if "name" in each]
+    assert set(forced) <= set(offered)
+    if target == "openai":
+        assert offered or "parallel_tool_calls" not in request
+        return
+    more = request.get("additionalModelRequestFields", {})
+    thinking = request.get("thinking") or more.get("thinking") or {}
+    if thinking.get("type") not in ("enabled", "adaptive"):
+        return
+    limit = request.get("max_tokens") or request.get("inferenceConfig", {}).get("maxTokens")
+    if thinking["type"] == "enabled":
+        assert 1024 <= thinking["budget_tokens"] < (limit or 2048)
+    sampling = {**request, **more, **request.get("inferenceConfig", {})}
+    assert sampling.get("temperature", 1) == 1
+    assert not {"top_k", "topK"} & sampling.keys()
+    assert not forced
+    kind = chosen and (chosen.get("type") or next(iter(chosen)))
+    assert kind != "any", "a tool is forced while the model thinks"
+
+
+def marked(body: bytes, target: Dialect) -> None:
+    """At most four marks; those that last long stand before the others."""
+    request = json.loads(body)
+    order = ("tools", "toolConfig", "system", "messages")
+    places = every([request[key] for key in order if key in request])
+    key = "cachePoint" if target == "bedrock" else "cache_control"
+    ttls = [each[key].get("ttl", "5m") for each in places if key in each]
+    assert target != "openai" or not ttls
+    assert len(ttls) <= 4
+    assert ttls == sorted(ttls), ttls
+    if target == "bedrock":
+        for message in request["messages"]:
+            blocks = [next(iter(each)) for each in message["content"]]
+            assert blocks[0] != key
+            beside = itertools.pairwise(blocks)
+            assert all(b != key or a not in (key, "document") for a, b in beside)
+
+
+def taken(prompt: Prompt, target: Dialect) -> bytes | None:
+    """The request that is sent: the target takes it, and gets the same one again. None for none."""
+    named = bedrock_id(prompt.model, region=REGION) if target == "bedrock" else prompt.model
+    profile = profile_for(target, named)
+    if is_prefill(prompt, profile):
+        with pytest.raises(UnsendableError):
+            sent(prompt, target)
+        return None
+    body = sent(prompt, target)
+    assert sent(prompt, target) == body
+    judge(body, target, named)
+    assert check(history(body, target), profile) == ()
+    marked(body, target)
+    agreed(body, target)
+    return body
+
+
+def requests_for(target: Dialect, dialect: Dialect) -> st.SearchStrategy[Json]:
+    """Requests that can be made for the target; Converse takes no URL, and nothing is fetched."""
+    made = openai_requests() if dialect == "openai" else anthropic_requests()
+    return made.map(by_data) if target == "bedrock" else made
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@OFTEN
+@given(data=st.data(), apart=st.booleans())
+def test_what_a_client_says_is_taken_by_every_provider(dialect, target, data, apart):
+    request, numbers = numbered(data.draw(requests_for(target, dialect)))
+    model = data.draw(st.sampled_from(MODELS[target]))
+    prompt = prompt_of(request, dialect, model, apart=apart)
+    body = taken(prompt, target)
+    if body is None:
+        return
+    arrived(body, numbers)
+    assert sent(prompt_of(request, dialect, model, apart=apart), target) == body
+    if dialect != target:
+        spelled(body, target)
+
+
+@EVERY_TARGET
+@SELDOM
+@given(data=st.data(), order=st.permutations(["openai", "anthropic"]))
+def test_a_history_in_the_words_of_several_protocols_is_taken(target, data, order):
+    model = data.draw(st.sampled_from(MODELS[target]))
+    first, last = (
+        prompt_of(data.draw(requests_for(target, dialect)), dialect, model, apart=True)
+        for dialect in order
+    )
+    messages = first.messages + last.messages
+    taken(msgspec.structs.replace(last, messages=messages), target)
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize("through", list(MODELS))
+@SELDOM
+@given(data=st.data())
+def test_what_one_provider_was_sent_can_be_sent_to_another(through, target, data):
+    dialect: Dialect = data.draw(st.sampled_from(["openai", "anthropic"]))
+    request = data.draw(requests_for("bedrock", dialect))
+    model = data.draw(st.sampled_from(MODELS[through]))
+    body = taken(prompt_of(request, dialect, model, apart=True), through)
+    if body is None:
+        return
+    kept = tuple(messages_of(body, through))
+    again = data.draw(st.sampled_from(MODELS[target]))
+    taken(Prompt(model=again, messages=kept, parameters={}), target)
+
+
+@EVERY_TARGET
+def test_a_system_message_that_moves_leaves_the_marks_in_order(target):
+    def text(ttl: str) -> list[Json]:
+        return [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": ttl}}]
+
+    said = [{"role": "user", "content": text("1h")}, {"role": "system", "content": text("5m")}]
+    request = {"model": "m", "max_tokens": 9, "messages": said}
+    for model in MODELS[target]:
+        taken(prompt_of(request, "anthropic", model, apart=False), target)
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_media_by_url_cannot_be_said_to_converse(kind):
+    source = {"type": "url", "url": "https://example.com/a"}
+    content = [{"type": "text", "text": "See."}, {"type": kind, "source": source}]
+    request = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": content}],
+    }
+    with pytest.raises(InvalidRequestError):
+        sent(prompt_of(request, "anthropic", MODELS["bedrock"][0], apart=False), "bedrock")
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("openai", {"messages": [], "model": "m", "top_k": 3}),
+        ("openai", {"messages": [{"role": "tool", "content": "a"}], "model": "m"}),
+        ("anthropic", {"messages": [], "model": "m", "max_tokens": 1, "seed": 1}),
+        ("anthropic", {"messages": [], "model": "m"}),
+        ("bedrock", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
+        ("bedrock", {"messages": [], "inferenceConfig": {"maxTokens": 0}}),
+    ],
+)
+def test_the_judges_refuse_what_is_wrong(target, body):
+    with pytest.raises((AssertionError, pydantic.ValidationError)):
+        judge(json.dumps(body).encode(), target, "m")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"messages": [{"role": "user", "content": [{"x": 1, "cache_control": {"ttl": "5m"}}]}] * 5},
+        {
+            "tools": [{"cache_control": {}}],
+            "messages": [{"role": "user", "content": [{"cache_control": {"ttl": "1h"}}]}],
+        },
+    ],
+)
+def test_the_judge_of_marks_refuses_too_many_and_a_wrong_order(request_):
+    with pytest.raises(AssertionError):
+        marked(json.dumps(request_).encode(), "anthropic")

@@ -1,0 +1,492 @@
+"""OpenAI's own SDK judges what we write in the words of its Responses API, and asks us in them.
+
+It speaks to a server on loopback that answers with our bytes and keeps what the SDK sent.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import APIError, OpenAI
+from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming,
+    ResponseCreateParamsStreaming,
+)
+from tests.fake_provider import FakeProvider, Head, Send, whole
+from tests.fake_responses import STREAM, called, events, response, said, searched, thought
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    plain_message,
+)
+from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.reply import (
+    PartAdded,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.responses_answer import Heading, answer_notices, encode_answer
+from cllm.wire.responses_parts import decode_parts
+from cllm.wire.responses_reply import StreamDecoder
+from cllm.wire.responses_request import decode_request, encode_options, encode_request
+from cllm.wire.responses_stream import StreamEncoder
+from cllm.wire.spoken import Spoken
+from cllm.wire.sse import SseDecoder
+
+USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
+HEADING = Heading(id="resp_7", model="m", created=7)
+SEARCH = Unknown(
+    dialect="responses", raw=json.dumps(searched(), separators=(",", ":")).encode(), field="items"
+)
+LINK = {"type": "url_citation", "url": "https://x", "title": "X", "start_index": 0, "end_index": 1}
+EVENT: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(ResponseStreamEvent)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def sdk(server: FakeProvider) -> Iterator[OpenAI]:
+    with OpenAI(api_key="test", base_url=server.url, max_retries=0) as client:
+        yield client
+
+
+def finished(stop_reason: StopReason = "end") -> ReplyFinished:
+    message = plain_message("assistant", "unused")
+    return ReplyFinished(message=message, stop_reason=stop_reason, usage=USAGE)
+
+
+def encoded(*said: ReplyEvent) -> bytes:
+    encoder = StreamEncoder(HEADING)
+    return encoder.comment() + b"".join(encoder.encode(event) for event in said)
+
+
+def check_events(body: bytes) -> list[dict[str, Any]]:
+    """The events, each valid by the SDK's own model, numbered without a gap."""
+    sent = [json.loads(event.data) for event in SseDecoder().feed(body)]
+    for event in sent:
+        EVENT.validate_python(event)
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    return sent
+
+
+SAID: tuple[ReplyEvent, ...] = (
+    PartAdded(part=Thinking(text="", extra={"id": "rs_own"}), index=0),
+    ThinkingDelta(text="Let me ", index=0),
+    ThinkingDelta(text="think.", index=0),
+    ThinkingDelta(signature="sealed", index=0),
+    PartAdded(part=SEARCH, index=1),
+    TextDelta(text="It is ", index=2),
+    TextDelta(text="warm.", index=2),
+    PartAdded(part=Text(text="", extra={"annotations": [LINK]}), index=2),
+    TextDelta(text="Very.", index=3),
+    PartAdded(part=RedactedThinking(data="hidden", extra={"id": "rs_2"}), index=4),
+    ToolCallDelta(index=5, id="a", name="weather", arguments='{"city":'),
+    ToolCallDelta(index=6, id="b", name="now"),
+    ToolCallDelta(index=5, arguments='"Bern"}'),
+)
+
+
+class TestStream:
+    def test_the_sdk_puts_together_what_was_said(self, server, sdk):
+        server.answer(Head(headers=STREAM, chunked=True), Send(encoded(*SAID, finished())))
+
+        with sdk.responses.stream(model="m", input="Hi") as stream:
+            answer = stream.get_final_response()
+
+        assert answer.output_text == "It is warm.Very."
+        kinds = [item.type for item in answer.output]
+        assert kinds == [
+            "reasoning",
+            "web_search_call",
+            "message",
+            "reasoning",
+            "function_call",
+            "function_call",
+        ]
+        thinking, hidden = answer.output[0], answer.output[3]
+        assert thinking.id == "rs_own"
+        assert thinking.summary[0].text == "Let me think."
+        assert thinking.encrypted_content == "sealed"
+        assert (hidden.id, hidden.summary, hidden.encrypted_content) == ("rs_2", [], "hidden")
+        assert answer.output[2].content[0].annotations[0].url == "https://x"
+        calls = [(item.call_id, item.name, item.arguments) for item in answer.output[4:]]
+        assert calls == [("a", "weather", '{"city":"Bern"}'), ("b", "now", "{}")]
+        assert answer.usage.input_tokens == 17
+        assert answer.usage.input_tokens_details.cached_tokens == 3
+        assert answer.usage.output_tokens == 25
+        assert answer.usage.total_tokens == 42
+
+    def test_every_event_is_one_that_the_sdk_knows(self):
+        sent = check_events(encoded(*SAID, finished()))
+
+        opened = [e["output_index"] for e in sent if e["type"] == "response.output_item.added"]
+        closed = [e["output_index"] for e in sent if e["type"] == "response.output_item.done"]
+        assert opened == list(range(6))
+        assert sorted(closed) == opened
+        assert [e["type"] for e in sent[:2]] == ["response.created", "response.in_progress"]
+        assert sent[-1]["type"] == "response.completed"
+
+    def test_our_own_decoder_hears_the_same(self):
+        decoder = StreamDecoder()
+        for event in SseDecoder().feed(encoded(*SAID, finished())):
+            decoder.decode(event.data)
+        end = decoder.finish()
+
+        assert end is not None
+        assert (end.stop_reason, end.usage) == ("tool_calls", USAGE)
+        assert decode_parts(end.message) == (
+            Thinking(text="Let me think.", signature="sealed", extra={"id": "rs_own"}),
+            SEARCH,
+            Text(text="It is warm.", extra={"annotations": [LINK]}),
+            Text(text="Very."),
+            RedactedThinking(data="hidden", extra={"id": "rs_2"}),
+            ToolCall(id="a", name="weather", arguments='{"city":"Bern"}'),
+            ToolCall(id="b", name="now", arguments="{}"),
+        )
+
+    def test_what_a_provider_of_this_api_said_comes_out_as_it_went_in(self):
+        items = (thought("Hm."), said("Hi"), thought(item_id="rs_2"), called("c", "f", '{"a":1}'))
+        decoder, encoder = StreamDecoder(), StreamEncoder(HEADING)
+        out = b""
+        for one in events(response(*items)):
+            for event in decoder.decode(json.dumps(one).encode()):
+                out += encoder.encode(event)
+        end = decoder.finish()
+        assert end is not None
+        out += encoder.encode(end)
+
+        output = check_events(out)[-1]["response"]["output"]
+
+        assert (output[0], output[2]) == (items[0], items[2])
+        assert [item["type"] for item in output] == [item["type"] for item in items]
+        assert output[3]["call_id"] == "c"
+
+    @pytest.mark.parametrize(
+        ("reason", "kind", "details"),
+        [
+            ("end", "completed", None),
+            ("stop_sequence", "completed", None),
+            ("tool_calls", "completed", None),
+            ("length", "incomplete", {"reason": "max_output_tokens"}),
+            ("pause", "incomplete", {"reason": "max_output_tokens"}),
+            ("unknown", "incomplete", {"reason": "max_output_tokens"}),
+            ("content_filter", "incomplete", {"reason": "content_filter"}),
+            ("refusal", "incomplete", {"reason": "content_filter"}),
+        ],
+    )
+    def test_an_answer_is_completed_only_if_it_was(self, reason, kind, details):
+        end = check_events(encoded(TextDelta(text="H"), finished(reason)))[-1]
+        answer = json.loads(
+            encode_answer([Text(text="H")], stop_reason=reason, usage=USAGE, heading=HEADING)
+        )
+
+        assert end["type"] == f"response.{kind}"
+        for response_ in (end["response"], answer):
+            assert response_["status"] == response_["output"][-1]["status"] == kind
+            assert response_["incomplete_details"] == details
+
+    def test_a_refusal_in_words_is_an_answer(self, server, sdk):
+        part = PartAdded(part=Refusal(text="No."))
+        server.answer(Head(headers=STREAM, chunked=True), Send(encoded(part, finished("refusal"))))
+
+        with sdk.responses.stream(model="m", input="Hi") as stream:
+            answer = stream.get_final_response()
+
+        assert answer.output[0].content[0].refusal == "No."
+
+    def test_an_empty_answer_has_one_empty_text(self, server, sdk):
+        body = encoded(finished())
+        server.answer(Head(headers=STREAM, chunked=True), Send(body))
+
+        with sdk.responses.stream(model="m", input="Hi") as stream:
+            answer = stream.get_final_response()
+
+        assert answer.output_text == ""
+        assert answer.output[0].content[0].text == ""
+        check_events(body)
+
+    def test_a_failure_in_the_middle_is_an_error_and_no_end(self, server, sdk):
+        encoder = StreamEncoder(HEADING)
+        body = encoder.encode(TextDelta(text="Hel")) + encoder.error("Oh.", type="server_error")
+        server.answer(Head(headers=STREAM, chunked=True), Send(body))
+
+        heard: list[str] = []
+        with pytest.raises(APIError, match="Oh"):
+            heard.extend(
+                event.type for event in sdk.responses.create(model="m", input="Hi", stream=True)
+            )
+
+        assert encoder.encode(TextDelta(text="lo")) == b""
+        assert encoder.encode(finished()) == b""
+        assert encoder.error("Again.", type="x") == b""
+        assert b"response.completed" not in body
+        check_events(body)
+
+
+class TestWholeAnswer:
+    PARTS = (
+        Thinking(text="Hm.", signature="sealed"),
+        Text(text="It is warm.", extra={"annotations": [LINK], "citations": []}),
+        Refusal(text="No more."),
+        ToolCall(id="c", name="f", arguments=""),
+        SEARCH,
+        Image(url="https://x/y"),
+    )
+
+    def test_the_sdk_reads_it(self, server, sdk):
+        asked = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
+        heading = Heading(id="resp_1", model="m", created=7, asked=asked)
+        body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
+        server.answer(*whole(200, body))
+
+        answer = sdk.responses.create(model="m", input="Hi")
+
+        Response.model_validate(json.loads(body))
+        assert answer.output_text == "It is warm."
+        assert (answer.temperature, answer.tools[0].type) == (0, "web_search")
+        assert [item.type for item in answer.output] == [
+            "reasoning",
+            "message",
+            "function_call",
+            "web_search_call",
+        ]
+        assert (answer.output[2].call_id, answer.output[2].arguments) == ("c", "{}")
+        assert answer.usage.output_tokens_details.reasoning_tokens == 5
+        assert len({item.id for item in answer.output}) == 4
+
+    def test_what_it_cannot_hold_is_named(self):
+        notices = answer_notices(self.PARTS)
+
+        assert [(notice.code, notice.path) for notice in notices] == [
+            ("block_left_out", "output[5]")
+        ]
+
+    def test_the_same_answer_twice_is_the_same_bytes(self):
+        made = [
+            encode_answer(self.PARTS, stop_reason="end", usage=None, heading=HEADING)
+            for _ in range(2)
+        ]
+
+        assert made[0] == made[1]
+
+
+@cache
+def judge(kind: type) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(kind)
+
+
+def accepted(body: bytes) -> dict[str, Any]:
+    """The request, valid by the SDK's own type, which knows every field at every depth.
+
+    The type wants an id and a status on an assistant's blocks, which the API does without.
+    """
+    request: dict[str, Any] = json.loads(body)
+    for number, item in enumerate(request["input"]):
+        if item.get("role") == "assistant" and isinstance(item["content"], list):
+            item |= {"id": f"msg_{number}", "status": "completed"}
+    streams = bool(request.get("stream"))
+    kind = ResponseCreateParamsStreaming if streams else ResponseCreateParamsNonStreaming
+    assert read(judge(kind).validate_python(request)) == request
+    return request
+
+
+def read(value: Any) -> Any:
+    """The value with its lazy lists read, which is when they are validated."""
+    if isinstance(value, dict):
+        return {name: read(inner) for name, inner in value.items()}
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    return [read(inner) for inner in value]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "user", "content": [{"type": "input_text", "text": "a", "cache_control": {}}]},
+        {"role": "user", "content": [{"type": "input_text"}]},
+        {"role": "tool", "content": "a"},
+        {"type": "function_call", "id": "fc_1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "a", "is_error": True},
+    ],
+)
+def test_the_judge_refuses_what_is_wrong(item):
+    with pytest.raises((AssertionError, pydantic.ValidationError)):
+        accepted(json.dumps({"model": "m", "input": [item]}).encode())
+
+
+WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12)
+EXTRA: st.SearchStrategy[dict[str, Any]] = st.just({}) | st.just({"citations": []})
+TEXTS = st.builds(Text, text=WORDS, cache=st.none() | st.just(CacheMark()), extra=EXTRA)
+IMAGES = st.sampled_from(
+    [
+        Image(media_type="image/png", data="QUJD"),
+        Image(url="https://x/y", extra={"image_url": {"detail": "low"}}),
+        Image(extra={"file_id": "file-1"}),
+    ]
+)
+DOCUMENTS = st.sampled_from(
+    [
+        Document(media_type="application/pdf", data="QUJD"),
+        Document(text="plain", name="a"),
+        Document(url="https://x"),
+        Document(file_id="file-1"),
+    ]
+)
+FOREIGN = st.just(Unknown(dialect="anthropic", raw=b'{"type":"new"}'))
+IDS = st.sampled_from(["a", "b", "c" * 90])
+RESULTS = st.builds(
+    ToolResult,
+    call_id=IDS,
+    content=st.lists(TEXTS | IMAGES | DOCUMENTS | FOREIGN, max_size=2).map(tuple),
+    is_error=st.booleans(),
+)
+CALLS = st.builds(ToolCall, id=IDS, name=st.just("f"), arguments=st.sampled_from(["", "{}"]))
+THINKING = st.sampled_from(
+    [
+        Thinking(text="secret", signature="s"),
+        RedactedThinking(data="secret"),
+        Thinking(text="mine", signature="sealed", extra={"id": "rs_1"}),
+        RedactedThinking(data="sealed", extra={"id": "rs_2"}),
+    ]
+)
+
+
+def spoken(role: Role, parts: Iterable[AnyPart]) -> Spoken:
+    return Spoken(role=role, parts=tuple(parts))
+
+
+def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Spoken]:
+    return st.lists(parts, max_size=3).map(lambda given: spoken(role, given))
+
+
+CONVERSATIONS = st.lists(
+    messages_of("user", TEXTS | IMAGES | DOCUMENTS | RESULTS | FOREIGN)
+    | messages_of("assistant", TEXTS | CALLS | THINKING | FOREIGN),
+    max_size=6,
+)
+
+
+class TestRequest:
+    @settings(deadline=None)
+    @given(CONVERSATIONS, st.booleans())
+    def test_any_conversation_becomes_a_request_that_the_sdk_accepts(self, messages, stream):
+        body = encode_request(
+            model="gpt-5-codex",
+            system=[Text(text="Be brief.", cache=CacheMark())],
+            messages=messages,
+            parameters={},
+            stream=stream,
+        ).body
+        request = accepted(body)
+
+        assert b"secret" not in body
+        assert b"is_error" not in body
+        assert all(len(item.get("call_id", "")) <= 64 for item in request["input"])
+        kinds = [item["type"] for item in request["input"]]
+        for before, after in pairwise([*kinds, "nothing"]):
+            assert before != "reasoning" or after in ("reasoning", "message", "function_call")
+
+    @pytest.mark.parametrize("model", ["gpt-4o", "o3-pro", "gpt-5.1-codex"])
+    def test_every_option_is_in_the_sdks_words(self, model):
+        parameters, _ = encode_options(
+            Options(
+                max_tokens=5,
+                temperature=0,
+                top_p=0,
+                top_k=4,
+                stop=("a",),
+                tools=(Tool(name="f", description="d", cache=CacheMark()),),
+                tool_choice=ToolChoice(kind="any"),
+                parallel_tool_calls=False,
+                output=JsonOutput(schema={"type": "object"}),
+                reasoning=Reasoning(enabled=True, budget_tokens=4000),
+                seed=0,
+                user="u",
+                extra={"logprobs": True, "thinking": {}, "verbosity": "low"},
+            ),
+            model=model,
+        )
+        body = encode_request(
+            model=model,
+            system=None,
+            messages=[spoken("user", [Text(text="Hi")])],
+            parameters=parameters,
+            stream=False,
+        ).body
+
+        assert accepted(body)["tool_choice"] == "required"
+
+    def test_what_the_sdk_asks_for_is_read_and_written_again(self, server, sdk):
+        server.say("Hello")
+        asked: dict[str, Any] = {
+            "model": "gpt-5-codex",
+            "instructions": "Be brief.",
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "What is it?"},
+                        {"type": "input_image", "image_url": "https://x/y", "detail": "high"},
+                        {"type": "input_file", "file_url": "https://x/z.pdf"},
+                    ],
+                },
+                thought("Hm."),
+                called("c", "f", "{}"),
+                {"type": "function_call_output", "call_id": "c", "output": "8"},
+            ],
+            "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": True}],
+            "reasoning": {"effort": "high", "summary": "auto"},
+            "text": {"verbosity": "low"},
+            "max_output_tokens": 100,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+        answer = sdk.responses.create(**asked)
+        body = server.requests[0].body
+
+        prompt = decode_request(body)
+
+        assert answer.output_text == "Hello"
+        assert [message.role for message in prompt.messages] == ["user", "assistant", "tool"]
+        assert decode_parts(prompt.messages[0]) == (
+            Text(text="What is it?"),
+            Image(url="https://x/y", extra={"image_url": {"detail": "high"}}),
+            Document(url="https://x/z.pdf"),
+        )
+        written = encode_request(
+            model=prompt.model,
+            system=() if prompt.system is None else decode_parts(prompt.system),
+            messages=[
+                Spoken(role=m.role, parts=decode_parts(m), raw=m.raw) for m in prompt.messages
+            ],
+            parameters=prompt.parameters,
+            stream=prompt.stream,
+        ).body
+        assert json.loads(written) == json.loads(body)

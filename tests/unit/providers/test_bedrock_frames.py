@@ -1,0 +1,61 @@
+"""Frames of AWS event streams, however the network cuts them, as botocore reads them."""
+
+import struct
+import zlib
+
+import pytest
+from botocore.eventstream import EventStreamBuffer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.providers.bedrock_frames import FrameReader
+from cllm.wire.malformed import MalformedError
+
+NAMES = st.text("abc:-", min_size=1, max_size=12)
+FRAMES = st.lists(
+    st.tuples(st.dictionaries(NAMES, st.text(max_size=20), max_size=4), st.binary(max_size=60)),
+    max_size=5,
+)
+
+
+def frame(headers: dict[str, str], payload: bytes) -> bytes:
+    packed = b"".join(
+        struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", 7, len(raw)) + raw
+        for name, raw in ((name, value.encode()) for name, value in headers.items())
+    )
+    prelude = struct.pack("!II", 16 + len(packed) + len(payload), len(packed))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + packed + payload
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+def read(*pieces: bytes) -> list[tuple[dict, bytes]]:
+    reader = FrameReader()
+    return [(dict(headers), payload) for piece in pieces for headers, payload in reader.feed(piece)]
+
+
+@given(frames=FRAMES, data=st.data())
+def test_any_cut_of_the_bytes_gives_the_frames_that_botocore_reads(frames, data):
+    stream = b"".join(frame(headers, payload) for headers, payload in frames)
+    places = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
+    pieces = [stream[a:b] for a, b in zip([0, *places], [*places, len(stream)], strict=True)]
+    judge = EventStreamBuffer()
+    judge.add_data(stream)
+
+    assert read(*pieces) == [(found.headers, found.payload) for found in judge]
+
+
+@given(st.integers(0, 200), st.integers(1, 255))
+def test_a_frame_with_a_changed_byte_is_never_read(place, change):
+    whole = bytearray(frame({":event-type": "messageStop"}, b'{"stopReason":"end_turn"}'))
+    whole[place % len(whole)] ^= change
+
+    with pytest.raises(MalformedError):
+        read(bytes(whole) + b"\0" * 16)
+
+
+@pytest.mark.parametrize(("length", "headers"), [(15, 0), (16, 1), (2**32 - 1, 0), (2**31, 2**30)])
+def test_a_frame_of_an_impossible_length_is_malformed(length, headers):
+    prelude = struct.pack("!II", length, headers)
+
+    with pytest.raises(MalformedError, match="bytes"):
+        read(prelude + struct.pack("!I", zlib.crc32(prelude)) + b"\0" * 64)

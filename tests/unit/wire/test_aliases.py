@@ -1,0 +1,230 @@
+"""Names and ids that a target refuses: one alias for each, the same every time, and given back."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from cllm.core.message import Message, ToolCall, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished, ToolCallDelta
+from cllm.wire import anthropic_reply, bedrock_reply, openai_chat
+from cllm.wire.aliases import Aliases, Rule, named
+from cllm.wire.spoken import Encoded
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
+
+NAME = "mcp.files/read file"
+LONG = "n" * 200
+ID = "functions.Bash:0"
+ENCODERS: dict[str, Any] = {
+    "openai": (encode_openai, "gpt-4o", r"[a-zA-Z0-9_-]{1,64}", r".{1,40}"),
+    "anthropic": (
+        lambda prompt: encode_anthropic(prompt, default_max_tokens=9),
+        "claude-sonnet-4-5",
+        r"[a-zA-Z0-9_-]{1,128}",
+        r"[a-zA-Z0-9_-]+",
+    ),
+    "bedrock": (
+        encode_bedrock,
+        "anthropic.claude-sonnet-4-5-20250929-v1:0",
+        r"[a-zA-Z0-9_-]{1,64}",
+        r"[a-zA-Z0-9_.:-]{1,64}",
+    ),
+}
+
+
+def asked(source: str, name: str, call_id: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    """A call of that name and id, its result, and the tool, as a client of the source has them."""
+    function = {"name": name, "arguments": "{}"}
+    if source == "openai":
+        call: Any = {"id": call_id, "type": "function", "function": function}
+        call = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result: Any = {"role": "tool", "tool_call_id": call_id, "content": "1"}
+        tool: Any = {"type": "function", "function": {"name": name, "parameters": {}}}
+        choice: Any = {"type": "function", "function": {"name": name}}
+    else:
+        block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+        call = {"role": "assistant", "content": [block]}
+        answer = {"type": "tool_result", "tool_use_id": call_id, "content": "1"}
+        result = {"role": "user", "content": [answer]}
+        tool = {"name": name, "input_schema": {"type": "object"}}
+        choice = {"type": "tool", "name": name}
+    dialect: Any = source
+    messages = (
+        plain_message("user", "Hello"),
+        Message(role="assistant", raw=json.dumps(call).encode(), dialect=dialect),
+        Message(
+            role="tool" if source == "openai" else "user",
+            raw=json.dumps(result).encode(),
+            dialect=dialect,
+        ),
+    )
+    return messages, {"max_tokens": 9, "tools": [tool], "tool_choice": choice}
+
+
+def encoded(source: Any, target: str, *, name: str = "f", call_id: str = "a") -> Encoded:
+    encode, model, *_ = ENCODERS[target]
+    messages, parameters = asked(source, name, call_id)
+    made: Encoded = encode(
+        Prompt(model=model, messages=messages, parameters=parameters, dialect=source)
+    )
+    return made
+
+
+def calls(body: bytes, target: Any) -> list[ToolCall]:
+    read = [
+        Message(role=fields["role"], raw=json.dumps(fields).encode(), dialect=target)
+        for fields in json.loads(body)["messages"]
+        if fields["role"] == "assistant"
+    ]
+    return [p for message in read for p in parts_of(message) if isinstance(p, ToolCall)]
+
+
+PAIRS = [
+    (source, target)
+    for source in ("openai", "anthropic")
+    for target in ENCODERS
+    if (source, target) != ("openai", "openai")
+]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize("name", [NAME, LONG, "ä"])
+def test_a_name_has_one_alias_in_tools_choice_and_history(source, target, name):
+    made = encoded(source, target, name=name)
+    alias = calls(made.body, target)[0].name
+    said = json.dumps(json.loads(made.body), ensure_ascii=False)
+
+    assert re.fullmatch(ENCODERS[target][2], alias)
+    assert made.names == {alias: name}
+    assert said.count(f'"{alias}"') == 3
+    assert f'"{name}"' not in said
+    assert made == encoded(source, target, name=name)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize("call_id", [ID, LONG, "é é"])
+def test_an_id_has_one_alias_on_call_and_result(source, target, call_id):
+    made = encoded(source, target, call_id=call_id)
+    alias = calls(made.body, target)[0].id
+
+    assert re.fullmatch(ENCODERS[target][3], alias)
+    assert made.body.count(f'"{alias}"'.encode()) == 2
+    assert made.ids == ({} if alias == call_id else {alias: call_id})
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_what_the_target_takes_is_not_renamed(source, target):
+    made = encoded(source, target, name="read_File-2", call_id="call_1")
+
+    assert (made.names, made.ids) == ({}, {})
+
+
+def test_between_openai_and_openai_nothing_is_renamed():
+    made = encoded("openai", "openai", name=NAME, call_id=LONG)
+
+    assert calls(made.body, "openai")[0].name == NAME
+    assert calls(made.body, "openai")[0].id == LONG
+    assert (made.names, made.ids) == ({}, {})
+
+
+def test_a_reply_in_the_targets_words_is_sent_back_under_the_alias():
+    block = {"id": "a", "type": "function", "function": {"name": NAME, "arguments": "{}"}}
+    reply = {"role": "assistant", "content": None, "tool_calls": [block]}
+    messages, parameters = asked("anthropic", NAME, "a")
+    own = Message(role="assistant", raw=json.dumps(reply).encode())
+    prompt = Prompt(
+        model="gpt-4o",
+        messages=(messages[0], own, messages[2]),
+        parameters=parameters,
+        dialect="anthropic",
+    )
+    made = encode_openai(prompt)
+
+    assert calls(made.body, "openai")[0].name in made.names
+
+
+def given_back(events: list[Any]) -> tuple[list[str | None], str]:
+    """The names in the deltas, and the one in the message that is kept."""
+    last = events[-1]
+    assert isinstance(last, ReplyFinished)
+    kept = [part.name for part in parts_of(last.message) if isinstance(part, ToolCall)]
+    return [e.name for e in events if isinstance(e, ToolCallDelta) and e.name], kept[0]
+
+
+NAMES = {"alias_1": NAME}
+
+
+def test_openai_s_whole_answer_and_stream_are_given_back_under_the_client_s_name():
+    call = {"id": "c", "type": "function", "function": {"name": "alias_1", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    chunk = {"choices": [{"delta": {"tool_calls": [{**call, "index": 0}]}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+    decoder = openai_chat.StreamDecoder(names=NAMES)
+    events = [e for data in (chunk, end) for e in decoder.decode(json.dumps(data).encode())]
+
+    assert given_back(openai_chat.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
+        [NAME],
+        NAME,
+    )
+    assert given_back([*events, decoder.finish()]) == ([NAME], NAME)
+
+
+def test_anthropic_s_whole_answer_and_stream_are_given_back_under_the_client_s_name():
+    block = {"type": "tool_use", "id": "t", "name": "alias_1", "input": {"a": 1.0}}
+    other = {"type": "text", "text": "alias_1"}
+    whole = {"type": "message", "content": [block, other], "stop_reason": "tool_use"}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("message_start", {"message": {"usage": {}}}),
+        ("content_block_start", {"index": 0, "content_block": {**block, "input": {}}}),
+        (
+            "content_block_delta",
+            {"index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        ),
+        ("content_block_stop", {"index": 0}),
+        ("message_delta", {"delta": {"stop_reason": "tool_use"}}),
+        ("message_stop", {}),
+    ]
+    decoder = anthropic_reply.StreamDecoder(names=NAMES)
+    read = [
+        event
+        for name, fields in events
+        for event in decoder.decode(name, json.dumps({"type": name, **fields}).encode())
+    ]
+    answer = anthropic_reply.decode_answer(json.dumps(whole).encode(), names=NAMES)
+
+    assert given_back(answer) == ([NAME], NAME)
+    assert given_back([*read, decoder.finish()]) == ([NAME], NAME)
+    assert answer[-1].message.json()["content"] == [{**block, "name": NAME}, other]  # type: ignore[union-attr]
+
+
+def test_bedrock_s_whole_answer_is_given_back_under_the_client_s_name():
+    block = {"toolUse": {"toolUseId": "t", "name": "alias_1", "input": {}}}
+    message = {"role": "assistant", "content": [block]}
+    whole = {"output": {"message": message}, "stopReason": "tool_use"}
+
+    answer = bedrock_reply.decode_answer(json.dumps(whole).encode(), names=NAMES)
+    assert given_back(answer) == ([NAME], NAME)
+
+
+def test_words_that_differ_have_aliases_that_differ():
+    rule = Rule(longest=64)
+    words = ["a b", "a.b", "a/b", LONG, LONG + "n"]
+    aliases = {rule.alias(word) for word in words} | {rule.alias("a b", again=1)}
+
+    assert len(aliases) == len(words) + 1
+    assert all(rule.takes(alias) for alias in aliases)
+
+
+def test_a_name_is_changed_where_it_stands_and_nowhere_else():
+    aliases = Aliases(names=Rule(), ids=Rule())
+    tool = {"function": {"name": "a b", "x": 1}, "name": "a b"}
+    changed = named(tool, aliases, "function", "name")
+
+    assert changed["function"]["name"] in aliases.names
+    assert (changed["name"], changed["function"]["x"]) == ("a b", 1)
+    assert tool["function"] == {"name": "a b", "x": 1}
+    assert named([], aliases, "name") == []
+    assert named({"name": 3}, aliases, "name") == {"name": 3}

@@ -1,0 +1,70 @@
+"""Bytes that are no UTF-8, in fields that are kept as they came: a bad reply, never a crash."""
+
+import pytest
+
+from cllm.wire import anthropic_reply, bedrock_reply, openai_chat, responses_reply
+from cllm.wire.malformed import MalformedError
+
+BLOCKS = [
+    b'{"type":"text","text":"\xff"}',
+    b'{"type":"new","field":"\xff"}',
+    b'{"type":"tool_use","id":"i","name":"f","input":{"a":"\xff"}}',
+]
+ITEMS = [
+    b'{"type":"message","role":"assistant","content":[{"type":"output_text","text":"\xff"}]}',
+    b'{"type":"new","field":"\xff"}',
+    b'{"type":"function_call","call_id":"\xff","name":"f","arguments":"{}"}',
+    b'{"type":"reasoning","id":"r","summary":[],"encrypted_content":"\xff"}',
+]
+CONVERSE_BLOCKS = [
+    b'{"text":"\xff"}',
+    b'{"new":"\xff"}',
+    b'{"toolUse":{"toolUseId":"i","name":"f","input":{"a":"\xff"}}}',
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_in_a_message_of_anthropic_s(block):
+    body = b'{"type":"message","content":[' + block + b'],"stop_reason":"end_turn"}'
+    start = b'{"type":"content_block_start","index":0,"content_block":' + block + b"}"
+
+    with pytest.raises(MalformedError):
+        anthropic_reply.decode_answer(body)
+    with pytest.raises(MalformedError):
+        anthropic_reply.StreamDecoder().decode("", start)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_in_a_response(item):
+    body = b'{"object":"response","status":"completed","output":[' + item + b"]}"
+    done = b'{"type":"response.output_item.done","output_index":0,"item":' + item + b"}"
+    end = b'{"type":"response.completed","response":' + body + b"}"
+
+    with pytest.raises(MalformedError):
+        responses_reply.decode_answer(body)
+    for event in (done, end):
+        with pytest.raises(MalformedError):
+            responses_reply.StreamDecoder().decode(event)
+
+
+@pytest.mark.parametrize("block", CONVERSE_BLOCKS)
+def test_in_an_answer_of_converse_s(block):
+    message = b'{"role":"assistant","content":[' + block + b"]}"
+    body = b'{"output":{"message":' + message + b'},"stopReason":"end_turn"}'
+
+    with pytest.raises(MalformedError):
+        bedrock_reply.decode_answer(body)
+
+
+@pytest.mark.parametrize("field", [b'"model":"\xff"', b'"new":"\xff"'])
+def test_in_a_chat_completion(field):
+    with pytest.raises(MalformedError):
+        openai_chat.decode_answer(b"{" + field + b',"choices":[{"message":{"content":"a"}}]}')
+
+
+def test_in_the_head_of_a_streamed_chat_completion():
+    decoder = openai_chat.StreamDecoder()
+    decoder.decode(b'{"id":"\xff","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}')
+
+    with pytest.raises(MalformedError):
+        decoder.finish()

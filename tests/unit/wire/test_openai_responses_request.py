@@ -1,0 +1,775 @@
+"""Requests of the Responses API: read at our door, and written for any conversation."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    plain_message,
+)
+from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.prompt import Prompt
+from cllm.wire import openai_options
+from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.responses_answer import Heading, encode_answer
+from cllm.wire.responses_parts import decode_parts, encode_parts
+from cllm.wire.responses_request import (
+    decode_options,
+    decode_request,
+    encode_options,
+    encode_request,
+)
+from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.translate import (
+    encode_anthropic,
+    encode_bedrock,
+    encode_openai,
+    encode_responses,
+)
+
+MODEL = "gpt-5-codex"
+SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"}
+SAID = {
+    "type": "message",
+    "id": "msg_1",
+    "status": "completed",
+    "role": "assistant",
+    "phase": "final_answer",
+    "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+}
+
+
+def spoken(role: Role, *parts: AnyPart) -> Spoken:
+    return Spoken(role=role, parts=parts)
+
+
+def own(*items: Any, role: Role = "assistant") -> Spoken:
+    raw = json.dumps({"role": role, "content": items}, separators=(",", ":")).encode()
+    message = Message(role=role, raw=raw, dialect="responses")
+    return Spoken(role=role, parts=decode_parts(message), raw=raw)
+
+
+def request(
+    *messages: Spoken, model: str = MODEL, stream: bool = False, **fields: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """The body, and the codes of what could not be said in it."""
+    given: dict[str, Any] = {"system": None, "parameters": {}} | fields
+    encoded = encode_request(model=model, messages=messages, stream=stream, **given)
+    body: dict[str, Any] = json.loads(encoded.body)
+    return body, [notice.code for notice in encoded.notices]
+
+
+class TestHistory:
+    def test_an_answer_of_this_api_goes_back_as_it_came(self):
+        items = [SEALED, {"type": "web_search_call", "id": "ws_1", "new": 1}, SAID, CALL]
+
+        body, codes = request(own(*items))
+
+        assert body["input"] == items
+        assert codes == []
+
+    def test_fields_that_were_null_are_not_sent_back(self):
+        body, codes = request(own(SEALED | {"content": None, "status": None}, SAID))
+
+        assert body["input"][0] == SEALED
+        assert codes == []
+
+    def test_reasoning_goes_back_sealed_and_without_its_text(self):
+        open_text = {"content": [{"type": "reasoning_text", "text": "secret"}]}
+
+        body, _ = request(own(SEALED | open_text, SAID))
+
+        assert body["input"][0] == SEALED
+
+    def test_reasoning_that_was_not_sealed_is_left_out_and_nothing_names_it(self):
+        stored: dict[str, Any] = {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "encrypted_content": None,
+        }
+
+        body, codes = request(own(stored, SAID, CALL))
+
+        assert [item.get("id") for item in body["input"]] == [None, None]
+        assert [item["type"] for item in body["input"]] == ["message", "function_call"]
+        assert body["input"][0]["phase"] == "final_answer"
+        assert codes == ["thinking_left_out"]
+
+    def test_a_server_whose_reasoning_is_open_gets_it_back(self):
+        open_item = {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm"}],
+        }
+
+        body, codes = request(own(open_item, SAID))
+
+        assert body["input"] == [open_item, SAID]
+        assert codes == []
+
+    def test_reasoning_that_led_to_nothing_is_left_out(self):
+        body, codes = request(own(SAID, SEALED), spoken("user", Text(text="Go on")))
+
+        assert [item["role"] for item in body["input"]] == ["assistant", "user"]
+        assert codes == ["thinking_left_out"]
+
+    def test_reasoning_keeps_its_place_when_a_message_had_to_be_changed(self):
+        parts = (*own(SEALED, SAID, SEALED | {"id": "rs_2"}, CALL).parts,)
+
+        body, codes = request(spoken("assistant", *parts))
+
+        kinds = [(item["type"], item.get("id")) for item in body["input"]]
+        assert kinds == [
+            ("reasoning", "rs_1"),
+            ("message", None),
+            ("reasoning", "rs_2"),
+            ("function_call", None),
+        ]
+        assert body["input"][0] == SEALED
+        assert codes == []
+
+    @pytest.mark.parametrize(
+        "thought", [Thinking(text="secret", signature="Eq"), RedactedThinking(data="secret")]
+    )
+    def test_thinking_of_another_protocol_is_left_out_with_a_notice(self, thought):
+        body, codes = request(spoken("assistant", thought, Text(text="Hi")))
+
+        assert body["input"] == [{"type": "message", "role": "assistant", "content": "Hi"}]
+        assert codes == ["thinking_left_out"]
+
+    def test_a_result_holds_images_and_files(self):
+        result = ToolResult(
+            call_id="c",
+            content=(
+                Text(text="see"),
+                Image(media_type="image/png", data="QUJD"),
+                Document(media_type="application/pdf", data="QUJD"),
+            ),
+        )
+
+        body, codes = request(spoken("tool", result))
+
+        assert body["input"] == [
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [
+                    {"type": "input_text", "text": "see"},
+                    {
+                        "type": "input_image",
+                        "detail": "auto",
+                        "image_url": "data:image/png;base64,QUJD",
+                    },
+                    {
+                        "type": "input_file",
+                        "filename": "document.pdf",
+                        "file_data": "data:application/pdf;base64,QUJD",
+                    },
+                ],
+            }
+        ]
+        assert codes == []
+
+    def test_results_and_words_of_one_message_keep_their_order(self):
+        body, codes = request(
+            spoken(
+                "user",
+                ToolResult(call_id="a", content=(Text(text="1"),), is_error=True),
+                ToolResult(call_id="b"),
+                Text(text="And now?"),
+            )
+        )
+
+        assert [item.get("call_id", item.get("role")) for item in body["input"]] == [
+            "a",
+            "b",
+            "user",
+        ]
+        assert body["input"][1]["output"] == ""
+        assert codes == ["error_flag_left_out"]
+        assert "is_error" not in json.dumps(body)
+
+    @pytest.mark.parametrize("raw", [True, False], ids=["own", "other"])
+    def test_an_id_that_is_too_long_is_shortened_alike_for_call_and_result(self, raw):
+        long = "call_" + "x" * 100
+        call = ToolCall(id=long, name="f", arguments="")
+        result = ToolResult(call_id=long)
+        messages = [spoken("assistant", call), spoken("tool", result)]
+        if raw:
+            output = {"type": "function_call_output", "call_id": long, "output": ""}
+            messages = [own(CALL | {"call_id": long}), own(output, role="tool")]
+
+        body, codes = request(*messages)
+
+        first, second = (item["call_id"] for item in body["input"])
+        assert first == second
+        assert len(first) == 64
+        assert body["input"][0]["arguments"] == "{}"
+        assert codes == []
+
+    def test_a_name_that_is_refused_gets_an_alias_everywhere(self):
+        encoded = encode_request(
+            model=MODEL,
+            system=None,
+            messages=[spoken("assistant", ToolCall(id="c", name="my.tool", arguments="{}"))],
+            parameters={
+                "tools": [{"type": "function", "name": "my.tool"}],
+                "tool_choice": {"type": "function", "name": "my.tool"},
+            },
+            stream=False,
+        )
+
+        sent = json.loads(encoded.body)
+        ((alias, name),) = encoded.names.items()
+        assert name == "my.tool"
+        assert "." not in alias
+        assert sent["input"][0]["name"] == alias
+        assert sent["tools"][0]["name"] == sent["tool_choice"]["name"] == alias
+
+    def test_what_the_api_has_no_words_for_is_named(self):
+        body, codes = request(
+            spoken(
+                "user",
+                Text(text="a", cache=CacheMark(), extra={"citations": []}),
+                Image(),
+                Document(text="plain", name="a.txt"),
+                Document(),
+                Unknown(dialect="anthropic", raw=b'{"type":"new"}'),
+                ToolCall(id="c", name="f", arguments="{}"),
+            )
+        )
+
+        assert body["input"][0]["content"] == [
+            {"type": "input_text", "text": "a"},
+            {"type": "input_text", "text": "plain"},
+        ]
+        assert codes == [
+            "cache_mark_left_out",
+            "field_left_out",
+            "image_left_out",
+            "document_name_left_out",
+            "document_left_out",
+            "block_left_out",
+            "part_left_out",
+        ]
+
+    def test_a_refusal_stays_a_refusal(self):
+        body, _ = request(spoken("assistant", Refusal(text="No."), Text(text="Sorry")))
+
+        kinds = [block["type"] for block in body["input"][0]["content"]]
+        assert kinds == ["refusal", "output_text"]
+
+    def test_a_message_of_nothing_is_no_item(self):
+        body, _ = request(spoken("assistant", Text(text="")), spoken("user", Text(text="Hi")))
+
+        assert [item["role"] for item in body["input"]] == ["user"]
+
+
+class TestSystemPrompt:
+    def test_one_text_is_given_as_instructions(self):
+        body, _ = request(spoken("user", Text(text="Hi")), system=[Text(text="Be brief.")])
+
+        assert body["instructions"] == "Be brief."
+        assert len(body["input"]) == 1
+
+    def test_blocks_stay_blocks_and_stand_first(self):
+        body, _ = request(
+            spoken("user", Text(text="Hi")), system=[Text(text="Be brief."), Text(text="Be kind.")]
+        )
+
+        assert "instructions" not in body
+        assert body["input"][0]["role"] == "system"
+        assert [block["text"] for block in body["input"][0]["content"]] == ["Be brief.", "Be kind."]
+
+
+class TestWhatIsAlwaysAsked:
+    def test_nothing_is_kept_there_and_the_reasoning_comes_sealed(self):
+        body, _ = request(spoken("user", Text(text="Hi")))
+
+        assert body["store"] is False
+        assert body["include"] == ["reasoning.encrypted_content"]
+
+    def test_a_model_that_does_not_think_is_not_asked_for_its_reasoning(self):
+        body, _ = request(spoken("user", Text(text="Hi")), model="gpt-4.1")
+
+        assert body["store"] is False
+        assert "include" not in body
+
+    def test_what_a_client_wants_kept_or_included_is(self):
+        chosen = {"store": True, "include": ["file_search_call.results"]}
+        sealed = {"include": ["file_search_call.results", "reasoning.encrypted_content"]}
+
+        kept, _ = request(parameters=chosen)
+        asked, _ = request(parameters=sealed)
+        added, _ = request(parameters={"include": ["file_search_call.results"]})
+
+        assert (kept["store"], kept["include"]) == (True, ["file_search_call.results"])
+        assert asked["include"] == added["include"] == sealed["include"]
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_a_stream_is_asked_for_or_not(self, stream):
+        body, _ = request(stream=stream, parameters={"stream_options": {}, "stream": not stream})
+
+        assert body.get("stream", False) is stream
+        assert ("stream_options" in body) is stream
+
+
+WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=8)
+SCHEMAS = st.sampled_from([{"type": "object"}, {"type": "object", "properties": {"a": {}}}])
+TOOLS = st.lists(
+    st.one_of(
+        st.builds(
+            Tool,
+            name=WORDS,
+            description=st.none() | WORDS,
+            schema=SCHEMAS,
+            strict=st.booleans(),
+        ),
+        st.just(
+            ForeignTool(dialect="responses", name="web_search", raw={"type": "web_search", "n": 1})
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+CHOICES = st.builds(ToolChoice, kind=st.sampled_from(["auto", "any", "none"])) | st.builds(
+    ToolChoice, kind=st.just("tool"), name=WORDS
+)
+OUTPUTS = st.builds(JsonOutput) | st.builds(
+    JsonOutput, schema=SCHEMAS, name=WORDS, strict=st.none() | st.booleans()
+)
+EFFORTS = st.sampled_from(["low", "medium", "high"]).map(
+    lambda effort: Reasoning(
+        enabled=True, effort=effort, dialect="openai", raw={"reasoning_effort": effort}
+    )
+)
+EXTRAS = st.fixed_dictionaries(
+    {},
+    optional={
+        "include": st.just(["file_search_call.results"]),
+        "metadata": st.just({"a": "b"}),
+        "truncation": st.just("auto"),
+        "max_tool_calls": st.just(3),
+        "verbosity": st.just("low"),
+        "safety_identifier": WORDS,
+        "service_tier": st.just("flex"),
+        "top_logprobs": st.just(2),
+        "previous_response_id": st.just("resp_1"),
+    },
+)
+OPTIONS = st.builds(
+    Options,
+    max_tokens=st.none() | st.integers(16, 9999),
+    tools=TOOLS,
+    tool_choice=st.none() | CHOICES,
+    parallel_tool_calls=st.none() | st.booleans(),
+    output=st.none() | OUTPUTS,
+    reasoning=st.none() | EFFORTS,
+    user=st.none() | WORDS,
+    extra=EXTRAS,
+)
+
+
+class TestOptions:
+    @settings(deadline=None)
+    @given(OPTIONS)
+    def test_options_are_the_same_after_going_through_parameters(self, options):
+        parameters, notices = encode_options(options, model="some-model")
+
+        assert decode_options(json.loads(json.dumps(parameters))) == options
+        assert notices == ()
+
+    @pytest.mark.parametrize("value", [0, 0.0, 1.5])
+    def test_sampling_is_asked_for_also_where_it_is_nought(self, value):
+        options = Options(temperature=value, top_p=0)
+
+        parameters, _ = encode_options(options, model="gpt-4.1")
+
+        assert (parameters["temperature"], parameters["top_p"]) == (value, 0)
+
+    def test_everything_stands_where_this_api_has_it(self):
+        parameters, notices = encode_options(
+            Options(
+                max_tokens=100,
+                tools=(Tool(name="f", description="d", schema={"type": "object"}, strict=True),),
+                tool_choice=ToolChoice(kind="tool", name="f"),
+                parallel_tool_calls=False,
+                output=JsonOutput(schema={"type": "object"}, name="a", strict=True),
+                reasoning=Reasoning(enabled=True, effort="high"),
+                extra={
+                    "verbosity": "low",
+                    "reasoning": {"summary": "auto"},
+                    "stream_options": {"include_usage": True},
+                },
+            ),
+            model=MODEL,
+        )
+
+        assert parameters == {
+            "max_output_tokens": 100,
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "f",
+                    "description": "d",
+                    "parameters": {"type": "object"},
+                    "strict": True,
+                }
+            ],
+            "tool_choice": {"type": "function", "name": "f"},
+            "parallel_tool_calls": False,
+            "text": {
+                "format": {
+                    "type": "json_schema",
+                    "name": "a",
+                    "schema": {"type": "object"},
+                    "strict": True,
+                },
+                "verbosity": "low",
+            },
+            "reasoning": {"effort": "high", "summary": "auto"},
+        }
+        assert notices == ()
+
+    def test_probabilities_are_asked_for_as_something_to_include(self):
+        parameters, _ = encode_options(Options(extra={"logprobs": True}), model="gpt-4.1")
+
+        assert parameters == {"include": ["message.output_text.logprobs"]}
+
+    def test_a_tool_that_nobody_called_strict_is_not_made_strict(self):
+        parameters, _ = encode_options(Options(tools=(Tool(name="f"),)), model=MODEL)
+
+        assert parameters["tools"][0]["strict"] is False
+
+    def test_what_this_api_cannot_be_asked_for_is_named(self):
+        parameters, notices = encode_options(
+            Options(max_tokens=5, stop=("X",), seed=0, top_k=4, extra={"n": 2, "thinking": {}}),
+            model="gpt-4.1",
+        )
+
+        assert parameters == {"max_output_tokens": 16}
+        assert {(notice.code, notice.path) for notice in notices} == {
+            ("limit_raised", "max_output_tokens"),
+            ("field_left_out", "stop"),
+            ("field_left_out", "seed"),
+            ("field_left_out", "top_k"),
+            ("field_left_out", "n"),
+            ("field_left_out", "thinking"),
+        }
+
+    def test_a_tool_of_this_api_alone_cannot_be_asked_for_elsewhere(self):
+        options = decode_options({"tools": [{"type": "web_search"}]})
+
+        with pytest.raises(NotExpressibleError, match="web_search"):
+            openai_options.encode_options(options, model="gpt-5.2")
+
+    @pytest.mark.parametrize(
+        ("here", "there"),
+        [
+            (
+                {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "lark"}},
+                {
+                    "type": "custom",
+                    "custom": {
+                        "name": "c",
+                        "format": {"type": "grammar", "grammar": {"syntax": "lark"}},
+                    },
+                },
+            ),
+            (
+                {"type": "function", "name": "f", "parameters": {"a": 1}, "strict": True},
+                {
+                    "type": "function",
+                    "function": {"name": "f", "parameters": {"a": 1}, "strict": True},
+                },
+            ),
+        ],
+        ids=["custom", "function"],
+    )
+    def test_a_tool_that_both_apis_have_is_said_in_the_words_of_each(self, here, there):
+        flat, _ = encode_options(openai_options.decode_options({"tools": [there]}), model=MODEL)
+        nested, _ = openai_options.encode_options(decode_options({"tools": [here]}), model=MODEL)
+
+        assert flat["tools"] == [here]
+        assert nested["tools"] == [there]
+
+    def test_a_choice_among_tools_is_said_in_the_words_of_each(self):
+        here = {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "function", "name": "f"}],
+        }
+        there = {
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "auto",
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+            },
+        }
+        parameters = {"tools": [{"type": "function", "name": "f"}], "tool_choice": here}
+
+        options = decode_options(parameters)
+
+        assert openai_options.encode_options(options, model=MODEL)[0]["tool_choice"] == there
+        assert encode_options(options, model=MODEL)[0]["tool_choice"] == here
+
+    @pytest.mark.parametrize(
+        ("parameters", "path"),
+        [
+            ({"tools": [{"type": "function", "name": 5}]}, "tools[0].name"),
+            ({"tools": "f"}, "tools"),
+            ({"text": "no"}, "text"),
+            ({"text": {"format": {"type": "json_schema", "name": 5}}}, "text.format.name"),
+            ({"reasoning": {"effort": 5}}, "reasoning.effort"),
+            ({"max_output_tokens": "many"}, "max_output_tokens"),
+        ],
+    )
+    def test_a_field_that_is_wrong_is_named_as_its_client_wrote_it(self, parameters, path):
+        with pytest.raises(FieldError) as caught:
+            decode_options(parameters)
+
+        assert caught.value.path == path
+        assert str(caught.value).startswith(f"{path}: ")
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": MODEL, **fields}).encode()
+
+
+class TestReadingARequest:
+    def test_every_item_keeps_its_bytes_and_its_order(self):
+        items = [
+            b'{"role":"user","content":"Hi"}',
+            b'{"type":"reasoning", "id":"rs_1","summary":[],"encrypted_content":"X"}',
+            b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}',
+            b'{"type":"function_call_output","call_id":"c","output":"8"}',
+            b'{"type":"message","role":"assistant","content":[{"type":"output_text","text":"8"}]}',
+            b'{"type":"web_search_call","id":"ws_1"}',
+            b'{"role":"developer","content":"Be brief."}',
+        ]
+        sent = b'{"model":"m","instructions":"Do.","input":[' + b",".join(items) + b'],"user":"u"}'
+
+        prompt = decode_request(sent)
+
+        assert [message.role for message in prompt.messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "system",
+        ]
+        assert prompt.messages[0].raw == items[0]
+        assert prompt.messages[1].raw == (
+            b'{"role":"assistant","content":[' + items[1] + b"," + items[2] + b"]}"
+        )
+        assert (prompt.dialect, prompt.model, prompt.stream) == ("responses", "m", False)
+        assert prompt.parameters == {"user": "u"}
+        assert prompt.system is not None
+        assert prompt.system.text == "Do."
+
+    def test_what_was_read_is_what_is_written(self):
+        items = [{"role": "user", "content": "Hi"}, SEALED, SAID, CALL]
+        output = {"type": "function_call_output", "call_id": "c", "output": "8"}
+        sent = {
+            "input": [*items, output],
+            "instructions": "Do.",
+            "tools": [{"type": "web_search"}],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "new_field": 1,
+        }
+
+        encoded = encode_responses(decode_request(body(**sent)))
+
+        assert json.loads(encoded.body) == {"model": MODEL, **sent}
+        assert encoded.notices == ()
+
+    def test_a_text_is_what_the_user_says(self):
+        prompt = decode_request(body(input="Hi", stream=True, instructions=None))
+
+        assert [(message.role, message.text) for message in prompt.messages] == [("user", "Hi")]
+        assert prompt.stream
+        assert prompt.system is None
+
+    @pytest.mark.parametrize(
+        ("fields", "path"),
+        [
+            ({}, "input"),
+            ({"input": 5}, "input"),
+            ({"input": ["Hi"]}, "input[0]"),
+            ({"input": [{}]}, "input[0].type"),
+            ({"input": [{"type": 5}]}, "input[0].type"),
+            ({"input": [{"role": "robot", "content": "Hi"}]}, "input[0].role"),
+            ({"input": [{"role": "user"}]}, "input[0].content"),
+            ({"input": [{"role": "user", "content": ["Hi"]}]}, "input[0].content[0]"),
+            (
+                {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+                "input[0].content[0].text",
+            ),
+            ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
+            ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
+            ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
+            ({"input": "Hi", "instructions": 5}, "instructions"),
+            ({"input": "Hi", "stream": "yes"}, "stream"),
+            ({"input": "Hi", "model": " "}, "model"),
+        ],
+    )
+    def test_a_body_that_cannot_be_read_is_refused_by_its_path(self, fields, path):
+        with pytest.raises(FieldError) as caught:
+            decode_request(body(**fields))
+
+        assert caught.value.path == path
+
+    @pytest.mark.parametrize("sent", [b"", b"{", b"[]", b'"Hi"', b"[" * 100_000, b"\xff"])
+    def test_what_is_no_json_object_is_refused(self, sent):
+        with pytest.raises(FieldError):
+            decode_request(sent)
+
+
+def ask_anthropic(prompt: Prompt) -> Encoded:
+    return encode_anthropic(prompt, default_max_tokens=100)
+
+
+class TestBetweenProtocols:
+    PROMPT = Prompt(
+        model=MODEL,
+        system=plain_message("system", "Be brief."),
+        messages=(plain_message("user", "Hi"),),
+        parameters={"max_tokens": 50, "tools": [{"type": "function", "function": {"name": "f"}}]},
+    )
+
+    def test_a_conversation_in_the_words_of_chat_is_asked_in_those_of_responses(self):
+        encoded = encode_responses(self.PROMPT)
+
+        assert json.loads(encoded.body) == {
+            "model": MODEL,
+            "instructions": "Be brief.",
+            "input": [{"type": "message", "role": "user", "content": "Hi"}],
+            "max_output_tokens": 50,
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "f",
+                    "parameters": {"type": "object", "properties": {}},
+                    "strict": False,
+                }
+            ],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "stream": True,
+        }
+        assert encoded.notices == ()
+
+    def test_the_same_prompt_twice_is_the_same_bytes(self):
+        assert encode_responses(self.PROMPT).body == encode_responses(self.PROMPT).body
+
+    def test_an_answer_of_this_api_is_told_to_chat_without_its_reasoning(self):
+        parts: list[AnyPart] = [
+            Thinking(text="secret", signature="sealed", extra={"id": "rs_1"}),
+            Text(text="Hi"),
+            ToolCall(id="c", name="f", arguments="{}"),
+        ]
+        answer = encode_parts("assistant", parts)
+        result = encode_parts("tool", [ToolResult(call_id="c", content=(Text(text="8"),))])
+        prompt = Prompt(model="gpt-4o", messages=(plain_message("user", "?"), answer, result))
+
+        encoded = encode_openai(prompt)
+
+        assert json.loads(encoded.body)["messages"][1:] == [
+            {
+                "role": "assistant",
+                "content": "Hi",
+                "tool_calls": [
+                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c", "content": "8"},
+        ]
+        assert b"secret" not in encoded.body
+        assert b"sealed" not in encoded.body
+        assert [notice.code for notice in encoded.notices] == ["thinking_left_out"]
+
+    @pytest.mark.parametrize("encode", [ask_anthropic, encode_bedrock])
+    @pytest.mark.parametrize("dialect", ["responses", "openai"])
+    def test_what_openai_sealed_is_sent_to_nobody_else(self, encode, dialect):
+        answer = encode_parts(
+            "assistant",
+            [
+                Thinking(text="secret", signature="sealed", extra={"id": "rs_1"}),
+                RedactedThinking(data="sealed", extra={"id": "rs_2"}),
+                Text(text="Hi"),
+            ],
+        )
+        asked = (plain_message("user", "?"), answer, plain_message("user", "!"))
+        prompt = Prompt(model="anthropic.claude-sonnet-4", messages=asked, dialect=dialect)
+
+        encoded = encode(prompt)
+
+        assert b"sealed" not in encoded.body
+        assert b"secret" not in encoded.body
+        assert b"Hi" in encoded.body
+        assert "thinking_left_out" in [notice.code for notice in encoded.notices]
+
+    def test_what_claude_thought_goes_back_to_claude_and_to_nobody_else(self):
+        """A client of this API that talks to Claude sends Claude's thinking as reasoning items."""
+        parts: list[AnyPart] = [Thinking(text="Hm.", signature="signed"), Text(text="Hi")]
+        heading = Heading(id="resp_1", model="claude", created=7)
+        answer = encode_answer(parts, stop_reason="end", usage=None, heading=heading)
+        output = json.loads(answer)["output"]
+        said = [{"role": "user", "content": "?"}, *output, {"role": "user", "content": "!"}]
+        prompt = decode_request(body(input=said))
+
+        to_claude = json.loads(ask_anthropic(prompt).body)
+        to_openai = encode_responses(prompt)
+
+        assert to_claude["messages"][1]["content"] == [
+            {"type": "thinking", "thinking": "Hm.", "signature": "signed"},
+            {"type": "text", "text": "Hi"},
+        ]
+        assert b"signed" not in to_openai.body
+        assert [notice.code for notice in to_openai.notices] == ["thinking_left_out"]
+
+    def test_what_another_model_sealed_is_left_out_with_its_names(self):
+        raw = json.dumps({"role": "assistant", "content": [SEALED, SAID, CALL]}).encode()
+        output = {"type": "function_call_output", "call_id": "c", "output": "8"}
+        messages = (
+            plain_message("user", "?"),
+            Message(role="assistant", raw=raw, dialect="responses"),
+            Message(
+                role="tool",
+                raw=json.dumps({"role": "tool", "content": [output]}).encode(),
+                dialect="responses",
+            ),
+        )
+
+        own = encode_responses(Prompt(model=MODEL, messages=messages))
+        other = encode_responses(Prompt(model=MODEL, messages=messages, foreign=frozenset({1})))
+
+        assert json.loads(own.body)["input"][1:] == [SEALED, SAID, CALL, output]
+        sent = json.loads(other.body)["input"][1:]
+        assert [item["type"] for item in sent] == [
+            "message",
+            "function_call",
+            "function_call_output",
+        ]
+        assert all("id" not in item for item in sent)
+        assert [notice.code for notice in other.notices] == ["thinking_left_out"]

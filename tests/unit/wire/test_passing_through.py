@@ -1,0 +1,264 @@
+"""A client that speaks the provider's protocol: its own bytes, wherever they say all there is."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.providers.mending import mending_for
+from cllm.wire import anthropic_request, openai_request
+from cllm.wire.spoken import Encoded
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai
+
+OPENAI: dict[str, Any] = {
+    "model": "gpt-4o",
+    "messages": [
+        {"role": "developer", "content": "Be brief.", "odd": 1},
+        {"role": "user", "content": [{"type": "text", "text": "Hello", "odd": [1.0]}], "name": "x"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": "{ }", "odd": 2},
+                    "odd": 3,
+                }
+            ],
+            "odd": {},
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "", "odd": 4},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "odd": 5}, "odd": 6}],
+    "temperature": 1.0,
+    "odd": {"deep": [None, 1e3]},
+}
+ANTHROPIC: dict[str, Any] = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 100,
+    "system": [{"type": "text", "text": "Be brief.", "odd": 1}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Hello", "odd": [1.0]}], "odd": 2},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1.0}, "odd": 3},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": "1", "odd": 4},
+                {"type": "unheard_of", "odd": 5},
+            ],
+        },
+    ],
+    "tools": [{"name": "f", "input_schema": {"type": "object"}, "odd": 6}],
+    "odd": {"deep": [None, 1e3]},
+}
+BODIES = {"openai": OPENAI, "anthropic": ANTHROPIC}
+CODECS: dict[str, Any] = {"openai": openai_request, "anthropic": anthropic_request}
+both = pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+
+
+def written(fields: dict[str, Any]) -> bytes:
+    """As no encoder of ours would write it."""
+    return json.dumps(fields, indent=3).encode()
+
+
+def read(dialect: str, body: bytes) -> Prompt:
+    prompt: Prompt = CODECS[dialect].decode_request(body)
+    return prompt
+
+
+def encoded(prompt: Prompt, dialect: Any) -> Encoded:
+    mend = mending_for(dialect, prompt.model, provider="x")
+    if dialect == "openai":
+        return encode_openai(prompt, mend=mend)
+    return encode_anthropic(prompt, default_max_tokens=9, mend=mend)
+
+
+@both
+def test_a_body_that_needs_nothing_goes_as_its_own_bytes(dialect):
+    body = written(BODIES[dialect])
+    made = encoded(read(dialect, body), dialect)
+
+    assert made.body == body
+    assert made.notices == ()
+
+
+@both
+@pytest.mark.parametrize("stream", [False, None])
+def test_not_to_stream_may_be_said_or_not(dialect, stream):
+    body = written({**BODIES[dialect], "stream": stream})
+
+    assert encoded(read(dialect, body), dialect).body == body
+
+
+def test_anthropic_is_asked_for_a_stream_in_the_client_s_bytes():
+    body = written({**ANTHROPIC, "stream": True})
+
+    assert encoded(read("anthropic", body), "anthropic").body == body
+
+
+def test_openai_is_asked_for_the_usage_of_a_stream_unless_the_client_did():
+    silent = written({**OPENAI, "stream": True})
+    asking = written({**OPENAI, "stream": True, "stream_options": {"include_usage": True}})
+
+    sent = json.loads(encoded(read("openai", silent), "openai").body)
+    assert sent == {**OPENAI, "stream": True, "stream_options": {"include_usage": True}}
+    assert encoded(read("openai", asking), "openai").body == asking
+
+
+@both
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other-claude-3"},
+        {"parameters": {"max_tokens": 3}},
+        {"messages": (plain_message("user", "Other"),)},
+        {"system": plain_message("system", "Other")},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_prompt_that_says_something_else_is_not_the_client_s_body(dialect, change):
+    body = written(BODIES[dialect])
+    prompt = msgspec.structs.replace(read(dialect, body), **change)
+
+    assert encoded(prompt, dialect).body != body
+
+
+@both
+def test_another_model_is_sent_all_that_the_client_said(dialect):
+    body = written(BODIES[dialect])
+    prompt = msgspec.structs.replace(read(dialect, body), model="claude-3-7-sonnet-20250219")
+
+    assert json.loads(encoded(prompt, dialect).body) == {
+        **BODIES[dialect],
+        "model": "claude-3-7-sonnet-20250219",
+    }
+
+
+def test_reasoning_in_openai_s_messages_is_not_sent_back_and_all_else_is():
+    said = {"role": "assistant", "content": "Hi", "odd": 1}
+    messages = [OPENAI["messages"][1], {**said, "reasoning_content": "hm"}, OPENAI["messages"][1]]
+    body = written({**OPENAI, "messages": messages})
+    sent = json.loads(encoded(read("openai", body), "openai").body)
+
+    assert sent == {**OPENAI, "messages": [messages[0], said, messages[2]]}
+
+
+def test_a_limit_that_anthropic_wants_is_added_to_all_that_the_client_said():
+    fields = {name: value for name, value in ANTHROPIC.items() if name != "max_tokens"}
+    sent = json.loads(encoded(read("anthropic", written(fields)), "anthropic").body)
+
+    assert sent == {**ANTHROPIC, "max_tokens": 9}
+
+
+@both
+def test_an_interrupted_call_is_mended_and_all_else_is_as_the_client_said_it(dialect):
+    fields = BODIES[dialect]
+    body = written({**fields, "messages": fields["messages"][:-1]})
+    made = encoded(read(dialect, body), dialect)
+    sent = json.loads(made.body)
+
+    assert [notice.code for notice in made.notices] == ["interrupted_call_answered"]
+    assert sent["messages"][:-1] == fields["messages"][:-1]
+    assert {k: v for k, v in sent.items() if k != "messages"} == {
+        k: v for k, v in fields.items() if k != "messages"
+    }
+
+
+@both
+def test_the_client_s_bytes_are_not_for_another_protocol(dialect):
+    other = "anthropic" if dialect == "openai" else "openai"
+    body = written(BODIES[dialect])
+
+    assert encoded(read(dialect, body), other).body != body
+    assert encode_bedrock(read(dialect, body)).body != body
+
+
+@both
+def test_a_blank_text_is_left_out_of_a_body_for_anthropic_alone(dialect):
+    messages = [{"role": "user", "content": [{"type": "text", "text": t} for t in ("", "Hello")]}]
+    fields = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages}
+    made = encoded(read(dialect, written(fields)), dialect)
+
+    assert (made.body == written(fields)) is (dialect == "openai")
+
+
+def thinking(signature: str = "s") -> Message:
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": signature},
+        {"type": "redacted_thinking", "data": "AAEC"},
+        {"type": "text", "text": "Hi"},
+    ]
+    raw = json.dumps({"role": "assistant", "content": content}).encode()
+    return Message(role="assistant", raw=raw, dialect="anthropic")
+
+
+HELLO = plain_message("user", "Hello")
+TARGETS: Any = [
+    (
+        "anthropic",
+        "claude-sonnet-4-5",
+        lambda p, m: encode_anthropic(p, default_max_tokens=9, mend=m),
+    ),
+    (
+        "bedrock",
+        "anthropic.claude-sonnet-4-5-20250929-v1:0",
+        lambda p, m: encode_bedrock(p, mend=m),
+    ),
+]
+
+
+@pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
+def test_what_another_model_thought_is_left_out_and_the_rest_kept(dialect, model, encode):
+    history = (HELLO, thinking("one"), HELLO, thinking("two"), HELLO)
+    prompt = Prompt(
+        model=model,
+        system=plain_message("system", "Be brief."),
+        messages=history,
+        foreign=frozenset({1}),
+    )
+    made = encode(prompt, mending_for(dialect, model, provider="x"))
+
+    assert b'"one"' not in made.body
+    assert b'"two"' in made.body
+    assert made.body.count(b'"Hi"') == 2
+    assert [(n.code, n.path) for n in made.notices] == [("thinking_left_out", "messages[1]")]
+
+
+@pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
+def test_what_two_other_models_thought_is_one_notice(dialect, model, encode):
+    history = (HELLO, thinking(), HELLO, thinking(), HELLO)
+    prompt = Prompt(model=model, messages=history, foreign=frozenset({1, 3}))
+    made = encode(prompt, mending_for(dialect, model, provider="x"))
+
+    assert b"hm" not in made.body
+    assert [notice.code for notice in made.notices] == ["thinking_left_out"]
+    assert "2 times" in made.notices[0].message
+
+
+@pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
+def test_a_message_of_another_model_s_thinking_alone_is_no_message(dialect, model, encode):
+    block = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    raw = json.dumps({"role": "assistant", "content": [block]}).encode()
+    alone = Message(role="assistant", raw=raw, dialect="anthropic")
+    prompt = Prompt(model=model, messages=(HELLO, alone, HELLO), foreign=frozenset({1}))
+    made = encode(prompt, mending_for(dialect, model, provider="x"))
+
+    assert [message["role"] for message in json.loads(made.body)["messages"]] == ["user"]
+
+
+def test_a_foreign_message_without_thinking_keeps_its_bytes():
+    prompt = msgspec.structs.replace(
+        read("anthropic", written(ANTHROPIC)), foreign=frozenset({0, 2})
+    )
+
+    assert encoded(prompt, "anthropic").body == written(ANTHROPIC)

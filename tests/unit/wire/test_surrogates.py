@@ -1,0 +1,113 @@
+"""Halves of characters in the events of a stream, put together or shown as what they are."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.reply import TextDelta, ToolCallDelta
+from cllm.wire import anthropic_reply, openai_chat, responses_reply
+from cllm.wire.malformed import MalformedError
+from cllm.wire.surrogates import HalfCharacters
+
+WORDS = st.text(st.sampled_from('a"\\/u d8😀🐈é\n\ufffd'), max_size=12)
+
+
+def said(*events: bytes) -> str:
+    halves = HalfCharacters()
+    whole = (halves.mend(event) or event for event in events)
+    return "".join(json.loads(event)["text"] for event in whole)
+
+
+def units(text: str) -> list[str]:
+    """The text by UTF-16 units, as the servers count that cut characters in two."""
+    raw = text.encode("utf-16-le")
+    pairs = (raw[at : at + 2] for at in range(0, len(raw), 2))
+    return [pair.decode("utf-16-le", "surrogatepass") for pair in pairs]
+
+
+@given(WORDS, st.data())
+def test_a_text_cut_at_any_unit_is_the_same_text(text, data):
+    cut = units(text)
+    places = sorted(data.draw(st.sets(st.integers(0, len(cut)))))
+    pieces = [cut[a:b] for a, b in zip([0, *places], [*places, len(cut)], strict=True)]
+    events = [json.dumps({"text": "".join(piece)}).encode() for piece in pieces]
+
+    assert said(*events) == text
+
+
+@given(st.lists(st.text(st.sampled_from('a"\\\ud83d\ude00'), max_size=5), max_size=4))
+def test_what_is_mended_holds_no_half_any_more(texts):
+    halves = HalfCharacters()
+    for text in texts:
+        event = json.dumps({"text": text}).encode()
+        mended = halves.mend(event) or event
+
+        json.loads(mended)["text"].encode()
+        assert HalfCharacters().mend(mended) is None
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ((rb'{"text":"a\ud83d"}', rb'{"text":""}', rb'{"text":"\ude00b"}'), "a😀b"),
+        ((rb'{"text":"a\uD83D"}', rb'{"text":"\uDE00\ud83d"}', rb'{"text":"\ude00"}'), "a😀😀"),
+        ((rb'{"text":"a\ud83dx"}', rb'{"text":"\ude00b"}'), "a\ufffdx\ufffdb"),
+        ((rb'{"text":"a\ud83d"}', rb'{"text":"\"\ude00b"}'), 'a"\ufffdb'),
+        ((rb'{"text":"\\ud83d"}', rb'{"text":"\\ude00"}'), r"\ud83d\ude00"),
+        ((rb'{"text":"a\ud83d"}',), "a"),
+    ],
+)
+def test_a_half_is_joined_only_where_the_other_follows(events, text):
+    assert said(*events) == text
+
+
+def test_data_without_a_half_is_left_to_whoever_could_not_read_it():
+    assert HalfCharacters().mend(b'{"text":"\xff') is None
+    assert HalfCharacters().mend(rb'{"text":"\ud83d\ude00"') is None
+
+
+def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    return before + rb"a\ud83d" + after, before + rb"\ude00b" + after
+
+
+class TestDecoders:
+    def test_arguments_of_a_call_to_openai_are_put_together(self):
+        head = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"'
+        decoder = openai_chat.StreamDecoder()
+
+        events = [e for data in in_two(head, b'"}}]}}]}') for e in decoder.decode(data)]
+
+        pieces = [event.arguments for event in events if isinstance(event, ToolCallDelta)]
+        assert pieces == ["a", "😀b"]
+        (call,) = decoder.message().json()["tool_calls"]
+        assert call["function"]["arguments"] == "a😀b"
+
+    def test_a_text_of_anthropic_s_is_kept_whole(self):
+        decoder = anthropic_reply.StreamDecoder()
+        block = (
+            b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+        )
+        decoder.decode("", block)
+        head = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"'
+
+        events = [e for data in in_two(head, b'"}}') for e in decoder.decode("", data)]
+
+        assert events == [TextDelta(text="a"), TextDelta(text="😀b")]
+        assert decoder.message().text == "a😀b"
+
+    def test_a_text_of_the_responses_api_is_put_together(self):
+        decoder = responses_reply.StreamDecoder()
+        head = b'{"type":"response.output_text.delta","output_index":0,"delta":"'
+
+        events = [e for data in in_two(head, b'"}') for e in decoder.decode(data)]
+
+        assert events == [TextDelta(text="a"), TextDelta(text="😀b")]
+
+    @pytest.mark.parametrize("data", [rb'{"choices":[{"delta":{"content":"\ud83d"', b"\xff", b""])
+    def test_what_is_broken_besides_is_still_malformed(self, data):
+        with pytest.raises(MalformedError):
+            openai_chat.StreamDecoder().decode(data)
+        with pytest.raises(MalformedError):
+            anthropic_reply.StreamDecoder().decode("", data)
