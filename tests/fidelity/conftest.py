@@ -1,0 +1,185 @@
+"""A client's request on its whole way: decoded, sent by a real provider, answered by a fake one.
+
+Every body that reaches the fake provider is judged by the types of that provider's own SDK.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.fake_provider import FakeProvider, Request, Step
+from tests.integration.wire.test_anthropic_sdk import check_history, judge
+from tests.integration.wire.test_bedrock_judge import judged
+from tests.integration.wire.test_openai_sdk import accepted, assert_paired
+
+from cllm.core.errors import ProviderError
+from cllm.core.notice import Notice
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent
+from cllm.providers.anthropic import AnthropicProvider
+from cllm.providers.asking import HttpProvider
+from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http import Http, Timeouts
+from cllm.providers.http_pool import PooledHttp
+from cllm.providers.openai import OpenAIProvider
+from cllm.wire import anthropic_request, openai_request
+
+Kind = Literal["openai", "anthropic", "bedrock"]
+Client = Literal["openai", "anthropic"]
+MODELS: dict[Kind, str] = {
+    "openai": "gpt-5.2",
+    "anthropic": "claude-sonnet-4-5",
+    "bedrock": "claude-3-7-sonnet-20250219",
+}
+SAMPLING = ("temperature", "top_p", "top_k")
+"""What the API takes for the models that have it, and the SDK's newest types no longer name."""
+BEDROCK_ID = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What was sent to the provider, and what came of it."""
+
+    sent: Any
+    request: Request
+    events: list[ReplyEvent]
+    notices: list[Notice]
+
+    def noticed(self, *words: str) -> bool:
+        """Whether a notice's code, path or text has all these words."""
+        return any(
+            all(word in f"{n.code} {n.path} {n.message}".lower() for word in words)
+            for n in self.notices
+        )
+
+
+Ask = Callable[..., Awaitable[Asked]]
+Make = Callable[..., HttpProvider]
+BreakOff = Callable[..., Awaitable[tuple[list[ReplyEvent], ProviderError]]]
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of the tests, and nothing of whoever runs them."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        yield provider
+
+
+def make_provider(
+    kind: Kind, root: str, http: Http, timeouts: Timeouts | None = None
+) -> HttpProvider:
+    """A provider of that protocol at that address."""
+    if kind == "bedrock":
+        account = Account(region="us-east-1", endpoint_url=root, bearer="bearer-of-tests")
+        return BedrockProvider(name="test", account=account, http=http, timeouts=timeouts)
+    provider = OpenAIProvider if kind == "openai" else AnthropicProvider
+    return provider(
+        name="test", base_url=f"{root}/v1", api_key="key-of-tests", http=http, timeouts=timeouts
+    )
+
+
+@pytest.fixture
+async def make(server: FakeProvider) -> AsyncIterator[Make]:
+    """Makes providers of that server, and closes them."""
+    made: list[HttpProvider] = []
+
+    def make(
+        kind: Kind,
+        transport: Callable[[], Http] = PooledHttp,
+        *,
+        root: str | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> HttpProvider:
+        made.append(make_provider(kind, root or server.root, transport(), timeouts))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        await provider.close()
+
+
+def prompt_of(body: dict[str, Any], client: Client, model: str, *, stream: bool) -> Prompt:
+    """The prompt of a client's request, whose model and messages may be left to us."""
+    said = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": stream}
+    if client == "anthropic":
+        said["max_tokens"] = 4096
+        return anthropic_request.decode_request(json.dumps(said | body).encode())
+    return openai_request.decode_request(json.dumps(said | body).encode())
+
+
+@pytest.fixture
+def prompt() -> Callable[[Kind], Prompt]:
+    """A plain question for a provider."""
+    return lambda kind: prompt_of({}, "openai", MODELS[kind], stream=True)
+
+
+@pytest.fixture
+def ask(server: FakeProvider, make: Make) -> Ask:
+    """Asks a provider what a client asks: `ask("bedrock", {"messages": …}, client="anthropic")`."""
+
+    async def ask(
+        kind: Kind,
+        body: dict[str, Any] | None = None,
+        *,
+        client: Client = "openai",
+        model: str | None = None,
+        answer: tuple[Step, ...] | None = None,
+        stream: bool = True,
+    ) -> Asked:
+        if answer is not None:
+            server.answer(*answer)
+        prompt = prompt_of(body or {}, client, model or MODELS[kind], stream=stream)
+        events = [event async for event in make(kind).ask(prompt)]
+        request = server.requests[-1]
+        _judge(kind, request, model)
+        said: list[ReplyEvent] = [e for e in events if not isinstance(e, Noticed)]
+        notices = [event.notice for event in events if isinstance(event, Noticed)]
+        return Asked(sent=request.json, request=request, events=said, notices=notices)
+
+    return ask
+
+
+@pytest.fixture
+def break_off(make: Make) -> BreakOff:
+    """Asks what will not be answered: what was said before the error, and the error."""
+
+    async def break_off(
+        kind: Kind, body: dict[str, Any] | None = None, *, client: Client = "openai", **how: Any
+    ) -> tuple[list[ReplyEvent], ProviderError]:
+        stream = how.pop("stream", True)
+        prompt = prompt_of(body or {}, client, MODELS[kind], stream=stream)
+        events: list[ReplyEvent] = []
+        try:
+            async for event in make(kind, **how).ask(prompt):
+                events.append(event)  # noqa: PERF401 - what came before the error counts
+        except ProviderError as error:
+            return events, error
+        pytest.fail(f"an answer where there should be none: {events}")
+
+    return break_off
+
+
+def _judge(kind: Kind, request: Request, model: str | None) -> None:
+    """The types of the provider's own SDK find nothing to refuse in what it was sent."""
+    if kind == "bedrock":
+        judged(request.body, model or BEDROCK_ID)
+    elif kind == "anthropic":
+        said = {name: request.json[name] for name in request.json if name not in SAMPLING}
+        assert judge(said) == said
+        check_history(request.json["messages"])
+    else:
+        accepted(request.body)
+        assert_paired(request.json["messages"])

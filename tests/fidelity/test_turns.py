@@ -1,0 +1,226 @@
+"""Whole turns over real providers: what failed is kept as failed, and the next turn still works."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.fidelity.answers import (
+    anthropic_stream,
+    converse_block,
+    converse_stream,
+    converse_tool,
+    text_block,
+    thinking_block,
+    tool_block,
+)
+from tests.fidelity.conftest import MODELS, Kind, Make
+
+from cllm.core import errors
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Store
+from cllm.core.reply import Noticed, TextDelta
+from cllm.engine.turn import Engine, Route, TurnEnded, TurnRequest
+from cllm.stores.memory import MemoryStore
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+async def no_wait(_seconds: float) -> None:
+    """Asks again at once."""
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    made = MemoryStore(clock=lambda: NOON)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def engine(make: Make, store: Store) -> Engine:
+    """An engine for which a model's name is that of its protocol."""
+    numbers = iter(range(1000))
+
+    def find_route(model: str) -> Route:
+        kind: Any = model
+        return Route(provider=make(kind), model=MODELS[kind])
+
+    return Engine(
+        store=store,
+        find_route=find_route,
+        clock=lambda: NOON,
+        new_id=lambda: f"turn-{next(numbers)}",
+        sleep=no_wait,
+        jitter=lambda: 0.0,
+    )
+
+
+def turn(text: str = "Hello", *, model: str, said: Any = None, **fields: Any) -> TurnRequest:
+    messages = (plain_message("user", text),) if said is None else said
+    return TurnRequest(
+        messages=messages,
+        model=model,
+        model_is_explicit=True,
+        ref="demo",
+        create=NewConversation(id="demo", model=model),
+        visible=True,
+        **fields,
+    )
+
+
+async def take(engine: Engine, request: TurnRequest) -> tuple[list[Any], errors.CllmError | None]:
+    events: list[Any] = []
+    try:
+        async for event in engine.take_turn(request):
+            events.append(event)  # noqa: PERF401 - what came before an error counts
+    except errors.CllmError as error:
+        return events, error
+    return events, None
+
+
+FAILURES: dict[str, Callable[[Any], None]] = {
+    "error": lambda server: server.say(
+        "Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded")
+    ),
+    "cut": lambda server: server.say("Hel", "lo", stop_after=1),
+    "end": lambda server: server.say("Hel", "lo", stop_after=1, abrupt=False),
+    "garbage": lambda server: server.say("Hel", "lo", garbage_before=1),
+}
+
+
+@pytest.mark.parametrize("fault", FAILURES)
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
+async def test_a_turn_that_broke_off_is_kept_as_failed_and_the_next_one_works(
+    engine, store, server, kind, fault
+):
+    if (kind, fault) == ("openai", "error"):
+        fault = "garbage"
+    FAILURES[fault](server)
+    events, error = await take(engine, turn(model=kind))
+    assert isinstance(error, errors.ProviderError)
+    assert not any(isinstance(event, TurnEnded) for event in events)
+    (kept,) = (await store.load("demo")).turns
+    assert kept.state == "failed"
+    assert len(server.requests) == 1
+    server.say("Hi again.")
+    events, error = await take(engine, turn("Once more", model=kind))
+    assert error is None
+    assert isinstance(events[-1], TurnEnded)
+    assert len(server.requests[-1].messages) == 1
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
+async def test_a_turn_that_was_asked_again_has_its_question_once(engine, store, server, kind):
+    server.fail(503)
+    server.fail(429, Retry_After="0")
+    server.say("Hi.")
+    _, error = await take(engine, turn(model=kind))
+    assert error is None
+    (kept,) = (await store.load("demo")).turns
+    assert [message.role for message in kept.messages] == ["user", "assistant"]
+    assert [len(request.messages) for request in server.requests] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
+async def test_another_model_is_asked_when_the_first_gave_nothing(engine, store, server, kind):
+    following: Kind = "anthropic" if kind == "openai" else "openai"
+    server.fail(403)
+    server.say("Hi from another.")
+    events, error = await take(engine, turn(model=kind, fallbacks=(following,)))
+    assert error is None
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["Hi from another."]
+    assert any(isinstance(e, Noticed) and e.notice.code == "fallback" for e in events)
+    assert server.requests[1].json["model"] == MODELS[following]
+    (kept,) = (await store.load("demo")).turns
+    assert [message.role for message in kept.messages] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("fault", ["cut", "end", "garbage"])
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
+async def test_no_other_model_is_asked_after_the_first_byte(engine, server, kind, fault):
+    FAILURES[fault](server)
+    server.say("A second answer.")
+    following = "anthropic" if kind == "openai" else "openai"
+    events, error = await take(engine, turn(model=kind, fallbacks=(following,)))
+    assert isinstance(error, errors.ProviderError)
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["Hel"]
+    assert len(server.requests) == 1
+
+
+async def test_no_other_model_is_asked_after_thinking_was_shown(engine, server):
+    """Thinking is an answer's bytes too: a client has seen it."""
+    blocks = thinking_block(0, "hm"), text_block(1, "B")
+    server.answer(*anthropic_stream(*blocks)[:6])
+    server.say("A second answer.")
+    _, error = await take(engine, turn(model="anthropic", fallbacks=("openai",)))
+    assert isinstance(error, errors.BrokenStreamError)
+    assert len(server.requests) == 1
+
+
+async def test_a_request_that_is_wrong_is_not_asked_of_another_model(engine, server):
+    server.fail(400)
+    _, error = await take(engine, turn(model="anthropic", fallbacks=("openai",)))
+    assert isinstance(error, errors.InvalidRequestError)
+    assert len(server.requests) == 1
+
+
+async def test_a_paused_turn_is_not_kept_as_a_complete_one(engine, store, server):
+    server.answer(*anthropic_stream(text_block(0, "B"), stop="pause_turn"))
+    await take(engine, turn(model="anthropic"))
+    (kept,) = (await store.load("demo")).turns
+    assert kept.state != "complete"
+
+
+THOUGHT = {"reasoningContent": {"text": "hm"}}
+SIGNED = {"reasoningContent": {"signature": "c2ln"}}
+
+
+async def test_a_tool_call_of_one_provider_is_answered_at_another(engine, store, server):
+    """A fallback in an open loop: the pair stays, the thinking of the other model goes."""
+    answer = converse_stream(
+        converse_block(0, THOUGHT, SIGNED),
+        converse_tool(1, '{"a":1}', call="tooluse_1"),
+        stop="tool_use",
+    )
+    server.answer(*answer)
+    await take(engine, turn(model="bedrock"))
+    raw = b'{"role":"tool","tool_call_id":"tooluse_1","content":"ok"}'
+    result = (Message(role="tool", raw=raw),)
+    server.fail(403)
+    request = turn(model="bedrock", said=result, fallbacks=("anthropic",))
+    events, error = await take(engine, request)
+    assert error is None
+    assert isinstance(events[-1], TurnEnded)
+    called, answered = server.requests[-1].messages[1:]
+    assert [block["type"] for block in called["content"]] == ["tool_use"]
+    assert called["content"][0]["id"] == answered["content"][0]["tool_use_id"] == "tooluse_1"
+
+
+async def test_thinking_goes_back_to_the_model_that_wrote_it(engine, server):
+    server.answer(*anthropic_stream(thinking_block(0, "hm"), text_block(1, "B")))
+    await take(engine, turn(model="anthropic"))
+    await take(engine, turn("And?", model="anthropic"))
+    assert server.requests[-1].messages[1]["content"][0] == {
+        "type": "thinking",
+        "thinking": "hm",
+        "signature": "sig",
+    }
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
+async def test_an_interrupted_call_is_answered_on_the_wire_and_not_in_the_store(
+    engine, store, server, kind
+):
+    server.answer(*anthropic_stream(tool_block(0, '{"a":1}'), stop="tool_use"))
+    await take(engine, turn(model="anthropic"))
+    before = (await store.load("demo")).turns[0].messages
+    if kind != "anthropic":
+        server.fail(403)
+    request = turn("Never mind.", model="anthropic", fallbacks=(kind,))
+    events, error = await take(engine, request)
+    assert error is None, events
+    assert b"toolu_1" in server.requests[-1].body
+    kept = await store.load("demo")
+    assert kept.turns[0].messages == before
+    assert [message.role for message in kept.turns[1].messages] == ["user", "assistant"]
