@@ -52,9 +52,9 @@ def _stream(model: str) -> bytes:
 
 
 @contextmanager
-def provider() -> Iterator[str]:
-    """The base URL of a provider that runs while the block does."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
+def provider(port: int = 0) -> Iterator[str]:
+    """The base URL of a provider that runs while the block does, at any free port or at that."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), _Answering)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"
