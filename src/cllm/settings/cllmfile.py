@@ -15,18 +15,26 @@ from cllm.core.errors import SettingsError
 FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
 MAX_VALUES = 100_000
+# Every value begins, and a list or mapping ends as well.
+MAX_EVENTS = 2 * MAX_VALUES
 MAX_DEPTH = 50
+LONGEST_TAGGED_NUMBER = 300
 MAX_ALIASES = 16
 LONG_NUMBER = re.compile(r"[-+]?[0-9][0-9a-fA-FxXoO:_.]{300,}")
+NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's content as it was written, and whether the person vouches for it by its place."""
+    """A file's content as it was written, and whether the person vouches for it by its place.
+
+    `link` is where it really lies, if that is not where it was found.
+    """
 
     path: Path
     content: dict[str, Any]
     trusted_place: bool
+    link: str | None = None
 
 
 def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
@@ -44,7 +52,15 @@ def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
         raise SettingsError(f"it cannot be read ({reason}).", path=str(path)) from error
     if len(data) > MAX_BYTES:
         raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path))
-    return Cllmfile(path=path, content=_parse(data, path), trusted_place=trusted_place)
+    content = _parse(data, path)
+    return Cllmfile(path=path, content=content, trusted_place=trusted_place, link=_link_out(path))
+
+
+def _link_out(path: Path) -> str | None:
+    """Where the file lies, if a link leads out of the folder that it, or its `.cllm`, is in."""
+    above = path.parent.parent if path.parent.name == ".cllm" else path.parent
+    real = path.resolve()
+    return None if real.is_relative_to(above.resolve()) else str(real)
 
 
 def _parse(data: bytes, path: Path) -> dict[str, Any]:
@@ -73,19 +89,42 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_shape(events: Iterable[Any], path: Path) -> None:
-    """Refuse what would end the process or take for ever to read: depth, aliases, long numbers."""
-    depth = aliases = 0
+    """Refuse what would end the process or take for ever to read: depth, aliases, long numbers.
+
+    What an alias stands for is counted wherever the alias stands: a merge repeats it while it is
+    being read.
+    """
+    aliases = 0
+    sizes: dict[str, int] = {}
+    open_values: list[tuple[str | None, int]] = []
+    size = 0
     for event in events:
         kind = type(event).__name__
-        depth += kind in ("MappingStartEvent", "SequenceStartEvent")
-        depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
-        aliases += kind == "AliasEvent"
-        if depth > MAX_DEPTH:
+        if kind in ("MappingStartEvent", "SequenceStartEvent"):
+            open_values.append((event.anchor, size))
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            anchor, before = open_values.pop()
+            sizes[anchor or ""] = size - before
+        elif kind == "AliasEvent":
+            aliases += 1
+            size += sizes.get(event.anchor, 0)
+        elif kind == "ScalarEvent" and _is_long_number(event):
+            raise SettingsError("it has a number that is too long.", path=str(path))
+        size += 1
+        if len(open_values) > MAX_DEPTH:
             raise SettingsError("it is nested too deeply.", path=str(path))
         if aliases > MAX_ALIASES:
             raise SettingsError(f"it uses more than {MAX_ALIASES} aliases.", path=str(path))
-        if kind == "ScalarEvent" and event.style is None and LONG_NUMBER.fullmatch(event.value):
-            raise SettingsError("it has a number that is too long.", path=str(path))
+        if size > MAX_EVENTS:
+            raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
+
+
+def _is_long_number(event: Any) -> bool:
+    """Whether a scalar would be read as a number of very many digits; a tag makes one of a text."""
+    if event.style is None and LONG_NUMBER.fullmatch(event.value):
+        return True
+    tagged = str(event.tag or "").endswith((":int", ":float"))
+    return tagged and len(event.value) > LONGEST_TAGGED_NUMBER
 
 
 class _Plainer:
@@ -107,15 +146,22 @@ class _Plainer:
             return {self._key(key): self.plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             return [self.plain(item, depth + 1) for item in value]
-        if value is None or isinstance(value, str | int | float):
+        if isinstance(value, str):
+            return self._text(value)
+        if value is None or isinstance(value, int | float):
             return value
         if isinstance(value, date):
             return value.isoformat()
         raise self._wrong("it has a value that is no text, number, list or mapping.")
 
+    def _text(self, value: str) -> str:
+        if NO_TEXT.search(value):
+            raise self._wrong("it has a text with characters in it that no text can have.")
+        return value
+
     def _key(self, key: Any) -> str:
         if isinstance(key, str):
-            return key
+            return self._text(key)
         if isinstance(key, int) and not isinstance(key, bool):
             return str(key)
         raise self._wrong(f"the key {key!r} must be a word; put it in quotes.")

@@ -32,6 +32,7 @@ WORDS: dict[str, bool] = {
     "off": False,
 }
 COMMAND_LINE = "command line"
+SCHEMA_KEYS = ("json_schema", "json_schema_file")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +211,12 @@ def layer_up(files: list[Cllmfile], place: Place, line: CommandLine) -> Layered:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for layer in layers:
+        if any(key in layer.content for key in SCHEMA_KEYS):
+            # A schema is one whole: it replaces a lower one, whichever key named that.
+            values = {key: value for key, value in values.items() if key not in SCHEMA_KEYS}
+            for key in SCHEMA_KEYS:
+                _forget(sources, key)
+                sources.pop(key, None)
         for name in _leaves(layer.content):
             _forget(sources, name)
             sources[name] = layer.source

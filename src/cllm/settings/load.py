@@ -7,11 +7,14 @@ from typing import Any
 import msgspec
 
 from cllm.assembly.system import GivenPrompt
+from cllm.commands.tool import CommandSettings
 from cllm.core.context import ContextCommand
 from cllm.core.errors import SettingsError
 from cllm.core.notice import Notice
+from cllm.schemas.source import SchemaSource
 from cllm.settings import keys
 from cllm.settings.cllmfile import line_of
+from cllm.settings.commands import read_command_settings
 from cllm.settings.context import read_context_commands
 from cllm.settings.layers import (
     CommandLine,
@@ -26,6 +29,7 @@ from cllm.settings.layers import (
     user_folder,
 )
 from cllm.settings.providers import TOP_KEYS, ProviderSettings, TopProvider, read_provider
+from cllm.settings.schema import read_schema_source
 from cllm.settings.trust import TrustLedger
 from cllm.settings.variables import Variables, read_variables
 
@@ -42,6 +46,7 @@ __all__ = [
 ]
 
 DEFAULT_RETRIES = 2
+MOST_VERBOSE = 3
 MOST_RETRIES = 20
 TEXT_KEYS = (
     "model",
@@ -76,6 +81,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, ProviderSettings]
     context: tuple[ContextCommand, ...]
     variables: Variables
+    allow_commands: bool
+    commands: CommandSettings
+    verbosity: int
+    json_logs: bool
+    log_file: Path | None
+    schema: SchemaSource | None
     store: str
     notices: tuple[Notice, ...]
 
@@ -128,9 +139,14 @@ CHECKS = (
         lambda value: isinstance(value, int) and 0 <= value <= MOST_RETRIES,
         f"a whole number from 0 to {MOST_RETRIES}",
     ),
+    _Check(
+        ("verbosity",),
+        lambda value: type(value) is int and 0 <= value <= MOST_VERBOSE,
+        f"a whole number from 0 to {MOST_VERBOSE}",
+    ),
     _Check(("on_interrupt",), lambda value: value in ("keep", "discard"), "`keep` or `discard`"),
     _Check(
-        ("stream", "raw_response", "strict", "debug", "json_logs"),
+        ("stream", "raw_response", "strict", "debug", "json_logs", "allow_dynamic_commands"),
         lambda value: isinstance(value, bool),
         "true or false",
     ),
@@ -186,6 +202,12 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         },
         context=read_context_commands(layered),
         variables=read_variables(layered, line.variables, place.environment),
+        allow_commands=bool(values.get("allow_dynamic_commands")),
+        commands=read_command_settings(layered),
+        verbosity=MOST_VERBOSE if values.get("debug") else values.get("verbosity") or 0,
+        json_logs=bool(values.get("json_logs")),
+        log_file=_log_file(values, place),
+        schema=read_schema_source(layered, place),
         store=_store_url(values, place, cllm_path),
         notices=_misspelled(values),
     )
@@ -203,6 +225,11 @@ def _parameters(values: dict[str, Any]) -> dict[str, Any]:
     """What goes into the request's body: everything that is neither cllm's nor the provider's."""
     own = keys.CLLM_KEYS | keys.PROVIDER_KEYS
     return {key: value for key, value in values.items() if key not in own and value is not None}
+
+
+def _log_file(values: dict[str, Any], place: Place) -> Path | None:
+    named = values.get("log_file")
+    return place.directory / expanded(named) if named else None
 
 
 def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:

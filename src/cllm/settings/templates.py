@@ -1,13 +1,41 @@
-"""Templates, rendered in a sandbox. Knows Jinja2, and nothing of settings."""
+"""Templates, rendered in a sandbox. Knows Jinja2, and nothing of settings.
 
-from collections.abc import Callable, Mapping
+A template has values, filters, `if`, `for` and `set`. What it could grow, repeat or reach beyond
+them is refused: no other statement, no attribute but some methods of texts, no text above the
+limit at any step, and a bounded number of steps.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, UndefinedError
+from jinja2 import StrictUndefined, TemplateError, Undefined, UndefinedError, nodes, pass_context
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
+NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 MAX_NUMBER = 10**18
 MAX_STEPS = 10_000
+MAX_LOOPS = 3
+FILTERS = ("default", "lower", "upper", "trim", "replace", "title", "int", "float", "length")
+METHODS = (
+    "endswith",
+    "lower",
+    "lstrip",
+    "rstrip",
+    "split",
+    "startswith",
+    "strip",
+    "title",
+    "upper",
+)
+LOOP = ("first", "index", "index0", "last")
+STATEMENTS = (nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign)
+REFUSED = (nodes.Dict, nodes.Pow)
+# Names that no template can write, for what is put into it before it is rendered.
+COUNTED, JOINED, SCALAR = "#counted", "#joined", "#scalar"
 
 
 class TemplateProblemError(ValueError):
@@ -15,14 +43,20 @@ class TemplateProblemError(ValueError):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox whose expressions cannot grow: no long products, no powers, no formatting."""
+    """A sandbox whose expressions cannot grow: no long texts or products, no powers."""
 
-    intercepted_binops = frozenset({"*", "**", "%", "+", "~"})
+    intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, limit: int) -> None:
-        super().__init__(undefined=StrictUndefined, autoescape=False)
+        super().__init__(undefined=StrictUndefined, autoescape=False, finalize=_scalar)
         self._limit = limit
+        self._steps = 0
+        known = self.filters
         self.globals.clear()
+        self.filters = {name: _on_scalars(known[name]) for name in FILTERS if name != "default"}
+        self.filters["default"] = known["default"]
+        self.filters["replace"] = self._replaced
+        self.filters |= {COUNTED: self._counting(), JOINED: self._joined, SCALAR: _scalar}
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**":
@@ -31,16 +65,113 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             raise TemplateProblemError("a template cannot format with %")
         if operator == "*" and not (_is_small(left) and _is_small(right)):
             raise TemplateProblemError("a template can multiply small numbers only")
+        if operator == "+":
+            self._check_size(_length(left) + _length(right))
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002
-        """No attribute at all but the methods of texts that cannot grow them."""
-        safe = ("lower", "upper", "strip", "lstrip", "rstrip", "title", "split", "startswith")
-        return isinstance(obj, str) and attr in (*safe, "endswith", "replace")
+        """None but the methods of texts that cannot grow them, and how far a loop is."""
+        if isinstance(obj, LoopContext):
+            return attr in LOOP
+        return isinstance(obj, str) and attr in METHODS
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, str) and attribute == "replace":
+            return lambda old, new: self._replaced(obj, old, new)
+        return super().getattr(obj, attribute)
+
+    def wrap_str_format(self, value: Any) -> None:
+        """No formatting: a width can be a billion."""
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limit:
+            raise TemplateProblemError(f"a template gives more than {self._limit} characters")
+
+    def _replaced(self, value: Any, old: Any, new: Any) -> str:
+        text, old, new = (str(_scalar(part)) for part in (value, old, new))
+        self._check_size(len(text) + text.count(old) * len(new))
+        return text.replace(old, new)
+
+    def _joined(self, values: Iterable[Any]) -> str:
+        texts = [str(_scalar(value)) for value in values]
+        self._check_size(sum(map(len, texts)))
+        return "".join(texts)
+
+    def _counting(self) -> Callable[[Any, Iterable[Any]], Iterator[Any]]:
+        @pass_context
+        def counted(_context: Any, items: Iterable[Any]) -> Iterator[Any]:
+            for item in items:
+                self._steps += 1
+                if self._steps > MAX_STEPS:
+                    raise TemplateProblemError(f"a template takes more than {MAX_STEPS} steps")
+                yield item
+
+        return counted
+
+
+class _Bounds(NodeTransformer):
+    """Puts the bounds into a template that was read, and refuses what has none."""
+
+    def __init__(self) -> None:
+        self._loops = 0
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja2's way of naming
+        self._loops += 1
+        if node.recursive or self._loops > MAX_LOOPS:
+            raise TemplateProblemError(f"a template can have {MAX_LOOPS} plain loops at most")
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, COUNTED)
+        return node
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Assign:  # noqa: N802
+        if not isinstance(node.target, nodes.Name):
+            raise TemplateProblemError("a template can set plain names only")
+        self.generic_visit(node)
+        node.node = _filtered(node.node, SCALAR)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), JOINED)
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **options: Any) -> nodes.Node:
+        statement = isinstance(node, nodes.Stmt) and not isinstance(node, STATEMENTS)
+        if statement or isinstance(node, REFUSED):
+            kind = type(node).__name__.lower()
+            raise TemplateProblemError(f"a template can use values, if, for and set, not {kind}")
+        return super().generic_visit(node, *args, **options)
+
+
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def _scalar(value: Any) -> Any:
+    """A text, a number, or nothing; a list that holds itself many times over is none of these."""
+    if isinstance(value, str | int | float | Undefined) or value is None:
+        return value
+    raise TemplateProblemError("a template can give texts and numbers only")
+
+
+def _on_scalars(filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter for texts and numbers; what Jinja2 passes to it beside them comes first."""
+
+    @wraps(filter_)
+    def checked(*args: Any, **options: Any) -> Any:
+        for value in args:
+            if isinstance(value, list | tuple | dict):
+                _scalar(value)
+        return filter_(*args, **options)
+
+    return checked
 
 
 def _is_small(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < MAX_NUMBER
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | tuple) else 0
 
 
 def render(
@@ -52,25 +183,33 @@ def render(
 ) -> str:
     """The template with these values; TemplateProblemError if that cannot be."""
     sandbox = _Sandbox(limit)
-    kept = ("default", "lower", "upper", "trim", "replace", "title", "int", "float", "length")
-    sandbox.filters = {name: sandbox.filters[name] for name in kept} | dict(filters)
+    sandbox.filters |= {name: _on_scalars(filter_) for name, filter_ in filters.items()}
     try:
-        parsed = sandbox.from_string(template)
-        pieces: list[str] = []
-        size = 0
-        for step, piece in enumerate(parsed.generate(**values)):
-            size += len(piece)
-            if size > limit or step > MAX_STEPS:
-                raise TemplateProblemError(f"a template gives more than {limit} characters")
-            pieces.append(piece)
+        parsed = sandbox.from_string(_Bounds().visit(sandbox.parse(template)))
+        return _limited(parsed.generate(dict(values)), limit)
     except UndefinedError as error:
         raise TemplateProblemError(
             f"{error.message}; declare it under `variables`, or give it with --var"
         ) from error
     except TemplateError as error:
         raise TemplateProblemError(f"a template cannot be read: {error.message}") from error
-    except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError) as error:
+    except (SyntaxError, MemoryError, RecursionError) as error:
+        raise TemplateProblemError("a template is too deep or too large to be read") from error
+    except (ArithmeticError, AttributeError, TypeError, ValueError, LookupError) as error:
         if isinstance(error, TemplateProblemError):
             raise
         raise TemplateProblemError(f"a template cannot be filled in: {error}") from error
-    return "".join(pieces)
+
+
+def _limited(pieces: Iterable[str], limit: int) -> str:
+    kept: list[str] = []
+    size = 0
+    for step, piece in enumerate(pieces):
+        size += len(piece)
+        if size > limit or step > MAX_STEPS:
+            raise TemplateProblemError(f"a template gives more than {limit} characters")
+        kept.append(piece)
+    text = "".join(kept)
+    if NO_TEXT.search(text):
+        raise TemplateProblemError("a template gives characters that no text can have")
+    return text

@@ -15,6 +15,7 @@ import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.settings.cllmfile import Cllmfile, variables_in
+from cllm.settings.schema import leads_out
 
 DANGEROUS_KEYS = (
     "allow_dynamic_commands",
@@ -30,7 +31,8 @@ DANGEROUS_KEYS = (
     "store",
 )
 SECRET_NAME = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSWORD)$|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|PWD|PAT|AUTH|CREDENTIALS?)(_|\d|$)"
+    r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|COOKIE|JWT|WEBHOOK|CONNECTION_STRING)$"
+    r"|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|PWD|PAT|AUTH|CREDENTIALS?|BEARER|PRIVATE)(_|\d|$)"
     r"|(^|_)(URL|URI|DSN)$",
     re.IGNORECASE,
 )
@@ -40,16 +42,34 @@ LEDGER_NAME = "trusted.json"
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
     """The keys that need trust, with their values.
 
-    Those named above, any that use a secret, and a model that is a file: a hostile one could do
-    more than answer.
+    Those named above, any that use a secret, models that are files (a hostile one could do more
+    than answer), and a schema that is fetched or is not beside the Cllmfile. Variables are among
+    them because they go into the commands of a file that is trusted already.
     """
     return {
         key: value
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
+        or key == "variables"
         or any(SECRET_NAME.search(name) for name in variables_in(value))
-        or (key == "model" and (is_model_file(value) or variables_in(value)))
+        or (key in ("model", "fallbacks") and _could_load(value))
+        or (key == "json_schema_file" and leads_out(value))
     }
+
+
+def _could_load(models: Any) -> bool:
+    """Whether a model, or one of several, is a file or could become one."""
+    named = models if isinstance(models, list) else [models]
+    return bool(variables_in(models)) or any(map(is_model_file, named))
+
+
+def parts_to_trust(file: Cllmfile) -> dict[str, Any]:
+    """What of a file needs trust; where it is a link out of its folder, that too.
+
+    Such a link could make settings of anybody's file, and send what is in it to a model.
+    """
+    parts = dangerous_parts(file.content)
+    return parts if file.link is None else {**parts, "a link": file.link}
 
 
 def is_model_file(model: Any) -> bool:
@@ -89,7 +109,7 @@ class TrustLedger:
 
     def check(self, file: Cllmfile) -> None:
         """Raise UntrustedFileError unless the file has nothing dangerous or is trusted."""
-        parts = dangerous_parts(file.content)
+        parts = parts_to_trust(file)
         if (
             parts
             and not file.trusted_place
@@ -99,7 +119,7 @@ class TrustLedger:
 
     def trust(self, file: Cllmfile) -> tuple[str, ...]:
         """Remember the file's dangerous keys as they are now; their names."""
-        parts = dangerous_parts(file.content)
+        parts = parts_to_trust(file)
         if parts:
             entries = self._entries() | {
                 fingerprint(parts, file.path.parent): str(file.path.absolute())

@@ -1,0 +1,80 @@
+"""Schemas from the shell: opening the one that the settings name, checking it, clearing the cache.
+
+Sends nothing to a model.
+"""
+
+import click
+import msgspec
+
+from cllm.cli import printing
+from cllm.cli.place import here
+from cllm.cli.trusting import trusted_settings
+from cllm.core.errors import UsageError
+from cllm.engine.turn import TurnRequest
+from cllm.opening import model_cache
+from cllm.schemas.cache import SchemaCache
+from cllm.schemas.check import About, SchemaChecker
+from cllm.schemas.load import SchemaReader
+from cllm.schemas.request import response_format
+from cllm.schemas.source import SchemaSource, schema_rules
+from cllm.settings.load import CommandLine, Place
+
+FOLDER = "schemas"
+MOST_NAMES = 10
+
+
+def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
+    """What holds replies against the schema; to be closed."""
+    reader = SchemaReader(rules=schema_rules(place.environment), cache=_cache(place))
+    schema = reader.read(source)
+    for notice in schema.notices:
+        printing.warn(notice)
+    return SchemaChecker(schema, place.environment)
+
+
+def held_to(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
+    """The request for a reply of the schema; one that is broken off is none, and is not kept."""
+    asked = response_format(checker.schema.content)
+    return msgspec.structs.replace(
+        request,
+        parameters={**request.parameters, "response_format": asked},
+        accept=checker.accept,
+        on_interrupt="discard",
+    )
+
+
+def validate_schema(line: CommandLine) -> None:
+    """Check the schema of the command line or the settings, and say what it is."""
+    settings = trusted_settings(here(), line)
+    for notice in settings.notices:
+        printing.warn(notice)
+    if settings.schema is None:
+        raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
+    with open_checker(settings.schema, settings.place) as checker:
+        click.echo("Schema is valid")
+        click.echo(printing.one_line(f"Source: {checker.schema.source}"))
+        click.echo(printing.one_line(f"Draft: {checker.about.draft}"))
+        click.echo(printing.one_line(f"Asks for: {_asks_for(checker.about)}"))
+
+
+def clear_schema_cache() -> None:
+    """Delete all schemas that were fetched, and say how many there were."""
+    count = _cache(here()).clear()
+    click.echo(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
+
+
+def _cache(place: Place) -> SchemaCache:
+    return SchemaCache(folder=model_cache(place).root / FOLDER)
+
+
+def _asks_for(about: About) -> str:
+    kinds = [about.type] if isinstance(about.type, str) else about.type or []
+    asked = " or ".join(kinds) or "any JSON"
+    if not about.properties:
+        return asked
+    names = [
+        f"{name} (required)" if name in about.required else name
+        for name in about.properties[:MOST_NAMES]
+    ]
+    more = len(about.properties) - len(names)
+    return f"{asked} with {', '.join(names)}{f' and {more} more' if more else ''}"

@@ -1,0 +1,181 @@
+"""A schema is checked before anything is sent, and each reply before it is kept.
+
+The work is done by a child process (`child.py`), which loads while the model answers and is ended
+when it takes too long, whatever the schema does to it.
+"""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from cllm.core.errors import CllmError, ReplySchemaError, SchemaError
+from cllm.core.reply import ReplyFinished
+from cllm.schemas.load import Schema
+
+LOADING_SECONDS = 10.0
+CHECKING_SECONDS = 5.0
+PIECE_BYTES = 65536
+PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person recognises a schema by."""
+
+    draft: str
+    type: str | list[str] | None = None
+    properties: list[str] = []
+    required: list[str] = []
+
+
+class _Finding(msgspec.Struct, frozen=True, kw_only=True):
+    place: str
+    problem: str
+    of_schema: bool = False
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    finding: _Finding | None = None
+    about: About | None = None
+
+
+class SchemaChecker:
+    """One schema, and the child process that holds replies against it. To be closed."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        environment: Mapping[str, str],
+        *,
+        seconds: float = CHECKING_SECONDS,
+    ) -> None:
+        self.schema = schema
+        self._seconds = seconds
+        self._child = _start(environment)
+        try:
+            self.about = self._check_schema()
+        except BaseException:
+            self.close()
+            raise
+
+    def accept(self, reply: ReplyFinished) -> None:
+        """Raise ReplySchemaError unless the reply's text is JSON of the schema."""
+        text = reply.message.text
+        answer = self._ask(text, self._seconds, "checking the reply against it")
+        if answer.finding is None:
+            return
+        if answer.finding.of_schema:
+            raise self._wrong(answer.finding)
+        problem = answer.finding.problem
+        if reply.stop_reason == "length":
+            problem += " (the reply was cut at its limit of tokens; raise --max-tokens)"
+        raise ReplySchemaError(problem, place=answer.finding.place)
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_schema(self) -> About:
+        limit = LOADING_SECONDS + self._seconds
+        answer = self._ask(self.schema.content, limit, "checking it")
+        if answer.finding is not None:
+            raise self._wrong(answer.finding)
+        return answer.about or About(draft="unknown")
+
+    def _wrong(self, finding: _Finding) -> SchemaError:
+        return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.place)
+
+    def _ask(self, value: Any, seconds: float, what: str) -> _Answer:
+        """Send the child a line and wait for its answer, but not for ever."""
+        deadline = time.monotonic() + seconds
+        try:
+            _write(self._child, msgspec.json.encode(value) + b"\n", deadline)
+            return msgspec.json.decode(_read_line(self._child, deadline), type=_Answer)
+        except TimeoutError as error:
+            self._child.kill()
+            raise SchemaError(
+                f"{what} took more than {seconds:g} s and was stopped; make its patterns and "
+                "references simpler.",
+                source=self.schema.source,
+            ) from error
+        except (OSError, msgspec.DecodeError) as error:
+            raise SchemaError(
+                f"{what} failed, perhaps for want of memory; make it simpler.",
+                source=self.schema.source,
+            ) from error
+
+
+def _start(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "cllm.schemas.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={name: environment[name] for name in PASSED_ON if name in environment},
+            start_new_session=True,
+        )
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise CllmError(f"The process that checks replies cannot be started ({reason}).") from error
+    for pipe in (child.stdin, child.stdout):
+        os.set_blocking(_descriptor(pipe), False)
+    return child
+
+
+def _write(child: "subprocess.Popen[bytes]", data: bytes, deadline: float) -> None:
+    pipe = _descriptor(child.stdin)
+    rest = memoryview(data)
+    while rest:
+        _, ready, _ = select.select([], [pipe], [], _left(deadline))
+        if ready:
+            rest = rest[os.write(pipe, rest[:PIECE_BYTES]) :]
+
+
+def _read_line(child: "subprocess.Popen[bytes]", deadline: float) -> bytes:
+    pipe = _descriptor(child.stdout)
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([pipe], [], [], _left(deadline))
+        if ready:
+            piece = os.read(pipe, PIECE_BYTES)
+            if not piece:
+                raise BrokenPipeError
+            line += piece
+    return bytes(line)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _descriptor(pipe: Any) -> int:
+    number: int = pipe.fileno()
+    return number

@@ -1,0 +1,74 @@
+"""Where a schema comes from, and the rules for getting it, as values. Reads nothing."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import SettingsError
+
+DEFAULT_TTL = 24 * 60 * 60
+DEFAULT_MAX_BYTES = 1024 * 1024
+TRUE_WORDS = ("1", "true", "yes", "on")
+FALSE_WORDS = ("", "0", "false", "no", "off")
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema as somebody named it: written out (`inline`), or by the `file` that holds it.
+
+    `name` is what a person knows the source by. A relative path begins in `folder`. `confined`
+    is for a file that somebody else's Cllmfile names: links do not lead out of the folder.
+    """
+
+    name: str
+    inline: Any = None
+    file: str | None = None
+    folder: Path = Path()
+    confined: bool = False
+
+    @property
+    def address(self) -> str | None:
+        """The file, if it is an address on the network."""
+        return self.file if self.file is not None and is_address(self.file) else None
+
+
+class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How schemas may be got: the four variables of the environment."""
+
+    allow_http: bool = False
+    ttl: int = DEFAULT_TTL
+    max_bytes: int = DEFAULT_MAX_BYTES
+    offline: bool = False
+
+
+def is_address(file: str) -> bool:
+    return ADDRESS.match(file) is not None
+
+
+def schema_rules(environment: Mapping[str, str]) -> SchemaRules:
+    """The rules that the environment sets."""
+    return SchemaRules(
+        allow_http=_switch(environment, "CLLM_ALLOW_HTTP_SCHEMAS"),
+        ttl=_number(environment, "CLLM_SCHEMA_CACHE_TTL", DEFAULT_TTL, "seconds"),
+        max_bytes=_number(environment, "CLLM_MAX_SCHEMA_SIZE", DEFAULT_MAX_BYTES, "bytes"),
+        offline=_switch(environment, "CLLM_OFFLINE_MODE"),
+    )
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    word = environment.get(name, "").strip().lower()
+    if word in TRUE_WORDS or word in FALSE_WORDS:
+        return word in TRUE_WORDS
+    raise SettingsError(f"{name} must be true or false.")
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, unit: str) -> int:
+    word = environment.get(name, "").strip()
+    if not word:
+        return default
+    if word.isascii() and word.isdigit() and len(word) <= len(str(2**53)):
+        return int(word)
+    raise SettingsError(f"{name} must be a whole number of {unit}.")
