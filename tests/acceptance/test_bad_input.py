@@ -70,10 +70,19 @@ def test_the_provider_of_an_old_conversation_is_unknown(home, provider, settings
     home.keep_old("demo", *HELLO, model="gemini/gemini-pro")
     before = home.snapshot()
 
-    cllm("Again", "--conversation", "demo").failed_with_one_sentence("gemini", "openai")
+    line = cllm("Again", "--conversation", "demo").failed_with_one_sentence("'gemini'")
 
+    assert "pip install 'cllm[litellm]'" in line
+    assert "litellm/gemini/gemini-pro" in line
     assert home.snapshot() == before
     assert provider.requests == []
+
+
+def test_a_provider_that_is_nearly_right_is_told_the_near_one(provider, settings, cllm):
+    line = cllm("Hello", "-m", "antropic/claude").failed_with_one_sentence("did you mean")
+
+    assert "anthropic/claude" in line
+    assert "litellm" not in line
 
 
 @pytest.fixture

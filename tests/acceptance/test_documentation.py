@@ -11,7 +11,7 @@ import pytest
 from cllm.cli.main import ALIASES, COMMANDS, root
 from cllm.providers.registry import ROWS
 from cllm.settings import keys
-from cllm.settings.load import ENVIRONMENT_KEYS
+from cllm.settings.layers import ENVIRONMENT_KEYS
 from cllm.settings.trust import DANGEROUS_KEYS
 
 TOP = Path(__file__).parents[2]

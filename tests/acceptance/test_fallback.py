@@ -1,5 +1,7 @@
 """A model that gives nothing, another that is asked in its place, and strict mode."""
 
+from typing import Any
+
 import pytest
 from tests.fake_provider import Cut, closed_port
 
@@ -10,7 +12,7 @@ OTHER = "anthropic/claude-sonnet-4-5"
 def two_models(provider, settings, secret):
     """OpenAI's protocol first, Anthropic's to fall back to, both on the fake provider."""
 
-    def write(**keys):
+    def write(**keys: Any) -> None:
         providers = {"anthropic": {"api_base": provider.root, "api_key": secret}}
         settings(**({"fallbacks": [OTHER], "providers": providers} | keys))
 

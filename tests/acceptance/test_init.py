@@ -1,6 +1,8 @@
 """`cllm init`: a first Cllmfile, from a template, trusted because cllm wrote it."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +20,7 @@ EXPECTED = [
 ]
 
 
-def read(path):
+def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

@@ -164,3 +164,55 @@ def test_a_time_beyond_the_calendar_is_one_file_s_trouble(home, settings, cllm):
 
     assert listed.out.startswith("good ")
     assert "odd" in listed.err
+
+
+HOSTILE = "context_commands: [{name: x, command: touch pwned}]\n"
+
+
+def test_on_a_terminal_what_would_happen_is_shown_and_yes_lets_it(
+    home, provider, settings, elsewhere, cllm
+):
+    elsewhere(HOSTILE)
+    running = cllm.start("Hello", terminal=True)
+    running.wait_for_output("Trust this? [y/N]")
+    assert "touch pwned" in running.out
+    assert not (home.work / "pwned").exists()
+
+    running.type(b"y\r")
+
+    assert running.finish().code == 0
+    assert (home.work / "pwned").exists()
+    cllm("Again").succeeded()
+
+
+@pytest.mark.parametrize("answer", [b"n\r", b"\r", b"yo\r", b"\x04"])
+def test_on_a_terminal_anything_else_is_no(answer, home, provider, settings, elsewhere, cllm):
+    elsewhere(HOSTILE)
+    running = cllm.start("Hello", terminal=True)
+    running.wait_for_output("Trust this? [y/N]")
+
+    running.type(answer)
+
+    assert running.finish().code == 1
+    assert not (home.work / "pwned").exists()
+    assert provider.requests == []
+
+
+def test_editing_a_prompt_does_not_ask_again(home, provider, settings, elsewhere, cllm):
+    elsewhere(HOSTILE)
+    cllm("trust").succeeded()
+
+    elsewhere(f"default_system_message: New.\n{HOSTILE}")
+    cllm("Hello").succeeded()
+
+    elsewhere(HOSTILE.replace("touch pwned", "touch other"))
+    cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+
+def test_pressing_tab_asks_nothing(home, elsewhere, cllm):
+    elsewhere(HOSTILE)
+    env = {"_CLLM_COMPLETE": "bash_complete", "COMP_WORDS": "cllm -m ", "COMP_CWORD": "2"}
+
+    running = cllm.start(terminal=True, env=env)
+
+    assert "Trust" not in running.finish().out

@@ -12,6 +12,7 @@ HEAVY = {
     "fastapi",
     "genai_prices",
     "jinja2",
+    "jsonschema",
     "rich",
     "sqlalchemy",
     "xllamacpp",

@@ -146,7 +146,7 @@ class TestRoutes:
     def test_the_address_is_the_provider_s_own_then_the_top_level_s_then_the_table_s(
         self, make_app, text, model, url
     ):
-        assert openai(make_app(text), model)._url == url
+        assert openai(make_app(text), model)._urls["chat"] == url
 
     @pytest.mark.parametrize(
         ("text", "words"),

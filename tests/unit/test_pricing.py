@@ -239,7 +239,7 @@ class TestNames:
     def test_every_provider_has_a_table_or_is_known_to_have_none(self):
         assert set(ROWS) == {*PROVIDERS, LITELLM, *ON_THIS_MACHINE, *WITHOUT_A_TABLE}
 
-    @pytest.mark.parametrize("provider", ["local", "my-own", "", *ON_THIS_MACHINE])
+    @pytest.mark.parametrize("provider", ["local", "my-own", "", *sorted(ON_THIS_MACHINE)])
     def test_models_of_this_machine_and_of_strangers_are_in_no_table(self, provider):
         assert table_entry(provider, "gpt-4o") is None
 

@@ -11,6 +11,7 @@ HEAVY = (
     "fastapi",
     "genai_prices",
     "jinja2",
+    "jsonschema",
     "rich",
     "sqlalchemy",
     "xllamacpp",

@@ -3,7 +3,7 @@
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,10 +12,16 @@ from cllm.cli.given import given_prompt
 from cllm.cli.place import here
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.identity import is_valid_id
-from cllm.settings.load import CommandLine
+from cllm.settings.layers import CommandLine
+from cllm.settings.load import MOST_VERBOSE
+from cllm.settings.variables import parse_variable
+
+if TYPE_CHECKING:
+    from cllm.core.message import AnyPart
 
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
+STANDARD_INPUT = "-"
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 
 HELP = """Ask a language model, and keep the conversation whole.
@@ -26,6 +32,7 @@ PROMPT, standard input, or both are what you say. Without a conversation nothing
 Examples:
   cllm "Why is the sky blue?"
   git diff | cllm "Write a commit message for this."
+  cllm "What is in this picture?" --attach photo.png
   cllm "My cat is called Luna." --conversation cats
   cllm "What is my cat called?" --conversation cats
   cllm -m openai/gpt-4o "Name three rivers." """
@@ -33,6 +40,8 @@ Examples:
 EPILOG = """\b
 Commands (each has its own --help):
   conversations  list, show, branch and delete conversations (also: c)
+  doctor         look whether everything is in order
+  init           write a first Cllmfile, from a template if you like
   models         fetch, list and remove local models
   trust          trust a Cllmfile that can run or redirect things
   completion     print what bash, zsh or fish needs to complete cllm's words
@@ -93,6 +102,43 @@ class AskCommand(click.Command):
     shell_complete=completing.conversations,
     help="Go on with a conversation, or begin it; without ID, a new one.",
 )
+@click.option(
+    "-a",
+    "--attach",
+    "attached",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="Show the model a file: image, PDF or text. May be repeated.",
+)
+@click.option(
+    "--exec",
+    "executed",
+    multiple=True,
+    metavar="COMMAND",
+    help="Run a command, and give the model what it says. May be repeated.",
+)
+@click.option("--no-context-exec", is_flag=True, help="Do not run the Cllmfile's context_commands.")
+@click.option(
+    "--allow-commands", is_flag=True, help="Let the model run commands that the rules allow."
+)
+@click.option(
+    "--command-allow",
+    multiple=True,
+    metavar="PATTERN",
+    help="Allow commands like this one, such as 'git log*'. May be repeated.",
+)
+@click.option(
+    "--command-deny", multiple=True, metavar="PATTERN", help="Deny them, over everything else."
+)
+@click.option("--confirm-commands", is_flag=True, help="Ask before each command.")
+@click.option(
+    "--var",
+    "variables",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A variable of the Cllmfile. May be repeated.",
+)
 @click.option("--read-only", is_flag=True, help="Send the conversation, but keep nothing.")
 @click.option("--list-conversations", is_flag=True, help="List the conversations.")
 @click.option(
@@ -107,6 +153,23 @@ class AskCommand(click.Command):
     shell_complete=completing.conversations,
     help="Delete a conversation for good.",
 )
+@click.option(
+    "-c",
+    "--config",
+    metavar="NAME",
+    shell_complete=completing.configs,
+    help="Use NAME.Cllmfile.yml too, over Cllmfile.yml.",
+)
+@click.option("--show-config", is_flag=True, help="Print the settings, and where each comes from.")
+@click.option("--json-schema", metavar="JSON", help="The reply is to be JSON of this schema.")
+@click.option(
+    "--json-schema-file",
+    metavar="FILE",
+    type=click.Path(),
+    help="It, from a file or an https address.",
+)
+@click.option("--validate-schema", is_flag=True, help="Check the schema, and send nothing.")
+@click.option("--clear-schema-cache", is_flag=True, help="Delete the schemas that were fetched.")
 @click.option("--list-models", is_flag=True, help="List the models that can be named here.")
 @click.option("--store", metavar="URL", help="Where conversations are kept: json:PATH.")
 @click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
@@ -116,6 +179,12 @@ class AskCommand(click.Command):
     type=click.Path(path_type=Path),
     help="The folder to use in place of .cllm.",
 )
+@click.option(
+    "-v", "verbosity", count=True, help="Say what is done; more with -vv, all of it with -vvv."
+)
+@click.option("--debug", is_flag=True, help="As -vvv.")
+@click.option("--json-logs", is_flag=True, help="Log as JSON, a line for each record.")
+@click.option("--log-file", metavar="PATH", help="Log into a file too.")
 @click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
 @click.option("--version", is_flag=True, help="Print the version.")
 def command(**options: Any) -> None:
@@ -125,10 +194,23 @@ def command(**options: Any) -> None:
 
         click.echo(f"cllm {__version__}")
         return
+    if options["clear_schema_cache"]:
+        from cllm.cli.schema import clear_schema_cache  # noqa: PLC0415
+
+        clear_schema_cache()
+        return
     line = _command_line(options)
     managed = ("show_conversation", "delete_conversation")
     if options["list_conversations"] or any(options[name] is not None for name in managed):
         _manage(options, line)
+    elif options["show_config"]:
+        from cllm.cli.show_config import show_config  # noqa: PLC0415
+
+        show_config(here(), line)
+    elif options["validate_schema"]:
+        from cllm.cli.schema import validate_schema  # noqa: PLC0415
+
+        validate_schema(line)
     elif options["list_models"]:
         from cllm.cli.listing import list_models  # noqa: PLC0415
 
@@ -154,6 +236,8 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         raise UsageError("Give -t a number, such as 0.7.")
     if options["model"] == "":
         raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
+    if options["json_schema"] is not None and options["json_schema_file"] is not None:
+        raise UsageError("Give either --json-schema or --json-schema-file, not both.")
     names = {
         "model": options["model"],
         "temperature": options["temperature"],
@@ -162,11 +246,19 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         "store": options["store"],
         "conversations_path": options["conversations_path"],
         "raw_response": options["raw"] or None,
+        "verbosity": min(options["verbosity"], MOST_VERBOSE) or None,
+        "debug": options["debug"] or None,
+        "json_logs": options["json_logs"] or None,
+        "log_file": options["log_file"],
+        "json_schema": options["json_schema"],
+        "json_schema_file": options["json_schema_file"],
     }
     return CommandLine(
         values={name: value for name, value in names.items() if value is not None},
         system=given_prompt(options["system"], options["system_file"]),
         cllm_path=options["cllm_path"],
+        config=options["config"],
+        variables=dict(map(parse_variable, options["variables"])),
         trust=options["trust"],
     )
 
@@ -175,7 +267,8 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
     prompt, ref = _prompt_and_ref(options["prompt"], options["conversation"])
     if options["read_only"] and ref in (None, AUTOMATIC):
         raise UsageError("--read-only needs --conversation with the ID of one that exists.")
-    said = _said(prompt)
+    attached = _attached(options["attached"])
+    said = _said(prompt, options["attached"])
     from cllm.cli.asking import AskOptions, ask  # noqa: PLC0415
 
     ask(
@@ -183,10 +276,17 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
         line,
         AskOptions(
             said=said,
+            attached=attached,
             ref=None if ref == AUTOMATIC else ref,
             read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
             policy=options["system_policy"],
+            executed=options["executed"],
+            context_exec=not options["no_context_exec"],
+            allow_commands=options["allow_commands"],
+            command_allow=options["command_allow"],
+            command_deny=options["command_deny"],
+            confirm_commands=options["confirm_commands"],
         ),
     )
 
@@ -200,13 +300,26 @@ def _prompt_and_ref(prompt: str | None, conversation: str | None) -> tuple[str |
     raise InvalidIdError(conversation or "")
 
 
-def _said(prompt: str | None) -> str:
-    """The prompt, what stands on standard input, or both on lines of their own."""
-    piped = _piped_text()
+def _attached(files: tuple[str, ...]) -> "tuple[AnyPart, ...]":
+    if not files:
+        return ()
+    from cllm.cli.attaching import attached_parts  # noqa: PLC0415 - rarely used
+
+    return attached_parts(files)
+
+
+def _said(prompt: str | None, files: tuple[str, ...]) -> str:
+    """The prompt, what stands on standard input, or both on lines of their own.
+
+    It may be nothing beside files; standard input can be one of them.
+    """
+    piped = None if STANDARD_INPUT in files else _piped_text()
     said = "\n".join(part for part in (prompt, piped) if part)
-    if not said.strip():
+    if said.strip():
+        return said
+    if not files:
         raise UsageError(NO_PROMPT)
-    return said
+    return ""
 
 
 def _piped_text() -> str | None:
@@ -220,5 +333,8 @@ def _piped_text() -> str | None:
         raise UsageError(f"Standard input is more than {MAX_INPUT_BYTES} bytes; give less of it.")
     text = data.decode("utf-8", "replace")
     if "\0" in text:
-        raise UsageError("Standard input is not text; give the model a text.")
+        raise UsageError(
+            "Standard input is not text; give the model a text, or attach it with --attach - if "
+            "it is an image or a PDF."
+        )
     return text.removesuffix("\n")

@@ -15,13 +15,26 @@ from cllm.app import DEFAULT_MODEL, App, new_conversation_id, new_id, now
 from cllm.cli import printing
 from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
+from cllm.cli.trusting import trusted_settings
+from cllm.cli.turn_log import TurnLog, start_logging
+from cllm.core.context import ContextCommand
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError
-from cllm.core.message import plain_message
+from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.ports import NewConversation
-from cllm.core.reply import Noticed, PartAdded, TextDelta, ThinkingDelta, ToolCallDelta
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from cllm.engine.rounds import RoundEnded, ToolBox
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
-from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.settings.context import exec_command
+from cllm.settings.load import CommandLine, Place, Settings
 
 PATIENT_PRESSES = 2
 PATIENT_SECONDS = 1.0
@@ -41,15 +54,32 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool
     automatic: bool
     policy: Policy
+    attached: tuple[AnyPart, ...] = ()
+    executed: tuple[str, ...] = ()
+    context_exec: bool = True
+    allow_commands: bool = False
+    command_allow: tuple[str, ...] = ()
+    command_deny: tuple[str, ...] = ()
+    confirm_commands: bool = False
 
 
 def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
     """Take the turn, printing the answer; errors go up."""
-    settings = load_settings(place, line)
+    settings = trusted_settings(place, line)
     for notice in settings.notices:
         printing.warn(notice)
+    logged = settings.verbosity > 0 or settings.log_file is not None
+    if logged:
+        start_logging(settings)
     app = App(settings, report=Progress(), asks_once=True)
-    asyncio.run(_take_turn(app, _request(app, options), options))
+    request = _request(app, options)
+    with contextlib.ExitStack() as stack:
+        if settings.schema is not None:
+            from cllm.cli.schema import held_to, open_checker  # noqa: PLC0415 - rarely needed
+
+            checker = stack.enter_context(open_checker(settings.schema, place))
+            request = held_to(checker, request)
+        asyncio.run(_take_turn(app, request, options, TurnLog() if logged else None))
 
 
 def _request(app: App, options: AskOptions) -> TurnRequest:
@@ -57,13 +87,15 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
     ref = _conversation(app, options)
     keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
-        messages=(plain_message("user", options.said),),
+        messages=(_message(options),),
         model=app.model,
         model_is_explicit=settings.model_is_explicit,
         ref=ref,
         create=NewConversation(id=ref, model=app.model) if ref and keep else None,
         system=settings.system,
         policy=options.policy,
+        context=_context(settings, options),
+        tools=_tools(app, options),
         parameters=settings.parameters,
         fallbacks=settings.fallbacks,
         strict=settings.strict,
@@ -71,6 +103,42 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
         read_only=not keep,
         on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
         cache_key=app.cache_key(ref) if ref and keep else None,
+    )
+
+
+def _message(options: AskOptions) -> Message:
+    """What the person says: the text, then what is attached to it."""
+    if not options.attached:
+        return plain_message("user", options.said)
+    from cllm.wire.openai_parts import encode_parts  # noqa: PLC0415 - rarely needed
+
+    said = (Text(text=options.said),) if options.said else ()
+    return encode_parts("user", (*said, *options.attached))
+
+
+def _context(settings: Settings, options: AskOptions) -> tuple[ContextCommand, ...]:
+    """The context commands of this turn: the settings' with their variables, then `--exec`'s."""
+    configured = settings.variables.filled(settings.context if options.context_exec else ())
+    return (*configured, *map(exec_command, options.executed))
+
+
+def _tools(app: App, options: AskOptions) -> ToolBox | None:
+    """What the model may use: commands, if the person lets it."""
+    settings = app.settings
+    if not (options.allow_commands or settings.allow_commands):
+        return None
+    from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
+    from cllm.commands.tool import CommandTool  # noqa: PLC0415
+    from cllm.settings.commands import with_flags  # noqa: PLC0415
+
+    chosen = with_flags(
+        settings.commands,
+        allow=options.command_allow,
+        deny=options.command_deny,
+        confirm=options.confirm_commands,
+    )
+    return CommandTool(
+        chosen, run=app.run_commands, confirm=terminal_confirm(), report=printing.note
     )
 
 
@@ -86,13 +154,17 @@ def _conversation(app: App, options: AskOptions) -> str | None:
     return options.ref
 
 
-async def _take_turn(app: App, request: TurnRequest, options: AskOptions) -> None:
+async def _take_turn(
+    app: App, request: TurnRequest, options: AskOptions, turn_log: TurnLog | None
+) -> None:
     stop = _Stop()
     screen = _Screen(app, options)
     try:
         async with aclosing(app.engine().take_turn(request)) as events:
             async for event in events:
                 screen.show(event)
+                if turn_log is not None:
+                    turn_log.hear(event)
                 if screen.answer.is_silent and request.create is None:
                     break
     except asyncio.CancelledError:
@@ -114,6 +186,8 @@ class _Screen:
         self.was_cut = False
         self._app = app
         self._options = options
+        # What is not known to fit the schema is not shown.
+        self._at_the_end = app.settings.raw or app.settings.schema is not None
 
     def show(self, event: TurnEvent) -> None:
         match event:
@@ -123,19 +197,26 @@ class _Screen:
                 self._announce(event)
             case Noticed():
                 printing.warn(event.notice)
-            case TextDelta():
-                if not self._app.settings.raw:
+            case TextDelta() | RefusalDelta():
+                if not self._at_the_end:
                     self.answer.write(event.text)
             case TurnEnded():
-                self.was_cut = event.reply.stop_reason == "length"
-                if not event.reply.message.text.strip():
-                    printing.note("The model answered without a text.")
-                if self._app.settings.raw:
-                    self.answer.write((event.reply.raw or b"").decode("utf-8", "replace"))
+                self._end(event.reply)
+            case RoundEnded():
+                self.answer.break_line()
             case ThinkingDelta() | ToolCallDelta() | PartAdded():
                 pass
             case _:
                 assert_never(event)
+
+    def _end(self, reply: ReplyFinished) -> None:
+        self.was_cut = reply.stop_reason == "length"
+        if not reply.message.text.strip():
+            printing.note("The model answered without a text.")
+        if self._app.settings.raw:
+            self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
+        elif self._at_the_end:
+            self.answer.write(reply.message.text)
 
     def _announce(self, event: TurnBegan) -> None:
         if self._app.settings.model is None and event.model == DEFAULT_MODEL:

@@ -1,23 +1,34 @@
 """What a shell offers when Tab is pressed. A mistake in the settings offers nothing, silently."""
 
+from typing import TYPE_CHECKING
+
 import click
 from click.shell_completion import CompletionItem
 
 from cllm.cli.printing import one_line
 from cllm.core.errors import CllmError
 
+if TYPE_CHECKING:
+    from cllm.app import App
+
 MOST = 500
+
+
+def _quiet_app() -> "App":
+    """What completion looks into; it warns of nothing and asks for nobody's trust."""
+    from cllm.app import App  # noqa: PLC0415
+    from cllm.cli.place import here  # noqa: PLC0415
+    from cllm.settings.load import CommandLine, load_settings  # noqa: PLC0415
+
+    return App(load_settings(here(), CommandLine()))
 
 
 def conversations(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Ids of conversations, newest first."""
-    from cllm.cli.listing import open_app  # noqa: PLC0415
-    from cllm.settings.load import CommandLine  # noqa: PLC0415
-
     try:
-        app = open_app(CommandLine())
+        app = _quiet_app()
         page = app.run(app.store.list_conversations(limit=MOST))
     except CllmError:
         return []
@@ -30,13 +41,11 @@ def conversations(
 
 def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Models that are named somewhere, and the beginnings of those that are not."""
-    from cllm.cli.listing import open_app  # noqa: PLC0415
     from cllm.providers.local.models import list_models  # noqa: PLC0415
     from cllm.providers.registry import ROWS  # noqa: PLC0415
-    from cllm.settings.load import CommandLine  # noqa: PLC0415
 
     try:
-        app = open_app(CommandLine())
+        app = _quiet_app()
     except CllmError:
         return []
     named = [f"local/{model.name}" for model in list_models(app.cache_paths)]

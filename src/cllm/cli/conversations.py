@@ -1,10 +1,10 @@
-"""`cllm conversations`: list, show, branch and delete what was said."""
+"""`cllm conversations`: list, show, branch, delete and bring up to date what was said."""
 
 from pathlib import Path
 
 import click
 
-from cllm.cli import completing, listing
+from cllm.cli import completing, listing, migrate
 from cllm.cli.given import given_prompt
 from cllm.settings.load import CommandLine
 
@@ -102,3 +102,6 @@ def branch(
       cllm conversations branch cats --system "You are a vet." --to cats-vet
     """  # noqa: D301
     listing.branch_conversation(line, ref, new=new, at=at, given=given_prompt(system, system_file))
+
+
+command.add_command(migrate.command)

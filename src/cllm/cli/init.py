@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cllm.cli import printing
 from cllm.cli.given import given_prompt
 from cllm.cli.place import here
 from cllm.core.errors import UsageError
@@ -50,11 +51,14 @@ def command(**options: Any) -> None:
     place = here()
     text = _text(options)
     folders = _folders(options, place)
+    local = place.directory / ".cllm"
+    if local in folders and local.is_symlink():
+        raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
     for folder in folders:
         _refuse_to_replace(folder, force=options["force"])
     for folder in folders:
         _write(folder, text)
-        if folder == place.directory / ".cllm":
+        if folder == local:
             _ignore(place.directory / ".gitignore")
         _trust(folder, place)
         click.echo(f"Wrote {folder / FILE_NAME}.")
@@ -98,12 +102,18 @@ def _write(folder: Path, text: str) -> None:
 
 
 def _ignore(path: Path) -> None:
-    """Keep what was said, and logs, out of a project's repository."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    missing = [line for line in IGNORED if line not in text.splitlines()]
+    """Keep what was said, and logs, out of a project's repository.
+
+    What is no file of the project's own is not written to: a link can lead anywhere.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        printing.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
+        return
+    data = path.read_bytes() if path.exists() else b""
+    missing = [line for line in IGNORED if line.encode() not in data.splitlines()]
     if missing:
-        ended = text if not text or text.endswith("\n") else f"{text}\n"
-        path.write_text(ended + "\n".join(missing) + "\n", encoding="utf-8")
+        ended = data if not data or data.endswith(b"\n") else data + b"\n"
+        path.write_bytes(ended + "".join(f"{line}\n" for line in missing).encode())
 
 
 def _trust(folder: Path, place: Place) -> None:

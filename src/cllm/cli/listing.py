@@ -1,6 +1,7 @@
 """Listing, showing and deleting conversations, and listing models. Reading waits for nobody."""
 
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -8,15 +9,18 @@ from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, difference, recapture
 from cllm.cli import printing
 from cllm.cli.place import here
+from cllm.cli.trusting import trusted_settings
 from cllm.core.conversation import Conversation, Summary
+from cllm.core.message import Document, Image, Message
 from cllm.core.ports import NewConversation
 from cllm.engine.sync import run
 from cllm.providers.registry import LOCAL, ROWS
-from cllm.settings.load import CommandLine, load_settings
+from cllm.settings.load import CommandLine
+from cllm.wire.malformed import MalformedError
 
 
 def open_app(line: CommandLine) -> App:
-    settings = load_settings(here(), line)
+    settings = trusted_settings(here(), line)
     for notice in settings.notices:
         printing.warn(notice)
     return App(settings)
@@ -65,7 +69,7 @@ def show(conversation: Conversation) -> None:
         _show_message("system", conversation.system.text, "")
     for _, turn, message in conversation.numbered_messages():
         state = "" if turn.state == "complete" else f" ({turn.state})"
-        _show_message(message.role, message.text, state)
+        _show_message(message.role, "\n".join(_said(message)), state)
 
 
 def _about_system(conversation: Conversation) -> str:
@@ -75,6 +79,30 @@ def _about_system(conversation: Conversation) -> str:
     if record.policy == "captured" and conversation.system is None:
         return "captured: none was configured"
     return f"{record.policy}, from {record.source}" if record.source else record.policy
+
+
+def _said(message: Message) -> Iterator[str]:
+    """The text of a message, and a line for each image or file in it."""
+    from cllm.wire.media import media_in  # noqa: PLC0415 - listing does without
+
+    if message.text:
+        yield message.text
+    try:
+        media = tuple(media_in(message))
+    except MalformedError:
+        media = ()
+    for part in media:
+        yield printing.one_line(_placeholder(part))
+
+
+def _placeholder(part: Image | Document) -> str:
+    kind = "image" if isinstance(part, Image) else "file"
+    name = part.name if isinstance(part, Document) else None
+    if part.data is None:
+        at_provider = part.file_id if isinstance(part, Document) else None
+        return f"[{kind}: {name or part.url or at_provider or 'without a name'}]"
+    size = len(part.data) * 3 // 4 - part.data[-2:].count("=")
+    return f"[{kind}: {name or part.media_type}, {size:,} bytes]"
 
 
 def _show_message(role: str, text: str, state: str) -> None:

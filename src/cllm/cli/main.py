@@ -21,6 +21,8 @@ COMMANDS = {
     ASK: ("cllm.cli.ask", "Ask once: what `cllm` does when no command is named."),
     "completion": ("cllm.cli.completion", "Print what a shell needs to complete cllm's words."),
     "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
+    "doctor": ("cllm.cli.doctor", "Look whether everything is in order."),
+    "init": ("cllm.cli.init", "Write a first Cllmfile, from a template if you like."),
     "models": ("cllm.cli.models", "Fetch, list and remove local models."),
     "trust": ("cllm.cli.trust", "Trust a Cllmfile that can run or redirect things."),
 }
@@ -80,6 +82,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except CllmError as error:
         printing.error(str(error))
+        _log_failure(error)
         return EXIT_ERROR
     except OSError as error:
         printing.abandon_stdout()
@@ -88,3 +91,10 @@ def run(arguments: Sequence[str]) -> int:
             printing.error(f"{os.strerror(error.errno or 0)}{where}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0
+
+
+def _log_failure(error: CllmError) -> None:
+    """Log why the command failed, where logging has begun."""
+    logs = sys.modules.get("cllm.logs")
+    if logs is not None:
+        logs.log("command", logs.logging.ERROR, str(error), kind=type(error).__name__)

@@ -8,8 +8,9 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL
 from cllm.cli.printing import one_line
+from cllm.cli.trusting import trusted_layers
 from cllm.settings.layers import CommandLine, Layered, Place, folders
-from cllm.settings.load import Settings, load_layers, type_settings
+from cllm.settings.load import Settings, type_settings
 from cllm.settings.trust import SECRET_NAME, masked
 
 WIDTH = 100
@@ -17,7 +18,7 @@ WIDTH = 100
 
 def show_config(place: Place, line: CommandLine) -> None:
     """Print files, paths, settings, variables and the system prompt, each with its source."""
-    layered = load_layers(place, line)
+    layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),

@@ -9,7 +9,7 @@ from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
 from cllm.settings.load import user_folder
-from cllm.settings.trust import TrustLedger, dangerous_parts, masked
+from cllm.settings.trust import TrustLedger, masked, parts_to_trust
 
 HELP = """Trust what a Cllmfile in the current directory can run or redirect.
 
@@ -39,7 +39,7 @@ def command(file: Path | None) -> None:
 
 
 def _show(cllmfile: Cllmfile) -> None:
-    parts = dangerous_parts(cllmfile.content)
+    parts = parts_to_trust(cllmfile)
     if not parts:
         click.echo(f"{cllmfile.path}: nothing in it needs trust.")
         return

@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
 from cllm.engine.fallback import may_fall_back
 from cllm.engine.retry import RetryRules
-from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded
+from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnRequest
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 DOWN = UpstreamError("It is down.", provider="first", status=503)
@@ -52,11 +53,11 @@ def served(store, clock, sleeper):
     return make
 
 
-async def take(engine, request):
+async def take(engine: Engine, request: TurnRequest) -> list[Any]:
     return [event async for event in engine.take_turn(request)]
 
 
-async def heard_until(error, turn):
+async def heard_until(error: type[CllmError], turn: Any) -> tuple[list[Any], Any]:
     """The events of a turn up to that error, and the error."""
     heard = []
     try:
@@ -67,7 +68,7 @@ async def heard_until(error, turn):
     pytest.fail(f"there was no {error.__name__}")
 
 
-def said(events) -> str:
+def said(events: list[Any]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 

@@ -1,13 +1,16 @@
 """A turn of several rounds: tools used for the model, and everything kept in one turn."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from cllm.core.errors import AuthenticationError, ConversationNotFoundError
 from cllm.core.message import Message, ToolCall
-from cllm.core.reply import ReplyFinished, TextDelta, ToolCallDelta, Usage
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta, Usage
 from cllm.engine.rounds import LIMIT_REACHED, RoundEnded
-from cllm.engine.turn import TurnEnded
+from cllm.engine.turn import Engine, TurnEnded, TurnRequest
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -27,7 +30,7 @@ class Box:
         return f"result of {call.arguments}"
 
 
-def calling(*ids: str, text: str = "", usage: Usage | None = None):
+def calling(*ids: str, text: str = "", usage: Usage | None = None) -> list[ReplyEvent]:
     """The events of a reply that asks for tools."""
     calls = [
         {"id": name, "type": "function", "function": {"name": "look", "arguments": f'"{name}"'}}
@@ -44,12 +47,13 @@ def calling(*ids: str, text: str = "", usage: Usage | None = None):
     return [*said, *deltas, finished]
 
 
-async def take(engine, request):
+async def take(engine: Engine, request: TurnRequest) -> list[Any]:
     return [event async for event in engine.take_turn(request)]
 
 
-def offered(prompt) -> list:
-    return prompt.parameters.get("tools", [])
+def offered(prompt: Prompt) -> list[Any]:
+    tools: list[Any] = prompt.parameters.get("tools", [])
+    return tools
 
 
 async def test_the_model_is_asked_again_with_the_results(engine, ask, store):

@@ -153,6 +153,10 @@ class StoresAgree(RuleBasedStateMachine):
         self.same("update", ref, Changes(title=title, archived=archived))
 
     @rule(ref=IDS)
+    def capture(self, ref: str) -> None:
+        self.same("capture", ref, OPENING)
+
+    @rule(ref=IDS)
     def delete(self, ref: str) -> None:
         self.same("delete", ref)
 

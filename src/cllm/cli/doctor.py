@@ -1,0 +1,90 @@
+"""`cllm doctor`: what is in order here and what is not, a line each."""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+import msgspec
+
+from cllm.app import DEFAULT_MODEL, App, now
+from cllm.cli.counting import counted
+from cllm.cli.place import here
+from cllm.cli.printing import one_line
+from cllm.core.conversation import Summary
+from cllm.core.errors import CllmError
+from cllm.doctoring.finding import Finding, problem
+from cllm.doctoring.histories import HistoryCheck
+from cllm.doctoring.machine import check_machine
+from cllm.doctoring.provider import check_provider
+from cllm.doctoring.settings import check_settings
+from cllm.doctoring.store import check_store
+from cllm.opening import ProviderOpener
+from cllm.settings.load import CommandLine, Settings
+
+HELP = """Look whether everything is in order: settings, keys, provider, conversations.
+
+Each line says ok, warning or problem, and what to do. Keys are never shown, nothing is asked of
+a model, and without --fix nothing is changed. With --fix, what others could read becomes yours
+alone, and half-written files older than an hour are removed.
+
+\b
+Examples:
+  cllm doctor
+  cllm doctor --fix
+  cllm doctor --json
+
+Exit codes: 0 no problem, 1 at least one."""
+
+EXIT_PROBLEM = 1
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What --json prints."""
+
+    ok: bool
+    findings: list[Finding]
+
+
+@click.command(name="doctor", help=HELP)
+@click.option("--fix", is_flag=True, help="Mend what can be mended, and say what was.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(*, fix: bool, as_json: bool) -> int:
+    """Print what is found as it is found; the exit code says whether there is a problem."""
+    found: list[Finding] = []
+    for finding in _findings(fix=fix):
+        found.append(finding)
+        if not as_json:
+            level = "fixed" if finding.fixed else finding.level
+            click.echo(one_line(f"{level:8} {finding.check}: {finding.message}"))
+    fine = all(finding.level != "problem" for finding in found)
+    if as_json:
+        encoded = msgspec.json.encode(Report(ok=fine, findings=found))
+        click.echo(msgspec.json.format(encoded, indent=2).decode())
+    return 0 if fine else EXIT_PROBLEM
+
+
+def _findings(*, fix: bool) -> Iterator[Finding]:
+    yield from check_machine()
+    checked = check_settings(here(), CommandLine(), fix=fix)
+    yield from checked.findings
+    if checked.settings is None:
+        return
+    try:
+        yield from _with_settings(checked.settings, fix=fix)
+    except CllmError as error:
+        yield problem("store", str(error))
+
+
+def _with_settings(settings: Settings, *, fix: bool) -> Iterator[Finding]:
+    model = settings.model or DEFAULT_MODEL
+    opener = ProviderOpener(settings, model=model, report=None, asks_once=True)
+    yield from check_provider(settings, opener, model)
+    yield from check_store(settings.store, fix=fix, now=now())
+    app = App(settings)
+    page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
+    histories = HistoryCheck(opener, model=model, store=settings.store)
+    yield from histories.check(page, lambda ref: app.run(app.store.load(ref)), counted=_counted)
+
+
+def _counted(summaries: Iterable[Summary], total: int) -> Iterator[Summary]:
+    return counted(summaries, "Looking at conversations", total=total)

@@ -1,0 +1,87 @@
+"""What of a turn is logged: who was asked, how much was sent, what it cost; all of it with -vvv."""
+
+import logging
+from time import monotonic
+
+from cllm.core.reply import Noticed
+from cllm.engine.rounds import RoundEnded
+from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
+from cllm.logs import EVERYTHING, LogSettings, configure, log
+from cllm.settings.load import Settings
+from cllm.settings.trust import SECRET_NAME
+
+
+def start_logging(settings: Settings) -> None:
+    """Log as the settings say, and blot out every key that they or the environment hold."""
+    configure(
+        LogSettings(
+            verbosity=settings.verbosity, as_json=settings.json_logs, file=settings.log_file
+        ),
+        secrets=_secrets(settings),
+    )
+    log("settings", logging.DEBUG, "settings read", store=settings.store, model=settings.model)
+
+
+def _secrets(settings: Settings) -> list[str]:
+    rows = [*settings.providers.values(), *(top.settings for top in settings.top_providers)]
+    keys = [row.api_key for row in rows if row.api_key is not None]
+    headers = [value for row in rows for value in row.headers.values()]
+    named = [
+        value for name, value in settings.place.environment.items() if SECRET_NAME.search(name)
+    ]
+    return [*(secret.reveal() for secret in (*keys, *headers)), *named]
+
+
+class TurnLog:
+    """Logs the events of one turn."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+
+    def hear(self, event: TurnEvent) -> None:
+        match event:
+            case TurnWaits():
+                log("turn", logging.INFO, "waiting", conversation=event.conversation)
+            case TurnBegan():
+                self._began_with(event)
+            case Noticed():
+                notice = event.notice
+                log("turn", logging.WARNING, notice.message, code=notice.code, path=notice.path)
+            case RoundEnded():
+                log("turn", logging.INFO, "tools used", calls=len(event.results))
+            case TurnEnded():
+                self._ended_with(event)
+            case _:
+                pass
+
+    def _began_with(self, event: TurnBegan) -> None:
+        prompt = event.prompt
+        log(
+            "turn",
+            logging.INFO,
+            "asking",
+            model=event.model,
+            conversation=event.conversation,
+            messages=len(prompt.messages),
+            system=prompt.system is not None,
+            stream=prompt.stream,
+        )
+        log("turn", logging.DEBUG, "parameters", names=sorted(prompt.parameters))
+        for number, message in enumerate(prompt.all_messages):
+            log(
+                "prompt", EVERYTHING, "message", number=number, role=message.role, text=message.text
+            )
+
+    def _ended_with(self, event: TurnEnded) -> None:
+        usage = event.reply.usage
+        log(
+            "turn",
+            logging.INFO,
+            "answered",
+            model=event.model,
+            stop_reason=event.reply.stop_reason,
+            tokens=None if usage is None else usage.total,
+            cost=event.cost,
+            seconds=round(monotonic() - self._began, 3),
+        )
+        log("reply", EVERYTHING, "message", text=event.reply.message.text)

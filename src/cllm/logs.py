@@ -1,0 +1,116 @@
+"""Logs: what cllm did, for whoever asks to see it. Never a key, and nothing at all by default.
+
+A record is a sentence and named fields. What a field holds is chosen where it is logged; on top of
+that every known secret is blotted out of every line.
+"""
+
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import SettingsError
+
+ROOT = "cllm"
+EVERYTHING = 5
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
+SHORTEST_SECRET = 6
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is logged, in which form, and where to beside standard error."""
+
+    verbosity: int = 0
+    as_json: bool = False
+    file: Path | None = None
+
+
+def log(name: str, level: int, message: str, **fields: Any) -> None:
+    """Log a sentence with its fields; costs next to nothing where nobody listens."""
+    logger = logging.getLogger(f"{ROOT}.{name}")
+    if logging.getLogger(ROOT).handlers and logger.isEnabledFor(level):
+        logger.log(level, message, extra={"fields": fields})
+
+
+def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
+    """Begin to log as the settings say; without any wish, log nothing."""
+    logger = logging.getLogger(ROOT)
+    logger.propagate = False
+    logger.handlers.clear()
+    formatter = _Formatter(
+        as_json=settings.as_json,
+        secrets=tuple(sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len)),
+    )
+    wished = LEVELS[min(max(settings.verbosity, 0), len(LEVELS) - 1)]
+    if settings.verbosity > 0:
+        _add(logger, logging.StreamHandler(sys.stderr), wished, formatter)
+    if settings.file is not None:
+        level = min(wished, logging.INFO)
+        _add(logger, logging.StreamHandler(_opened(settings.file)), level, formatter)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.setLevel(logging.CRITICAL + 1)
+
+
+def _add(
+    logger: logging.Logger, handler: logging.Handler, level: int, formatter: logging.Formatter
+) -> None:
+    handler.setLevel(level)
+    handler.setFormatter(formatter)
+    logger.addHandler(handler)
+    logger.setLevel(min(handler.level for handler in logger.handlers))
+
+
+def _opened(path: Path) -> Any:
+    """The log file, for its owner's eyes only; an ordinary file, at whose end is written."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise SettingsError(f"the log file {path} is not an ordinary file.")
+        os.fchmod(descriptor, 0o600)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"the log file {path} cannot be written ({reason}).") from error
+    return os.fdopen(descriptor, "a", encoding="utf-8", errors="replace")
+
+
+class _Formatter(logging.Formatter):
+    """One line for a record, as text or as JSON, without secrets and without control characters."""
+
+    def __init__(self, *, as_json: bool, secrets: tuple[str, ...]) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
+        if self._as_json:
+            everything = {**head, "message": record.getMessage(), **fields}
+            line = msgspec.json.encode(everything, enc_hook=str).decode()
+        else:
+            named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+            line = f"{at} {record.levelname} {record.name}: {record.getMessage()}{named}"
+        return self._without_secrets(line)
+
+    def _without_secrets(self, line: str) -> str:
+        for secret in reversed(self._secrets):
+            line = line.replace(secret, "***")
+        return line.replace("\n", "\\n").replace("\r", "\\r").replace("\x1b", "\\e")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
+logging.addLevelName(EVERYTHING, "TRACE")

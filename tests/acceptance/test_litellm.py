@@ -1,0 +1,93 @@
+"""Models through LiteLLM, from the command to a service on loopback."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider, closed_port
+
+OPENAI = "litellm/openai/gpt-test"
+ANTHROPIC = "litellm/anthropic/claude-test"
+PIRATE = "You are a pirate. Always respond like a pirate."
+both_models = pytest.mark.parametrize("model", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+both_ways = pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+
+
+def base(provider: FakeProvider, model: str) -> str:
+    return provider.root if model == ANTHROPIC else provider.url
+
+
+@pytest.fixture
+def ask(provider, settings, secret, cllm) -> Callable[..., Any]:
+    """Asks that model in conversation `demo`; its service is the fake one."""
+
+    def ask(text: str, model: str, *arguments: str, **options: Any) -> Any:
+        settings(model=model, api_base=base(provider, model), default_system_message=PIRATE)
+        return cllm(text, "--conversation", "demo", *arguments, **options)
+
+    return ask
+
+
+@both_models
+@both_ways
+def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, way):
+    provider.say("Ahoy ", "Alice!")
+    provider.say("Alice, arr.")
+
+    first = ask("My name is Alice", model, way).succeeded()
+    second = ask("What is my name?", model, way).succeeded()
+
+    assert (first.out, second.out) == ("Ahoy Alice!\n", "Alice, arr.\n")
+    assert (first.err, second.err) == ("", "")
+    for word in (PIRATE, "My name is Alice", "Ahoy Alice!", "What is my name?"):
+        assert word in provider.requests[1].body.decode()
+    assert home.load("demo")["model"] == model
+    assert [role for role, _ in home.messages("demo")][1:] == ["user", "assistant"] * 2
+
+
+def test_a_refusal_is_one_sentence(provider, secret, ask):
+    provider.fail(403, f"Not with {secret}.")
+
+    line = ask("Hello", OPENAI).failed_with_one_sentence("litellm", "answered 403")
+
+    assert "Not with ***." in line
+
+
+def test_a_stream_that_breaks_is_an_error_and_no_answer(provider, home, ask):
+    provider.say("Hel", "lo", stop_after=1, abrupt=False)
+
+    result = ask("Hello", OPENAI)
+
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    assert "before its answer" in result.err
+    assert not home.file("demo").exists()
+
+
+def test_nobody_there_is_one_sentence(settings, cllm):
+    settings(model=OPENAI, api_base=f"http://127.0.0.1:{closed_port()}/v1")
+
+    cllm("Hello").failed_with_one_sentence("cannot reach provider 'litellm'")
+
+
+def test_another_s_env_file_is_not_read(provider, settings, home, cllm):
+    """LiteLLM would take addresses and keys from the folder it is started in."""
+    settings(model=OPENAI, api_base=...)
+    address = f"http://127.0.0.1:{closed_port()}/v1"
+    (home.work / ".env").write_text(f"OPENAI_API_BASE={address}\n", encoding="utf-8")
+
+    cllm("Hello", env={"OPENAI_BASE_URL": provider.url}).succeeded()
+
+    assert len(provider.requests) == 1
+
+
+def test_without_litellm_the_extra_is_named(provider, ask, home):
+    missing = home.path / "missing"
+    missing.mkdir()
+    program = "raise ModuleNotFoundError(\"No module named 'litellm'\", name='litellm')\n"
+    (missing / "litellm.py").write_text(program, encoding="utf-8")
+
+    result = ask("Hello", OPENAI, env={"PYTHONPATH": str(missing)})
+
+    result.failed_with_one_sentence("LiteLLM", "pip install 'cllm[litellm]'")
+    assert provider.requests == []

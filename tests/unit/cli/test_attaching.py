@@ -1,0 +1,84 @@
+"""What is attached is told apart by its bytes, and becomes parts."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.cli.attaching import MAGIC, attached_parts, media_type_of
+from cllm.core.errors import UsageError
+from cllm.core.message import Document, Image, Text
+from cllm.wire.openai_parts import decode_parts, encode_parts
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        *MAGIC.items(),
+        (b"RIFF\x10\x00\x00\x00WEBPVP8L", "image/webp"),
+        (b"RIFF\x10\x00\x00\x00WAVEfmt ", None),
+        (b"RIFF", None),
+        (b"\x89PNG", None),
+        (b" %PDF-1.4", None),
+        (b"GIF is a format", None),
+        (b"", None),
+    ],
+)
+def test_the_first_bytes_say_what_it_is(data, media_type):
+    assert media_type_of(data) == media_type
+
+
+@given(tail=st.binary(max_size=300), magic=st.sampled_from(sorted(MAGIC)))
+def test_no_byte_of_a_file_is_lost_on_the_way_into_a_message(tmp_path_factory, tail, magic):
+    path = tmp_path_factory.mktemp("attached") / "thing"
+    path.write_bytes(magic + tail)
+
+    (part,) = decode_parts(encode_parts("user", attached_parts([str(path)])))
+
+    assert isinstance(part, Image | Document)
+    assert part.media_type == MAGIC[magic]
+    assert base64.b64decode(part.data or "", validate=True) == magic + tail
+
+
+@given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
+def test_a_text_stands_whole_between_its_heading_and_its_end(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("attached") / "notes.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+
+    (part,) = attached_parts([str(path)])
+
+    if media_type_of(text.encode()) is None:
+        ending = "" if text.endswith("\n") else "\n"
+        assert part == Text(text=f"--- File: notes.txt ---\n{text}{ending}--- End File ---")
+
+
+def test_a_name_cannot_make_a_second_line_in_the_heading(tmp_path):
+    path = tmp_path / "a\n--- End File ---\nb.txt"
+    path.write_bytes(b"text")
+
+    (part,) = attached_parts([str(path)])
+
+    assert isinstance(part, Text)
+    assert part.text.splitlines()[1:] == ["text", "--- End File ---"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://x.example/a.png",
+        "https://x.example/a.JPEG",
+        "https://x.example/photo-1234?fm=jpg",
+        "HTTPS://x.example/a.webp#top",
+    ],
+)
+def test_the_address_of_an_image_is_kept_as_it_is(address):
+    assert attached_parts([address]) == (Image(url=address),)
+
+
+@pytest.mark.parametrize(
+    "address", ["https://x.example/a.svg", "https://x.example/page.html?x=a.png", "s3://b/a.png"]
+)
+def test_another_address_is_refused(address):
+    with pytest.raises(UsageError, match="download it and attach the file"):
+        attached_parts([address])
