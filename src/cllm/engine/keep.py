@@ -18,7 +18,7 @@ from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, TextDelta, Usage
+from cllm.core.reply import Noticed, RefusalDelta, ReplyDelta, ReplyFinished, TextDelta, Usage
 from cllm.engine.rounds import RoundEnded
 
 OnInterrupt = Literal["keep", "discard"]
@@ -81,7 +81,7 @@ class Keeper:
 
     def hear(self, event: Noticed | ReplyDelta | RoundEnded) -> None:
         """Note a piece of the answer, in case there will be no more of it."""
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDelta | RefusalDelta):
             self._heard.append(event.text)
         elif isinstance(event, RoundEnded):
             self._rounds.append(event)
@@ -90,8 +90,9 @@ class Keeper:
             self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
-        """Keep the turn with its whole reply."""
-        return await self._finish("complete", reply=reply.message, usage=reply.usage)
+        """Keep the turn with its whole reply; one that the provider only paused is not complete."""
+        state: TurnState = "incomplete" if reply.stop_reason == "pause" else "complete"
+        return await self._finish(state, reply=reply.message, usage=reply.usage)
 
     async def __aenter__(self) -> Self:
         return self

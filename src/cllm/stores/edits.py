@@ -54,6 +54,22 @@ def with_opening(conversation: Conversation, opening: Opening | None) -> Convers
     )
 
 
+def is_old(conversation: Conversation) -> bool:
+    """Whether it was begun before prompts were kept: it has a history, no prompt and no record."""
+    return (
+        conversation.system_record is None
+        and not conversation.is_untouched
+        and all(message.role != "system" for message in conversation.messages)
+    )
+
+
+def with_captured(conversation: Conversation, opening: Opening) -> Conversation:
+    """An old conversation under this prompt; another one as it is. Times stay: nothing was said."""
+    if not is_old(conversation):
+        return conversation
+    return replace(conversation, system=opening.system, system_record=opening.system_record)
+
+
 def settled(conversation: Conversation, *, now: datetime) -> Conversation:
     """The conversation when nobody runs a turn in it: a turn that still says so was interrupted."""
     return replace(

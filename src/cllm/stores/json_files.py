@@ -163,6 +163,14 @@ class JsonFileStore:
 
         return edits.summary_of(await self._edit(ref, owner, change))
 
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        if not edits.is_old(await self.load(ref, owner=owner)):
+            return None
+        captured = await self._edit(ref, owner, lambda found: edits.with_captured(found, opening))
+        return captured if captured.system_record == opening.system_record else None
+
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._existing(ref, owner)
         await self._under_lock(key, self._folder.delete, key)

@@ -69,6 +69,21 @@ def try_lock(path: Path) -> Lock | None:
         os.close(fd)
 
 
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock now. Makes nothing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def _is_still(path: Path, fd: int) -> bool:
     """Whether the path names the file that was opened: its last holder may have removed it."""
     try:

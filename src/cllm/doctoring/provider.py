@@ -1,0 +1,135 @@
+"""The provider of the model in force: who it is, whether it has a key, whether it can be reached.
+
+Reaching is a connection that is made and closed again. Nothing is asked and no key is sent.
+"""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from cllm.core.errors import CllmError, ProviderError
+from cllm.doctoring.finding import Finding, ok, problem
+from cllm.doctoring.machine import is_installed
+from cllm.opening import ProviderOpener, model_cache
+from cllm.providers.http import proxy_for, shown
+from cllm.providers.local.models import resolve
+from cllm.providers.registry import LOCAL, ROWS, ServedModel
+from cllm.settings.load import Settings
+
+MODEL, KEY, REACH = "model", "key", "provider"
+PATIENCE = 5.0
+PORTS = {"http": 80, "https": 443}
+MEGABYTE = 1_000_000
+
+
+def check_provider(settings: Settings, opener: ProviderOpener, model: str) -> Iterator[Finding]:
+    try:
+        served = opener.find(model)
+        access = opener.access(served.provider)
+    except CllmError as error:
+        yield problem(MODEL, str(error))
+        return
+    where = "" if settings.model else ", as no other is set"
+    yield ok(MODEL, f"{model} is served by the provider '{served.provider}'{where}.")
+    if served.provider == LOCAL:
+        yield _local(settings, served)
+        return
+    if access.kind == "bedrock":
+        yield _bedrock(opener, served)
+    else:
+        yield _key(opener, served.provider)
+    if access.address is None:
+        yield ok(REACH, f"'{served.provider}' has no address here to try.")
+    else:
+        yield _reach(served.provider, access.address)
+
+
+def _local(settings: Settings, served: ServedModel) -> Finding:
+    if not is_installed("local"):
+        advice = "install it with: pip install 'cllm[local]'"
+        return problem(REACH, f"local models need what is not installed; {advice}")
+    place = settings.place
+    try:
+        file = resolve(served.name, model_cache(place), cwd=place.directory, home=place.home)
+    except CllmError as error:
+        return problem(REACH, str(error))
+    if file.is_whole:
+        return ok(REACH, f"the model file {file.path} is there.")
+    if file.known is None:
+        return problem(REACH, f"there is no model file {file.path}; check the path.")
+    size = f"{file.known.size / MEGABYTE:.0f} MB"
+    return ok(REACH, f"the model is not here yet; its first use fetches {size}.")
+
+
+def _key(opener: ProviderOpener, name: str) -> Finding:
+    try:
+        if opener.has_key(name):
+            return ok(KEY, f"a key for '{name}' is set.")
+    except CllmError as error:
+        return problem(KEY, str(error))
+    needs = "is given none" if name not in ROWS or ROWS[name].key else "needs none"
+    return ok(KEY, f"'{name}' {needs}.")
+
+
+def _bedrock(opener: ProviderOpener, served: ServedModel) -> Finding:
+    async def look() -> None:
+        provider = opener.open(served)
+        try:
+            await provider.prepare()
+        finally:
+            await provider.close()
+
+    try:
+        asyncio.run(look())
+    except ProviderError as error:
+        return problem(KEY, str(error))
+    return ok(KEY, "AWS credentials or a Bedrock key were found.")
+
+
+def _reach(name: str, address: str) -> Finding:
+    """Connect to the provider, or to the proxy on the way to it."""
+    try:
+        proxy = proxy_for(address)
+        target = urlsplit(address if proxy is None else _with_scheme(proxy))
+        host, port = target.hostname, target.port or PORTS.get(target.scheme, 80)
+    except ValueError:
+        host, port = None, 0
+    if host is None:
+        return problem(REACH, f"the address of '{name}' is none; correct its `api_base`.")
+    secure = proxy is None and target.scheme == "https"
+    failure = _connect(host, port, secure=secure)
+    by = "" if proxy is None else f" by the proxy {host}"
+    if failure is None:
+        return ok(REACH, f"'{name}' can be reached at {shown(address)}{by}.")
+    advice = "check the network, the proxy and `api_base`"
+    return problem(
+        REACH, f"'{name}' cannot be reached at {shown(address)}{by} ({failure}); {advice}."
+    )
+
+
+def _with_scheme(proxy: str) -> str:
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _connect(host: str, port: int, *, secure: bool) -> str | None:
+    """Why there is no connection, or None. Looking a name up can wait longer than we do."""
+    outcome: list[str | None] = []
+
+    def attempt() -> None:
+        try:
+            with socket.create_connection((host, port), timeout=PATIENCE) as plain:
+                if secure:
+                    with ssl.create_default_context().wrap_socket(plain, server_hostname=host):
+                        pass
+        except (OSError, ValueError) as error:
+            outcome.append(getattr(error, "strerror", None) or str(error) or "no connection")
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return outcome[0] if outcome else f"no answer in {PATIENCE:.0f} seconds"

@@ -1,0 +1,115 @@
+"""The Cllmfiles: each one read by itself, so that one that is wrong does not hide the others."""
+
+import os
+import stat
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.errors import CllmError, SettingsError
+from cllm.doctoring.finding import Finding, fixed, ok, problem, warning
+from cllm.settings import keys
+from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
+from cllm.settings.layers import CommandLine, Place, folders, layer_up, user_folder
+from cllm.settings.load import Settings, type_settings
+from cllm.settings.trust import TrustLedger, parts_to_trust
+
+CHECK = "settings"
+FOR_OTHERS = 0o077
+PREFIX = "Configuration error: "
+
+
+class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and the settings that hold: those of the files that can be used."""
+
+    findings: tuple[Finding, ...]
+    settings: Settings | None
+
+
+def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSettings:
+    """Look at every Cllmfile that applies here. Nobody is asked for trust."""
+    findings: list[Finding] = []
+    usable: list[Cllmfile] = []
+    for folder, own in folders(place, line):
+        try:
+            file = read_cllmfile(folder / FILE_NAME, trusted_place=own)
+            if file is None:
+                continue
+            _refuse_untrusted(file, place, line)
+        except SettingsError as error:
+            findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
+        else:
+            usable.append(file)
+            findings += _about(file, fix=fix)
+    settings = None
+    try:
+        settings = type_settings(layer_up(usable, place, line), place, line)
+    except CllmError as error:
+        findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
+    if not findings:
+        findings.append(ok(CHECK, "there is no Cllmfile.yml, so the defaults hold."))
+    return CheckedSettings(findings=tuple(findings), settings=settings)
+
+
+def _refuse_untrusted(file: Cllmfile, place: Place, line: CommandLine) -> None:
+    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
+        TrustLedger(user_folder(place)).check(file)
+
+
+def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
+    if file.trusted_place:
+        why = "it is your own"
+    elif parts_to_trust(file):
+        why = "you have trusted it"
+    else:
+        why = "nothing in it needs trust"
+    yield ok(CHECK, f"{file.path} is read; {why}.")
+    for key in file.content:
+        if key not in keys.KNOWN_KEYS:
+            yield warning(CHECK, f"{file.path}: {_about_unknown(key)}")
+    if _holds_key(file.content):
+        yield from _for_own_eyes(file.path, fix=fix)
+
+
+def _about_unknown(key: str) -> str:
+    close = get_close_matches(key, keys.KNOWN_KEYS, n=1, cutoff=0.8)
+    advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
+    return f"the unknown key `{key}` is passed to the model; {advice}"
+
+
+def _holds_key(content: dict[str, Any]) -> bool:
+    """Whether a key is written out in the file, where a variable could stand."""
+    providers = content.get("providers")
+    rows = list(providers.values()) if isinstance(providers, dict) else []
+    holders = [row for row in (content, *rows) if isinstance(row, dict)]
+    written = [row[name] for row in holders for name in ("api_key", "extra_headers") if name in row]
+    return any(value and not variables_in(value) for value in written)
+
+
+def _for_own_eyes(path: Path, *, fix: bool) -> Iterator[Finding]:
+    """A file with a key in it is for its owner only."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        status = path.stat()
+        fix = False
+    if not status.st_mode & FOR_OTHERS:
+        return
+    if not fix:
+        advice = f"chmod 600 {path}, or name a variable such as ${{OPENAI_API_KEY}} in its place."
+        yield warning(
+            CHECK, f"{path} has a key in it, and others on this machine can read it: {advice}"
+        )
+        return
+    try:
+        path.chmod(0o600)
+    except OSError as error:
+        yield problem(CHECK, f"{path} cannot be kept from others ({_reason(error)}).")
+    else:
+        yield fixed(CHECK, f"{path} has a key in it, and only you can read it now.")
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or 0).lower()

@@ -1,0 +1,152 @@
+"""The folder of the conversation files: whether it can be used, and whether others can read it."""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from cllm.doctoring.finding import Finding, fixed, ok, problem, some, warning
+from cllm.stores.json_folder import LOCKS, SUFFIX
+from cllm.stores.locks import is_held
+
+CHECK = "store"
+JSON = "json:"
+FOR_OTHERS = 0o077
+LEFT_OVER_SECONDS = 3600
+LITTLE_SPACE = 100_000_000
+NO_SPACE = 1_000_000
+MEGABYTE = 1_000_000
+
+
+def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
+    """Look at the folder; what a store of another kind keeps is not looked at."""
+    if not url.startswith(JSON):
+        yield ok(CHECK, f"the store '{url.partition(':')[0]}:' keeps no files.")
+        return
+    folder = Path(url.removeprefix(JSON))
+    try:
+        if not folder.is_dir():
+            yield _missing(folder)
+            return
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield problem(CHECK, f"{folder} cannot be read and written; check its permissions.")
+            return
+        yield ok(CHECK, f"{folder} can be read and written.")
+        yield _space(folder)
+        yield from _permissions(folder, fix=fix)
+        yield from _left_over(folder, fix=fix, now=now)
+    except OSError as error:
+        yield problem(CHECK, f"{folder} cannot be looked at ({_reason(error)}).")
+
+
+def _missing(folder: Path) -> Finding:
+    if os.path.lexists(folder):
+        return problem(CHECK, f"{folder} is no folder; move it away, or choose another one.")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return ok(CHECK, f"{folder} is not there yet; the first conversation makes it.")
+    return problem(CHECK, f"{folder} cannot be made in {above}; choose another folder.")
+
+
+def _space(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    said = f"{free / MEGABYTE:.0f} MB are free there"
+    if free < NO_SPACE:
+        return problem("space", f"{said}: too little to keep a turn; free some.")
+    if free < LITTLE_SPACE:
+        return warning("space", f"{said}; free some soon.")
+    return ok("space", f"{said}.")
+
+
+def _permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
+    """What was said is for its owner's eyes: the folder 0700, the files 0600."""
+    check = "permissions"
+    files = [entry for entry in _files(folder) if entry.name.endswith(SUFFIX)]
+    open_files = [entry.name for entry in files if _is_open(entry.stat(follow_symlinks=False))]
+    open_folder = _is_open(folder.stat())
+    if not open_folder and not open_files:
+        yield ok(check, "only you can read the conversations.")
+        return
+    found = [str(folder)] if open_folder else []
+    found += open_files
+    if not fix:
+        yield warning(check, f"others can read {some(found)}; mend it with: cllm doctor --fix")
+        return
+    if open_folder:
+        yield from _mended(check, [str(folder)], _close_folder, "only you can read")
+    if open_files:
+        yield from _mended(
+            check, open_files, lambda name: _close_file(folder / name), "only you can read"
+        )
+
+
+def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
+    """Files that a killed process was writing. A young one may be somebody's who is at work."""
+    check = "leftovers"
+    oldest = now.timestamp() - LEFT_OVER_SECONDS
+    left = [
+        entry.name
+        for entry in _files(folder)
+        if entry.name.startswith(".")
+        and entry.name.endswith(f"{SUFFIX}.tmp")
+        and entry.stat(follow_symlinks=False).st_mtime < oldest
+        and not is_held(folder / LOCKS / f"{_key(entry.name)}.lock")
+    ]
+    if not left:
+        yield ok(check, "no half-written files lie about.")
+    elif fix:
+        yield from _mended(check, left, lambda name: (folder / name).unlink(), "removed")
+    else:
+        yield warning(
+            check, f"half-written files lie about: {some(left)}; remove them: cllm doctor --fix"
+        )
+
+
+def _mended(
+    check: str, names: Sequence[str], mend: Callable[[str], None], done: str
+) -> Iterator[Finding]:
+    mended = []
+    for name in names:
+        try:
+            mend(name)
+        except OSError as error:
+            yield problem(check, f"{name} cannot be mended ({_reason(error)}).")
+        else:
+            mended.append(name)
+    if mended:
+        yield fixed(check, f"{done} {some(mended)}{' now' if done != 'removed' else ''}.")
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    """The files of the folder, links not followed, by name."""
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _is_open(status: os.stat_result) -> bool:
+    return bool(status.st_mode & FOR_OTHERS)
+
+
+def _key(temporary: str) -> str:
+    return temporary.removeprefix(".").removesuffix(f"{SUFFIX}.tmp")
+
+
+def _close_folder(folder: str) -> None:
+    Path(folder).chmod(0o700)
+
+
+def _close_file(path: Path) -> None:
+    """Take it from others' eyes; a link that took its place meanwhile is not followed."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or 0).lower()
