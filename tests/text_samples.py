@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - the marks of Chinese and Japanese sentences
 """Texts of six kinds to judge token estimates with: many, varied, and the same in every run.
 
 English and code are passages of what comes with Python; the others are made of seeded choices.

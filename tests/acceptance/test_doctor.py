@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from tests.fake_provider import closed_port
@@ -30,11 +31,11 @@ def doctor(home, cllm):
     return run
 
 
-def modes(home):
+def modes(home: Any) -> dict[str, int]:
     return {path: os.lstat(path).st_mode for path in home.entries()}
 
 
-class Findings(list):
+class Findings(list[dict[str, Any]]):
     def of(self, check, level):
         return [
             found["message"] for found in self if (found["check"], found["level"]) == (check, level)

@@ -23,7 +23,7 @@ def example(home, settings):
     return copy
 
 
-def commands_of(name):
+def commands_of(name: str) -> list[list[str]]:
     """The commands in an example's comments."""
     lines = (EXAMPLES / f"{name}.Cllmfile.yml").read_text(encoding="utf-8").splitlines()
     comments = [line[1:].strip() for line in lines if line.startswith("#")]

@@ -6,8 +6,10 @@ command runs without a terminal, with 500 MB of memory and for a bounded time.
 
 import json
 import os
-import socket
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall
@@ -34,29 +36,38 @@ def evil():
         assert running.requests == []
 
 
-@pytest.fixture
-def hostile(home, provider, evil, settings, cllm):
+class Hostile:
     """Puts a file where it could be somebody else's, runs a command, and looks what happened.
 
     `{evil}` in the file is an address, and `pwned` in the current directory is what a command or a
     path in it would make.
     """
-    settings()
-    home.keep_old("mine", ("user", "Hello"), ("assistant", "Hi."))
-    (home.work / "evil.gguf").write_bytes(b"GGUF and worse")
 
-    def write(text, place="Cllmfile.yml"):
-        path = home.work / place
+    def __init__(self, cllm: Any, *, provider: FakeProvider, evil: FakeProvider) -> None:
+        self._cllm = cllm
+        self._home = cllm.home
+        self._provider = provider
+        self._evil = evil
+
+    def write(self, text: str | bytes, place: str = "Cllmfile.yml") -> Path:
+        path: Path = self._home.work / place
         path.parent.mkdir(exist_ok=True)
-        data = text.replace("{evil}", evil.url) if isinstance(text, str) else text
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        written = text.replace("{evil}", self._evil.url).encode() if isinstance(text, str) else text
+        path.write_bytes(written)
         return path
 
-    def run(text, *arguments, place="Cllmfile.yml", env=None, sends=0):
+    def __call__(
+        self,
+        text: str | bytes | None,
+        *arguments: str,
+        place: str = "Cllmfile.yml",
+        env: dict[str, str] | None = None,
+        sends: int = 0,
+    ) -> Any:
         if text is not None:
-            write(text, place)
-        before = home.snapshot()
-        done = cllm(
+            self.write(text, place)
+        before = self._home.snapshot()
+        done = self._cllm(
             *(arguments or ("Hello",)),
             env=ENVIRONMENT | (env or {}),
             wrapper=LIMITED,
@@ -64,15 +75,20 @@ def hostile(home, provider, evil, settings, cllm):
         )
         assert "Traceback" not in done.out + done.err, done.report()
         assert KEY not in done.out + done.err, done.report()
-        assert not list(home.work.rglob("pwned*")), done.report()
-        assert home.snapshot() == before, done.report()
-        assert len(provider.requests) == sends, done.report()
-        for request in provider.requests:
+        assert not list(self._home.work.rglob("pwned*")), done.report()
+        assert self._home.snapshot() == before, done.report()
+        assert len(self._provider.requests) == sends, done.report()
+        for request in self._provider.requests:
             assert KEY not in str(request.json) + str(request.headers)
         return done
 
-    run.write = write
-    return run
+
+@pytest.fixture
+def hostile(home, provider, evil, settings, cllm):
+    settings()
+    home.keep_old("mine", ("user", "Hello"), ("assistant", "Hi."))
+    (home.work / "evil.gguf").write_bytes(b"GGUF and worse")
+    return Hostile(cllm, provider=provider, evil=evil)
 
 
 BEFORE_TRUST = {
@@ -84,7 +100,7 @@ BEFORE_TRUST = {
     "another address": "api_base: {evil}",
     "another address by its other name": "base_url: {evil}",
     "a key": "api_key: theirs",
-    "a provider of its own": "model: theirs/x\nproviders: {theirs: {type: openai, api_base: {evil}}}",
+    "a provider of its own": "model: theirs/x\nproviders: {theirs: {api_base: {evil}}}",
     "another address for my provider": "providers: {openai: {api_base: {evil}}}",
     "headers for my provider": "providers: {openai: {extra_headers: {X-Evil: '1'}}}",
     "headers": "extra_headers: {X-Evil: '${OPENAI_API_KEY}'}",
@@ -330,6 +346,21 @@ def test_a_folder_that_is_a_link_sends_nothing_of_mine_either(hostile, home):
     done.failed_with_one_sentence("a link", prefix=CONFIGURATION)
 
 
+@pytest.mark.parametrize("link", [".cllm", ".cllm/conversations"])
+def test_a_project_s_folder_that_is_a_link_does_not_choose_where_i_write(
+    link, hostile, home, tmp_path
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (home.work / link).parent.mkdir(exist_ok=True)
+    (home.work / link).symlink_to(outside)
+
+    done = hostile(None, "Hello", "--conversation", "new")
+
+    done.failed_with_one_sentence("--conversations-path", prefix=CONFIGURATION)
+    assert list(outside.iterdir()) == []
+
+
 def test_a_link_inside_the_project_is_harmless(hostile, home, provider):
     hostile.write("temperature: 0.5", "shared.yml")
     (home.work / "Cllmfile.yml").symlink_to("shared.yml")
@@ -339,36 +370,30 @@ def test_a_link_inside_the_project_is_harmless(hostile, home, provider):
     assert provider.requests[0].json["temperature"] == 0.5
 
 
-def make_fifo(path):
-    os.mkfifo(path)
+def make_sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
-def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.path.relpath(path))
-
-
-SHAPES = {
-    "a pipe": make_fifo,
+SHAPES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
     "endless zeros": lambda path: path.symlink_to("/dev/zero"),
     "a terminal": lambda path: path.symlink_to("/dev/tty"),
     "a folder": lambda path: path.mkdir(),
     "a link to itself": lambda path: path.symlink_to(path.name),
     "2 MB": lambda path: path.write_bytes(b"# x\n" * 500_000),
-    "a sparse terabyte": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 40),
+    "a sparse terabyte": make_sparse,
 }
 
 
 @PLACES
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_no_small_ordinary_file_is_not_read(name, place, hostile, home, monkeypatch):
+def test_what_is_no_small_ordinary_file_is_not_read(name, place, hostile, home):
     path = home.work / place
     path.parent.mkdir(exist_ok=True)
     SHAPES[name](path)
 
     hostile(None).failed_with_one_sentence(place, prefix=CONFIGURATION)
-    if name != "a folder":
-        path.unlink()
 
 
 def test_a_schema_beside_it_that_is_a_link_is_not_read(hostile, home):
@@ -383,8 +408,13 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
     for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
-FEW_ALIASES = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{new}: &{new} [*{old},*{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+DOUBLINGS = (
+    "a: &a ["
+    + "x," * 20_000
+    + "]\n"
+    + "".join(
+        f"{new}: &{new} [*{old},*{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
 )
 MERGES = (
     "a: &a {"
@@ -397,6 +427,7 @@ MERGES = (
 )
 BOMBS = {
     "billion laughs": LAUGHS,
+    "lists that double": DOUBLINGS,
     "merges that double": MERGES,
     "itself": "a: &a [*a]",
     "itself in itself": "a: &a {b: *a}",
@@ -469,12 +500,6 @@ def test_what_is_only_odd_is_read(name, hostile, provider):
     assert provider.requests[0].json.get("temperature") == (None if quiet else 0.5)
 
 
-def test_few_aliases_cannot_stand_for_many_values(hostile, provider):
-    done = hostile(FEW_ALIASES.replace("x", "[1,2,3,4,5,6,7,8,9,10]" * 1))
-
-    assert done.code in (0, 1), done.report()
-
-
 LONG = "x" * 30_000
 REACHING = {
     "a class": "{{ ''.__class__.__mro__ }}",
@@ -498,7 +523,7 @@ REACHING = {
 }
 GROWING = {
     "a range": "{% for i in range(1000000000) %}x{% endfor %}",
-    "loops in loops": f"{{% for a in '{LONG}' %}}{{% for b in '{LONG}' %}}{{% endfor %}}{{% endfor %}}",
+    "loops in loops": f"{{% for a in '{LONG}' %}}" * 2 + "{% endfor %}" * 2,
     "loops in themselves": "{% for a in [1] recursive %}{{ loop([1, 1]) }}{% endfor %}",
     "many loops": "{% for a in 'ab' %}" * 30 + "{% endfor %}" * 30,
     "a product": "{{ 'a' * 1000000000 }}",

@@ -169,6 +169,16 @@ async def test_a_refusal_of_openai_is_not_lost_for_an_anthropic_client(ask, stre
     assert whole_for_anthropic(asked.events).content[0].text == said["refusal"]
 
 
+@both_ways
+async def test_a_text_and_a_refusal_are_two_blocks_for_an_anthropic_client(ask, stream):
+    said = {"content": "Well.", "refusal": "No."}
+    answer = openai_stream(said) if stream else openai_whole(said)
+    asked = await ask("openai", answer=answer, stream=stream)
+    blocks = [{"type": "text", "text": "Well."}, {"type": "text", "text": "No."}]
+    assert to_anthropic_client(asked.events).content == blocks
+    assert [block.text for block in whole_for_anthropic(asked.events).content] == ["Well.", "No."]
+
+
 def test_numbers_of_a_usage_add_up():
     assert Usage(input=1, output=2, cache_read=4, cache_write=8, reasoning=16).total == 31
 

@@ -13,7 +13,7 @@ from typing import Generic
 
 import msgspec
 
-from cllm.assembly.orderly import is_orderly
+from cllm.assembly.orderly import in_order
 from cllm.assembly.profiles import Profile
 from cllm.assembly.validity import (
     THINKING,
@@ -105,8 +105,14 @@ def repair(
     `places` are the positions by which notices and problems name the messages, where some that
     stood among them are not here.
     """
-    if is_orderly(messages, one_answer=not profile.has_tool_role):
-        return Repaired(messages=tuple(messages))
+    ordered = in_order(
+        messages,
+        one_answer=not profile.has_tool_role,
+        make=make,
+        begins_answer=profile.ending != "not_assistant",
+    )
+    if ordered is not None:
+        return Repaired(messages=ordered)
     before = check(messages, profile)
     if not before and not _to_be_joined(messages, profile):
         return Repaired(messages=tuple(messages))

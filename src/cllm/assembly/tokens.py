@@ -22,7 +22,7 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
 """Of the base64 of a file beside the text, of which nobody knows how many pages it has."""
-MARGIN = 1.1
+MARGIN = 1.15
 """On what follows a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
 """Tokens. A report that says less than was estimated is believed as far as it is longer."""
@@ -54,7 +54,7 @@ GENERAL = Weights(
     capital=0.75,
     number=0.8,
     digit=0.5,
-    marks=1.0,
+    marks=1.05,
     mark=0.15,
     line=0.8,
     ideograph=1.75,
@@ -68,7 +68,7 @@ LARGE = Weights(
     capital=0.65,
     number=1.2,
     digit=0.12,
-    marks=0.93,
+    marks=1.0,
     mark=0.12,
     line=0.9,
     ideograph=0.8,

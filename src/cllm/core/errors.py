@@ -3,7 +3,8 @@
     CllmError
     ├── UsageError                    the person asked for something that cannot be
     │   ├── InvalidIdError
-    │   └── MissingExtraError
+    │   ├── MissingExtraError
+    │   └── WindowTooSmallError         what has to be sent is more than may be
     ├── SettingsError                 a Cllmfile or a setting is wrong
     │   └── UntrustedFileError
     ├── ContextError                  a context command failed that must not
@@ -70,6 +71,20 @@ class MissingExtraError(UsageError):
             f"{feature} needs more packages; install them with: pip install 'cllm[{extra}]'"
         )
         self.extra = extra
+
+
+class WindowTooSmallError(UsageError):
+    """What cannot be left out of a prompt is more than its budget; all numbers are tokens."""
+
+    def __init__(self, *, needed: int, available: int, pinned: int = 0) -> None:
+        unpin = f" unpin some of the {pinned} that are pinned," if pinned else ""
+        super().__init__(
+            f"This needs {needed} tokens and there is room for {available}; attach long text as a "
+            f"file,{unpin} choose a model with a larger context window, or summarise it first."
+        )
+        self.needed = needed
+        self.available = available
+        self.pinned = pinned
 
 
 class SettingsError(CllmError):

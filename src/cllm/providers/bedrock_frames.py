@@ -41,11 +41,13 @@ class FrameReader:
         self._known: dict[bytes, Headers] = {}
 
     def feed(self, piece: bytes) -> Iterator[tuple[Headers, bytes]]:
-        self._hold(piece)
-        if self._held_bytes < self._needed:
-            return
-        data = piece if len(self._held) == 1 else b"".join(self._held)
-        self._held, self._held_bytes, self._needed = [], 0, _prelude.size
+        data = piece
+        if self._held:
+            self._hold(piece)
+            if self._held_bytes < self._needed:
+                return
+            data = b"".join(self._held)
+            self._held, self._held_bytes, self._needed = [], 0, _prelude.size
         start = 0
         while len(data) - start >= _prelude.size:
             length, headers_length, checksum = _prelude.unpack_from(data, start)
@@ -60,12 +62,12 @@ class FrameReader:
             headers = self._headers(data[start + _prelude.size : payload_start])
             start += length
             yield headers, data[payload_start:payload_end]
-        self._hold(data[start:])
+        if start < len(data):
+            self._hold(data[start:])
 
     def _hold(self, data: bytes) -> None:
-        if data:
-            self._held.append(data)
-            self._held_bytes += len(data)
+        self._held.append(data)
+        self._held_bytes += len(data)
 
     def _headers(self, raw: bytes) -> Headers:
         headers = self._known.get(raw)

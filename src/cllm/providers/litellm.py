@@ -196,6 +196,8 @@ class LitellmProvider:
 
     def _finished(self, decoder: litellm_chat.StreamDecoder, stream: Any) -> ReplyFinished:
         finished = decoder.finish()
+        if finished is None and _is_page(stream):
+            raise MalformedError("a web page")
         if finished is None or not _was_told_the_end(stream):
             raise BrokenStreamError(
                 f"Provider '{self.name}' ended its stream before its answer; ask again.",
@@ -299,6 +301,14 @@ def _was_told_the_end(stream: Any) -> bool:
     """Whether the service named a finish reason; LiteLLM puts one in where it did not."""
     named = ("received_finish_reason", "intermittent_finish_reason")
     return any(getattr(stream, name, "unknown") is not None for name in named)
+
+
+def _is_page(stream: Any) -> bool:
+    """Whether the service answered with a web page, by the headers that LiteLLM passes on."""
+    hidden = getattr(stream, "_hidden_params", None) or {}
+    headers = hidden.get("additional_headers") or {}
+    content_type = str(headers.get("llm_provider-content-type", ""))
+    return content_type.lower().startswith("text/html")
 
 
 def _causes(error: BaseException) -> Iterable[BaseException]:

@@ -121,7 +121,7 @@ def _check_shape(events: Iterable[Any], path: Path) -> None:
 
 def _is_long_number(event: Any) -> bool:
     """Whether a scalar would be read as a number of very many digits; a tag makes one of a text."""
-    if event.style is None and LONG_NUMBER.fullmatch(event.value):
+    if not event.style and LONG_NUMBER.fullmatch(event.value):
         return True
     tagged = str(event.tag or "").endswith((":int", ":float"))
     return tagged and len(event.value) > LONGEST_TAGGED_NUMBER

@@ -238,7 +238,20 @@ def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:
     named = values.get("conversations_path")
     if named:
         return f"json:{place.directory / expanded(named)}"
-    return f"json:{cllm_path / 'conversations'}"
+    folder = cllm_path / "conversations"
+    if cllm_path == place.directory / ".cllm" and _leads_away(folder, place):
+        raise SettingsError(
+            "a link leads out of this project; name the folder with --conversations-path.",
+            path=str(folder),
+        )
+    return f"json:{folder}"
+
+
+def _leads_away(folder: Path, place: Place) -> bool:
+    """Whether a project's folder is really elsewhere: a project can be somebody else's."""
+    if folder.parent.resolve() == user_folder(place).resolve():
+        return False
+    return not folder.resolve().is_relative_to(place.directory.resolve())
 
 
 def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:

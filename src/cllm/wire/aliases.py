@@ -95,8 +95,9 @@ def address(messages: Sequence[Spoken], aliases: Aliases) -> Iterator[Spoken]:
                 seen, waiting, answered = {}, {}, False
             yield _called(spoken, aliases, seen, waiting) if ToolCall in kinds else spoken
         else:
-            answered = answered or not _says_nothing(spoken.parts)
-            yield _answering(spoken, aliases, waiting) if ToolResult in kinds else spoken
+            answers = ToolResult in kinds
+            answered = answered or answers or not _says_nothing(spoken.parts)
+            yield _answering(spoken, aliases, waiting) if answers else spoken
 
 
 def _says_nothing(parts: Sequence[AnyPart]) -> bool:
@@ -107,37 +108,41 @@ def _called(
     spoken: Spoken, aliases: Aliases, seen: dict[str, int], waiting: dict[str, list[str]]
 ) -> Spoken:
     parts: list[AnyPart] = []
+    own = spoken.raw is not None
+    changed = False
     for part in spoken.parts:
-        if not isinstance(part, ToolCall):
+        if type(part) is not ToolCall:
             parts.append(part)
             continue
         again = seen.get(part.id, 0)
         seen[part.id] = again + 1
-        sent = aliases.id(part.id, again=again, own=spoken.raw is not None)
+        sent = aliases.id(part.id, again=again, own=own)
         name = aliases.name(part.name)
         waiting.setdefault(part.id, []).append(sent)
-        same = sent == part.id and name == part.name
-        parts.append(part if same else msgspec.structs.replace(part, id=sent, name=name))
-    return _changed(spoken, parts)
+        if sent == part.id and name == part.name:
+            parts.append(part)
+        else:
+            changed = True
+            parts.append(msgspec.structs.replace(part, id=sent, name=name))
+    return rewritten(spoken, parts) if changed else spoken
 
 
 def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, list[str]]) -> Spoken:
     parts: list[AnyPart] = []
+    own = spoken.raw is not None
+    changed = False
     for part in spoken.parts:
-        if isinstance(part, ToolResult):
-            queue = waiting.get(part.call_id)
-            own = spoken.raw is not None
-            sent = queue.pop(0) if queue else aliases.id(part.call_id, own=own)
-            same = sent == part.call_id
-            parts.append(part if same else msgspec.structs.replace(part, call_id=sent))
-        else:
+        if type(part) is not ToolResult:
             parts.append(part)
-    return _changed(spoken, parts)
-
-
-def _changed(spoken: Spoken, parts: list[AnyPart]) -> Spoken:
-    same = all(one is other for one, other in zip(parts, spoken.parts, strict=True))
-    return spoken if same else rewritten(spoken, parts)
+            continue
+        queue = waiting.get(part.call_id)
+        sent = queue.pop(0) if queue else aliases.id(part.call_id, own=own)
+        if sent == part.call_id:
+            parts.append(part)
+        else:
+            changed = True
+            parts.append(msgspec.structs.replace(part, call_id=sent))
+    return rewritten(spoken, parts) if changed else spoken
 
 
 def named(holder: Any, aliases: Aliases, *path: str) -> Any:

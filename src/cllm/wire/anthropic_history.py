@@ -122,8 +122,10 @@ def _clean_message(spoken: Spoken, path: str, log: Log) -> Spoken:
 
 def _has_empty_result(spoken: Spoken) -> bool:
     """Whether a result has a content that is there and empty, which the API refuses."""
-    empty = any(isinstance(part, ToolResult) and not part.content for part in spoken.parts)
-    return empty and EMPTY_CONTENT.search(spoken.raw or b"") is not None
+    for part in spoken.parts:
+        if type(part) is ToolResult and not part.content:
+            return EMPTY_CONTENT.search(spoken.raw or b"") is not None
+    return False
 
 
 def _clean_parts(
@@ -132,6 +134,9 @@ def _clean_parts(
     """The parts that can be said, as they can be said; a part that needs no change is the same."""
     said: list[AnyPart] = []
     for part in parts:
+        if type(part) is Text and not (foreign and part.extra):
+            said.append(part)
+            continue
         clean = CLEANERS.get(type(part))
         cleaned = part if clean is None else clean(part, path, log)
         if cleaned is not None and foreign:
@@ -149,6 +154,8 @@ def _clean_unknown(part: Unknown, path: str, log: Log) -> AnyPart | None:
 
 
 def _clean_result(part: ToolResult, path: str, log: Log) -> AnyPart | None:
+    if Unknown not in map(type, part.content):
+        return part
     content: Any = tuple(_clean_parts(part.content, path, log, foreign=False))
     if len(content) == len(part.content):
         return part
@@ -236,6 +243,8 @@ def _naturalise_thought(part: Thinking | RedactedThinking, _path: str, _log: Log
 
 def _naturalise_result(part: ToolResult, path: str, log: Log) -> AnyPart | None:
     content = [_naturalise(inner, path, log) for inner in part.content]
+    if all(map(operator.is_, content, part.content)):
+        return part
     kept: Any = tuple(inner for inner in content if inner is not None)
     return msgspec.structs.replace(part, content=kept)
 
@@ -250,10 +259,14 @@ NATURALISERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
 }
 
 
+# Parts with marks that are not their own.
+HOLDERS = frozenset({ToolResult, Unknown})
+
+
 def _marks_of(part: AnyPart) -> int:
-    inner = sum(map(_marks_of, part.content)) if isinstance(part, ToolResult) else 0
-    if isinstance(part, Unknown):
+    if type(part) is Unknown:
         return int(MARK.search(part.raw) is not None)
+    inner = sum(map(_marks_of, part.content)) if type(part) is ToolResult else 0
     return inner + (part.cache is not None)
 
 
@@ -268,8 +281,12 @@ def _is_marked(tool: Any) -> bool:
 
 def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
     tools = sum(map(_is_marked, _tools_of(fields)))
-    whole = 1 if fields.get("cache_control") else 0
-    return whole + tools + sum(_marks_of(part) for turn in (head, *turns) for part in turn.parts)
+    marks = 1 if fields.get("cache_control") else 0
+    for turn in (head, *turns):
+        for part in turn.parts:
+            if part.cache is not None or type(part) in HOLDERS:
+                marks += _marks_of(part)
+    return marks + tools
 
 
 def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> Fields:

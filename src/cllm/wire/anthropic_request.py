@@ -89,9 +89,11 @@ def encode_request(
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = _with_tools(fit(fields, model, fitted), turns, log)
     fields = _fit_thinking(fields, turns, log)
-    if count_marks(fields, head, turns) > MAX_MARKS:
+    marks = count_marks(fields, head, turns)
+    if marks > MAX_MARKS:
         fields = limit_marks(fields, head, turns, log)
-    fields = order_marks(fields, head, turns, log)
+    if marks > 1:
+        fields = order_marks(fields, head, turns, log)
     asked = {name: value for name, value in fields.items() if name not in NOT_ASKED}
     body: Fields = {"model": model, **asked}
     if head.parts:
@@ -105,6 +107,15 @@ def encode_request(
         notices=(*fitted, *log.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
+        own=asked == parameters and _is_own(messages, turns) and head.raw is system_raw,
+    )
+
+
+def _is_own(messages: Sequence[Spoken], turns: Sequence[Turn]) -> bool:
+    """Whether every message is sent as the bytes it came as."""
+    return len(messages) == len(turns) and all(
+        spoken.raw is not None and spoken.raw is turn.raw
+        for spoken, turn in zip(messages, turns, strict=True)
     )
 
 

@@ -17,7 +17,6 @@ from cllm.core.reply import (
     StopReason,
     TextDelta,
     ThinkingDelta,
-    ToolCallDelta,
 )
 from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.openai_beside import (
@@ -28,6 +27,13 @@ from cllm.wire.openai_beside import (
     beside,
     more_choices,
     with_message,
+)
+from cllm.wire.openai_calls import (
+    BuiltCalls,
+    CallPiece,
+    give_names_back,
+    mend_calls,
+    whole_calls,
 )
 from cllm.wire.openai_errors import decode_error, error_details
 from cllm.wire.openai_usage import decode_usage
@@ -69,29 +75,12 @@ def _encode_message(message: Message) -> msgspec.Raw:
     return msgspec.Raw(without_reasoning(message.raw))
 
 
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-    def text(self) -> str:
-        """The arguments as text; some servers give the object itself."""
-        given = self.arguments
-        return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
-
-
-class _ToolCallPiece(msgspec.Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-    extra_content: Any = None
-
-
 class _Delta(msgspec.Struct):
     content: str | list[Any] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
-    tool_calls: list[_ToolCallPiece] | None = None
+    tool_calls: list[CallPiece] | None = None
     annotations: list[Any] | None = None
     audio: dict[str, Any] | None = None
     reasoning_details: list[Any] | None = None
@@ -135,7 +124,6 @@ class _Answer(msgspec.Struct):
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
 _answer_decoder = msgspec.json.Decoder(_Answer)
 _head_decoder = msgspec.json.Decoder(_Head)
-NO_FUNCTION = _Function()
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
@@ -150,9 +138,9 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
-    changed = _mend_calls(choice.message) or bool(names)
+    changed = mend_calls(choice.message) or bool(names)
     if names:
-        _give_names_back(choice.message, names)
+        give_names_back(choice.message, names)
     finished = ReplyFinished(
         message=_reply_message(choice.message),
         stop_reason=_stop_reason(
@@ -166,29 +154,6 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     return [*several, *_whole_deltas(choice.message), finished]
 
 
-def _mend_calls(message: dict[str, Any]) -> bool:
-    """Calls with an id to be answered by, and arguments as text; whether any had to be changed."""
-    calls = message.get("tool_calls")
-    changed = False
-    for place, call in enumerate(calls if isinstance(calls, list) else ()):
-        if isinstance(call, dict) and not call.get("id"):
-            call["id"], changed = f"call_{place}", True
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
-            function["arguments"] = msgspec.json.encode(function["arguments"]).decode()
-            changed = True
-    return changed
-
-
-def _give_names_back(message: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Calls under the names that the client has for its tools."""
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            function["name"] = names.get(function["name"], function["name"])
-
-
 def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
@@ -200,13 +165,7 @@ def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
         yield from _from_blocks(content)
     if isinstance(refusal, str) and refusal:
         yield RefusalDelta(text=refusal)
-    try:
-        calls = msgspec.convert(message.get("tool_calls") or [], list[_ToolCallPiece])
-    except msgspec.ValidationError as error:
-        raise MalformedError(f"a tool call that cannot be read: {error}") from error
-    for index, call in enumerate(calls):
-        function = call.function or NO_FUNCTION
-        yield ToolCallDelta(index=index, id=call.id, name=function.name, arguments=function.text())
+    yield from whole_calls(message.get("tool_calls"))
 
 
 def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
@@ -243,11 +202,10 @@ class StreamDecoder:
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
-        self._names = names
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, _BuiltCall] = {}
+        self._calls = BuiltCalls(names)
         self._finish_reason: str | None = None
         self._done = False
         self._usage: Any = None
@@ -257,7 +215,6 @@ class StreamDecoder:
         self._beside = Gathered()
         self._begun = False
         self._several = False
-        self._last_call = 0
 
     @property
     def done(self) -> bool:
@@ -322,12 +279,10 @@ class StreamDecoder:
         if delta.refusal:
             self._refusal.append(delta.refusal)
             events.append(RefusalDelta(text=delta.refusal))
-        more = False
         if delta.tool_calls:
             for piece in delta.tool_calls:
-                events.append(self._call_delta(piece))
-                more = more or piece.extra_content is not None
-        if more or delta.annotations or delta.audio or delta.reasoning_details:
+                self._calls.add(piece, events)
+        if delta.annotations or delta.audio or delta.reasoning_details:
             events.extend(self._beside_deltas(delta))
 
     def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
@@ -345,38 +300,6 @@ class StreamDecoder:
         if delta.audio:
             self._beside.add_audio(delta.audio)
             yield beside("audio", delta.audio)
-        for piece in delta.tool_calls or []:
-            if piece.extra_content is not None:
-                index = self._last_call if piece.index is None else piece.index
-                self._calls[index].extra["extra_content"] = piece.extra_content
-                function = {"arguments": ""}
-                more = {"index": index, "function": function, "extra_content": piece.extra_content}
-                yield beside("tool_calls", [more])
-
-    def _call_delta(self, piece: _ToolCallPiece) -> ToolCallDelta:
-        index = piece.index if piece.index is not None else self._index_for(piece)
-        self._last_call = index
-        function = piece.function or NO_FUNCTION
-        name = function.name
-        if name is not None:
-            name = self._names.get(name, name)
-        call_id = piece.id
-        call = self._calls.get(index)
-        if call is None:
-            call = self._calls[index] = _BuiltCall()
-            call_id = call_id or f"call_{index}"
-        call.id = call.id or call_id
-        call.name = call.name or name
-        arguments = function.text()
-        call.arguments.append(arguments)
-        return ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
-
-    def _index_for(self, piece: _ToolCallPiece) -> int:
-        """A piece without a number begins a call if its id is new, else goes on with one."""
-        if not piece.id:
-            return self._last_call
-        known = (index for index, call in self._calls.items() if call.id == piece.id)
-        return next(known, len(self._calls))
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""
@@ -405,7 +328,7 @@ class StreamDecoder:
 
     def message(self) -> Message:
         """The reply so far."""
-        calls = [call.fields() for _, call in sorted(self._calls.items())]
+        calls = self._calls.fields()
         content, refusal = "".join(self._content), "".join(self._refusal)
         return _reply_message(
             {
@@ -416,17 +339,3 @@ class StreamDecoder:
                 **self._beside.of_message(),
             }
         )
-
-
-class _BuiltCall(msgspec.Struct):
-    """A tool call, put together from its pieces."""
-
-    id: str | None = None
-    name: str | None = None
-    arguments: list[str] = msgspec.field(default_factory=list)
-    extra: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    def fields(self) -> dict[str, Any]:
-        arguments = "".join(self.arguments) or "{}"
-        function = {"name": self.name or "", "arguments": arguments}
-        return {"id": self.id or "", "type": "function", "function": function, **self.extra}

@@ -38,7 +38,13 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
 
 def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
     """The message with other parts: its own bytes no longer say the same."""
-    return msgspec.structs.replace(spoken, parts=tuple(parts), raw=None)
+    return Spoken(
+        role=spoken.role,
+        parts=tuple(parts),
+        place=spoken.place,
+        dialect=spoken.dialect,
+        extra=spoken.extra,
+    )
 
 
 class Mended(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +68,15 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     """A request's body, and what could not be said in it.
 
     `names` and `ids` are the aliases that stand in it for names of tools and ids of calls which
-    the target refuses: alias → the client's own.
+    the target refuses: alias → the client's own. `own` says that all of it is what the codec was
+    given in its own words, and nothing else.
     """
 
     body: bytes
     notices: tuple[Notice, ...] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    own: bool = False
 
 
 def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:

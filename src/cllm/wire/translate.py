@@ -8,6 +8,7 @@ is the business of the `mend` that is passed through to the codec.
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from operator import is_
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,10 @@ from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
+from cllm.wire.openai_glance import is_legacy, is_ordinary, without_developer
+from cllm.wire.openai_models import knows_developer
+from cllm.wire.openai_options import fit_parameters
+from cllm.wire.reasoning import without_reasoning
 from cllm.wire.spoken import (
     NOTHING,
     Encoded,
@@ -203,39 +208,68 @@ def encode_openai(
 ) -> Encoded:
     """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
 
-    With `takes_texts_as_they_are` a history that no tool was called in is not looked into: all but
-    the strictest servers take it, whatever its order.
+    With `takes_texts_as_they_are` a history whose calls are answered in order is not looked into:
+    all but the strictest servers take it, whatever else is said in it.
     """
+    prompt = _for_model(prompt)
+    parameters, unfit = _fitted(prompt)
     own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
-    if own and (_is_legacy(prompt) or (takes_texts_as_they_are and _is_talk(prompt))):
-        return _untouched(Encoded(body=openai_chat.encode_request(prompt)), prompt, "openai")
+    plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
+    if plain or (own and is_legacy(prompt.messages)):
+        body = _original_for_openai(prompt) or openai_chat.encode_request(
+            msgspec.structs.replace(prompt, parameters=parameters)
+        )
+        return Encoded(body=body, notices=unfit)
     said = translate(prompt, "openai")
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
         system=said.system,
         system_raw=said.system_raw,
         messages=said.messages,
-        parameters=said.parameters,
+        parameters=parameters if prompt.dialect == "openai" else said.parameters,
         stream=prompt.stream,
         mend=mend,
         own_names=prompt.dialect == "openai",
     )
-    return _untouched(with_notices(encoded, said.notices), prompt, "openai")
+    return _untouched(with_notices(encoded, (*said.notices, *unfit)), prompt, "openai")
 
 
-def _is_talk(prompt: Prompt) -> bool:
-    """Whether there is something said and no tool in it; a word too many is only a longer way."""
-    return bool(prompt.messages) and not any(
-        message.role == "tool" or b'"tool_calls"' in message.raw for message in prompt.messages
-    )
+def _for_model(prompt: Prompt) -> Prompt:
+    """The prompt in roles that its model knows."""
+    if knows_developer(prompt.model):
+        return prompt
+    messages = tuple(map(without_developer, prompt.messages))
+    system = prompt.system and without_developer(prompt.system)
+    same = system is prompt.system and all(map(is_, messages, prompt.messages))
+    return prompt if same else msgspec.structs.replace(prompt, messages=messages, system=system)
 
 
-def _is_legacy(prompt: Prompt) -> bool:
-    """Whether functions are called in the form before tools, which has no ids to pair by."""
-    return any(
-        message.role == "tool" and b'"tool_call_id"' not in message.raw
-        for message in prompt.messages
-    )
+def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
+    """Parameters in OpenAI's words as the model takes them; a client's own request keeps its own.
+
+    What is said of a stream is left out where there is none.
+    """
+    parameters = prompt.parameters
+    if prompt.dialect != "openai":
+        return parameters, ()
+    if not prompt.stream and "stream_options" in parameters:
+        parameters = {k: v for k, v in parameters.items() if k != "stream_options"}
+    if prompt.original is not None and prompt.original.says(prompt):
+        return parameters, ()
+    return fit_parameters(parameters, model=prompt.model)
+
+
+def _original_for_openai(prompt: Prompt) -> bytes | None:
+    """The client's own body, if the one that is spliced would say the same."""
+    original = prompt.original
+    if original is None or original.dialect != "openai" or not original.says(prompt):
+        return None
+    options = original.parameters.get("stream_options")
+    counted = isinstance(options, dict) and "include_usage" in options
+    if counted if original.stream else options is None:
+        same = all(without_reasoning(message.raw) is message.raw for message in original.messages)
+        return original.body if same else None
+    return None
 
 
 def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
@@ -265,6 +299,8 @@ def encode_anthropic(prompt: Prompt, *, default_max_tokens: int, mend: Mend = un
         stream=prompt.stream,
         mend=mend,
     )
+    if "max_tokens" not in said.parameters:
+        encoded = msgspec.structs.replace(encoded, own=False)
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
@@ -291,8 +327,9 @@ def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
     original = prompt.original
     if original is None or original.dialect != target or not original.says(prompt):
         return encoded
-    changed = encoded.notices or encoded.names or encoded.ids
-    if changed or _meaning(original.body) != _meaning(encoded.body):
+    if encoded.notices or encoded.names or encoded.ids:
+        return encoded
+    if not encoded.own and _meaning(original.body) != _meaning(encoded.body):
         return encoded
     return msgspec.structs.replace(encoded, body=original.body)
 

@@ -368,6 +368,12 @@ class TestFaults:
         await fails(make(model), errors.BadReplyError, model, stream=False)
 
     @both_models
+    async def test_a_web_page_where_a_stream_should_be_is_no_answer(self, server, make, model):
+        server.answer(*whole(200, b"<html>Sign in</html>", content_type="text/html"))
+
+        await fails(make(model), errors.BadReplyError, model, stream=True)
+
+    @both_models
     @both_ways
     async def test_silence_ends_after_its_limit(self, server, make, model, stream):
         server.answer(Silence())

@@ -40,6 +40,7 @@ from cllm.core.message import (
 from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.core.reply import (
     PartAdded,
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     StopReason,
@@ -212,9 +213,15 @@ class TestStream:
             assert response_["status"] == response_["output"][-1]["status"] == kind
             assert response_["incomplete_details"] == details
 
-    def test_a_refusal_in_words_is_an_answer(self, server, sdk):
-        part = PartAdded(part=Refusal(text="No."))
-        server.answer(Head(headers=STREAM, chunked=True), Send(encoded(part, finished("refusal"))))
+    @pytest.mark.parametrize(
+        "pieces",
+        [(PartAdded(part=Refusal(text="No.")),), (RefusalDelta(text="N"), RefusalDelta(text="o."))],
+        ids=["whole", "in pieces"],
+    )
+    def test_a_refusal_in_words_is_an_answer(self, server, sdk, pieces):
+        body = encoded(*pieces, finished("refusal"))
+        check_events(body)
+        server.answer(Head(headers=STREAM, chunked=True), Send(body))
 
         with sdk.responses.stream(model="m", input="Hi") as stream:
             answer = stream.get_final_response()

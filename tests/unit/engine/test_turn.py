@@ -22,6 +22,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     TextDelta,
@@ -548,6 +549,13 @@ class TestInterruption:
         assert turn.usage is not None
         assert turn.usage.estimated
         assert await is_free(store)
+
+    async def test_a_refusal_is_kept_too(self, engine, ask, store, interrupt):
+        provider = PausingProvider([RefusalDelta(text="I will "), RefusalDelta(text="not.")])
+
+        await interrupt(engine(store, provider), ask(), provider)
+
+        assert await state_of(store) == [("incomplete", ["Hello", "I will not."])]
 
     async def test_it_is_sent_as_history(self, engine, ask, store, interrupt):
         provider = PausingProvider([TextDelta(text="Hel")])

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from typing import Any
 
 import pytest
 from botocore.eventstream import EventStreamBuffer
@@ -28,7 +29,7 @@ def frame(headers: dict[str, str], payload: bytes) -> bytes:
     return message + struct.pack("!I", zlib.crc32(message))
 
 
-def read(*pieces: bytes) -> list[tuple[dict, bytes]]:
+def read(*pieces: bytes) -> list[tuple[dict[str, Any], bytes]]:
     reader = FrameReader()
     return [(dict(headers), payload) for piece in pieces for headers, payload in reader.feed(piece)]
 
@@ -38,10 +39,47 @@ def test_any_cut_of_the_bytes_gives_the_frames_that_botocore_reads(frames, data)
     stream = b"".join(frame(headers, payload) for headers, payload in frames)
     places = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in zip([0, *places], [*places, len(stream)], strict=True)]
-    judge = EventStreamBuffer()
+    judge: Any = EventStreamBuffer()
     judge.add_data(stream)
 
     assert read(*pieces) == [(found.headers, found.payload) for found in judge]
+
+
+def test_a_large_frame_in_many_pieces_is_read_once_it_is_whole():
+    payload = bytes(3 * 1024 * 1024)
+    stream = frame({":event-type": "a"}, payload) + frame({":event-type": "b"}, b"{}")
+    pieces = [stream[at : at + 4096] for at in range(0, len(stream), 4096)]
+
+    assert read(*pieces) == [({":event-type": "a"}, payload), ({":event-type": "b"}, b"{}")]
+
+
+def test_more_kinds_of_headers_than_are_remembered_are_all_read():
+    stream = b"".join(frame({"kind": str(number)}, b"") for number in [*range(100), 99, 0])
+
+    assert [headers["kind"] for headers, _ in read(stream)] == [*map(str, range(100)), "99", "0"]
+
+
+def test_the_frames_before_a_broken_one_are_read():
+    reader = FrameReader()
+    broken = frame({"a": "b"}, b"two")[:-1] + b"\0"
+    frames = reader.feed(frame({"a": "b"}, b"one") + broken)
+
+    assert next(frames) == ({"a": "b"}, b"one")
+    with pytest.raises(MalformedError, match="checksum"):
+        next(frames)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"\x05ab", b"\x01a\x63", b"\x01a\x07\x00", b"\x01\xff\x00", b"\x01a\x00\x01a\x00"],
+    ids=["cut name", "unknown type", "cut value", "no text", "twice"],
+)
+def test_headers_that_cannot_be_read_are_malformed(packed):
+    prelude = struct.pack("!II", 16 + len(packed), len(packed))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + packed
+
+    with pytest.raises(MalformedError, match="headers"):
+        read(message + struct.pack("!I", zlib.crc32(message)))
 
 
 @given(st.integers(0, 200), st.integers(1, 255))

@@ -24,6 +24,7 @@ from cllm.core.notice import Notice
 from cllm.core.reply import (
     Noticed,
     PartAdded,
+    RefusalDelta,
     ReplyEvent,
     ReplyFinished,
     StopReason,
@@ -209,6 +210,14 @@ class TestStream:
     @pytest.mark.parametrize("stop_reason", ["pause", "unknown", "length", "content_filter"])
     def test_an_answer_that_is_not_over_never_stops_silently(self, stop_reason):
         assert b'"stop"' not in encode(TextDelta(text="a"), finished(stop_reason))
+
+    def test_a_refusal_in_pieces_is_one_and_no_content(self):
+        pieces = (RefusalDelta(text="I "), RefusalDelta(text=""), RefusalDelta(text="won't."))
+        sent = [chunk["choices"][0] for chunk in chunks(*pieces, finished("refusal"))]
+
+        assert [choice["delta"].get("refusal") for choice in sent] == ["I ", "won't.", None]
+        assert not any(choice["delta"].get("content") for choice in sent)
+        assert sent[-1]["finish_reason"] == "stop"
 
     def test_a_refusal_in_words_is_a_stop_as_openai_does(self):
         refusal = PartAdded(part=Refusal(text="No."))

@@ -457,6 +457,25 @@ class TestStream:
         assert last.message.json() == said
         assert last.message.text == "I won't."
 
+    def test_what_a_server_adds_to_calls_without_numbers_stays_with_each(self):
+        calls = [
+            {
+                "id": name,
+                "function": {"name": "f", "arguments": "{}"},
+                "extra_content": {"of": name},
+            }
+            for name in ("c1", "c2")
+        ]
+
+        _, last = decode(chunk({"tool_calls": calls}), STOP)
+
+        assert last is not None
+        kept = last.message.json()["tool_calls"]
+        assert [(call["id"], call["extra_content"]["of"]) for call in kept] == [
+            ("c1", "c1"),
+            ("c2", "c2"),
+        ]
+
     def test_tool_calls_are_put_together_from_their_pieces(self):
         events, last = decode(
             call_piece(0, id="c1", function={"name": "f", "arguments": ""}),

@@ -93,6 +93,11 @@ class Ledger:
             return self._sums[self._turns[-1]] / (len(self._turns) - 1)
         return float(self._sums[-1])
 
+    @property
+    def unsent(self) -> int:
+        """From where on no prompt has had the messages yet: the last that the assistant said."""
+        return self._units[-1] if self._units else 0
+
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
         """What the messages between two positions come to."""
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
@@ -133,13 +138,13 @@ class Ledger:
         position = 0 if sequence is None else max(0, sequence - self.first_sequence)
         if position >= len(self):
             return self._turns[-1] if self._turns else 0
-        if position in (turn := self.turn_at(position), 0):
+        turn, end = self.turn_at(position), self.turn_end(position)
+        if position == turn:
             return position
         unit = bisect_left(self._units, position)
-        if unit < len(self._units) and self._units[unit] < self.turn_end(turn):
+        if unit < len(self._units) and self._units[unit] < end:
             return self._units[unit]
-        end = self.turn_end(turn)
-        return end if end < len(self) else self._turns[-1]
+        return end if end < len(self) else turn
 
     def last_turn_with(self, tokens: int) -> int:
         """The newest beginning of a turn from which there are at least so many tokens."""

@@ -42,6 +42,11 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
             if (given := getattr(self, name)) is not None:
                 _at_least_one(name, given)
 
+    def limit(self, budget: int | None) -> int | None:
+        """The tokens that a view may have: the smaller of what was chosen and what is possible."""
+        given = [most for most in (self.max_tokens, budget) if most is not None]
+        return min(given) if given else None
+
     def marks(self, limit: int, turn_size: float) -> Marks:
         """The two marks of a history of such turns, none of them over the limit."""
         if self.floor is None and self.block is None:
@@ -49,12 +54,8 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
             return Marks(low=low, high=limit)
         if self.floor is None:
             return Marks(low=max(0, limit - (self.block or 0)), high=limit)
-        block = self.block
-        if block is None:
-            grown = best_block(self.floor, turn_size=turn_size, prices=self.prices)
-        else:
-            grown = float(block)
-        return Marks(low=min(self.floor, limit), high=min(self.floor + grown, limit))
+        block = self.block or best_block(self.floor, turn_size=turn_size, prices=self.prices)
+        return Marks(low=min(self.floor, limit), high=min(self.floor + block, limit))
 
 
 class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):

@@ -1,0 +1,97 @@
+"""Where cache marks go in a prompt for Anthropic or Bedrock: positions, and nothing is marked here.
+
+One mark ends the system prompt and one the last block that the next prompt will have too; what is
+for this turn only stands behind it. A provider looks no more than 20 blocks back from a mark for
+what it kept, so a turn of more blocks than that gets marks in between. A client that sets marks of
+its own gets none of ours.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+
+MOST_MARKS = 4
+LOOKBACK = 20
+STEP = 15
+DEFAULT_MINIMUM = 1024
+MINIMUMS = (
+    ("opus-4-5", 4096),
+    ("opus-4-6", 4096),
+    ("haiku-4-5", 4096),
+    ("sonnet-4-6", 2048),
+    ("haiku", 2048),
+    ("nova", 1000),
+)
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """One block of a message as it is sent; thinking and empty text take no mark."""
+
+    tokens: int
+    takes_mark: bool = True
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the system prompt ends in a mark, and which blocks do, by position."""
+
+    system: bool = False
+    blocks: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return self.system + len(self.blocks)
+
+
+NO_MARKS = Marks()
+
+
+def minimum_for(model: str) -> int:
+    """The tokens under which this model keeps nothing, with or without a mark."""
+    name = model.lower()
+    return next((least for part, least in MINIMUMS if part in name), DEFAULT_MINIMUM)
+
+
+def place_marks(
+    blocks: Sequence[Block],
+    *,
+    system_tokens: int,
+    minimum: int,
+    persistent: int | None = None,
+    kept: int = 0,
+    client_marked: bool = False,
+) -> Marks:
+    """The marks of a prompt whose messages have these blocks, one after another.
+
+    `system_tokens` counts the tools too, which stand before the system prompt. The next prompt will
+    begin with the first `persistent` blocks (all, if it is None); the last one began with the first
+    `kept` of them and had a mark there.
+    """
+    if client_marked:
+        return NO_MARKS
+    system = 0 < system_tokens >= minimum
+    last = _markable(blocks, (len(blocks) if persistent is None else persistent) - 1)
+    sums = list(accumulate((block.tokens for block in blocks), initial=system_tokens))
+    wanted = [] if last is None else _wanted(blocks, last, kept)
+    found = tuple(sorted(place for place in wanted if sums[place + 1] >= minimum))
+    return Marks(system=system, blocks=found[-(MOST_MARKS - system) :])
+
+
+def _wanted(blocks: Sequence[Block], last: int, kept: int) -> set[int]:
+    """The last block, one a step behind it, and one from which the provider sees what it kept."""
+    wanted = {last}
+    seen = kept - 1
+    if last - seen <= LOOKBACK:
+        return wanted
+    behind = _markable(blocks, last - STEP)
+    if behind is not None and behind > seen:
+        wanted.add(behind)
+        if kept and behind - seen > LOOKBACK:
+            near = _markable(blocks, seen + STEP)
+            wanted.add(behind if near is None or near <= seen else near)
+    return wanted
+
+
+def _markable(blocks: Sequence[Block], place: int) -> int | None:
+    """The block at a place, or the nearest before it that takes a mark."""
+    return next((n for n in range(place, -1, -1) if blocks[n].takes_mark), None)

@@ -1,0 +1,129 @@
+"""Summaries: which turns are to be put into one, in which pieces, and where it stands.
+
+A plan says what to ask and asks nothing. Every turn that leaves is in a piece; pieces are asked for
+one after another, each with the summary so far before it. The first is what was sent last, up to its
+end, and one instruction: the cache of the provider has it. A summary that was not given changes
+nothing, and one that was can be undone: the log still has all it covers.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from cllm.assembly.window.cut import cut_in_blocks
+from cllm.assembly.window.ledger import Ledger
+from cllm.assembly.window.strategy import Summarise
+from cllm.assembly.window.view import Pins, Span, joined, kept_inside
+from cllm.core.errors import WindowTooSmallError
+from cllm.core.message import Message, plain_message
+
+INSTRUCTION = (
+    "Summarise our conversation up to here, so that you can go on with it when you have only the "
+    "summary: what I want, what was found, decided and done, names, numbers and ids exactly, and "
+    "what is still open. Keep what an earlier summary says. Answer with the summary alone."
+)
+INTRODUCTION = "Summary of the conversation until here:"
+ACKNOWLEDGED = "Understood."
+INSTRUCTION_TOKENS = 120
+"""Of the instruction and of what stands around a summary; more than they come to."""
+
+
+class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary that was given: it stands in place of the messages up to a sequence number.
+
+    `before` is the one that it took the place of; to undo it is to go back to that.
+    """
+
+    text: str
+    through: int
+    tokens: int
+    before: "StandingSummary | None" = None
+
+
+class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages to be summarised by one request, up to and with a sequence number."""
+
+    spans: tuple[Span, ...]
+    through: int
+
+
+def plan_summary(
+    ledger: Ledger,
+    strategy: Summarise,
+    *,
+    budget: int | None = None,
+    pins: Iterable[int] = (),
+    idle: float = 0.0,
+    summary: StandingSummary | None = None,
+) -> tuple[SummaryChunk, ...]:
+    """The requests to make before the next prompt, in order; none while all fits.
+
+    `budget`, `pins` and `idle` are those of `plan_window`.
+    """
+    limit = strategy.tokens.limit(budget)
+    if limit is None or not len(ledger):
+        return ()
+    pinned = Pins(ledger, pins)
+    taken = 0 if summary is None else summary.tokens
+    begin = 0 if summary is None else ledger.cut_at(summary.through + 1)
+    cut = cut_in_blocks(
+        ledger, strategy.tokens, limit=max(0, limit - taken), before=begin, pins=pinned, idle=idle
+    )
+    end = ledger.turn_at(cut)
+    if end <= begin:
+        return ()
+    room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
+    return tuple(_chunks(ledger, begin, end, room=room, taken=taken, pins=pinned, later=strategy))
+
+
+def _chunks(
+    ledger: Ledger,
+    begin: int,
+    end: int,
+    *,
+    room: int,
+    taken: int,
+    pins: Pins,
+    later: Summarise,
+) -> Iterable[SummaryChunk]:
+    ahead = tuple(pins.before(ledger.turn_at(begin)))
+    room_now = room - taken - sum(ledger.tokens(*span) for span in ahead)
+    start = begin
+    while start < end:
+        stop = _chunk_end(ledger, start, end, room_now)
+        spans = joined((*ahead, *kept_inside(ledger, start), (start, stop)))
+        yield SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
+        start, ahead, room_now = stop, (), room - later.summary_tokens
+
+
+def _chunk_end(ledger: Ledger, start: int, end: int, room: int) -> int:
+    """As many whole turns as there is room for; of one that is too long, as many units."""
+    inside = sum(ledger.tokens(*span) for span in kept_inside(ledger, start))
+    turns = [*ledger.turns[bisect_right(ledger.turns, start) : _count_until(ledger.turns, end)]]
+    for borders in (turns, [*ledger.units(ledger.turn_at(start)), ledger.turn_end(start)]):
+        after = borders[bisect_right(borders, start) :]
+        fitting = bisect_right(after, room - inside, key=lambda stop: ledger.tokens(start, stop))
+        if fitting:
+            return after[fitting - 1]
+    needed = inside + ledger.tokens(start, after[0])
+    raise WindowTooSmallError(needed=needed, available=max(0, room))
+
+
+def _count_until(borders: Sequence[int], end: int) -> int:
+    return bisect_right(borders, end)
+
+
+def summary_turn(text: str) -> tuple[Message, ...]:
+    """A summary as it stands before the messages: said, and acknowledged, so that roles alternate."""
+    said = plain_message("user", f"{INTRODUCTION}\n\n{text}")
+    return said, plain_message("assistant", ACKNOWLEDGED)
+
+
+def summary_request(
+    chunk: SummaryChunk, messages: Sequence[Message], summary: StandingSummary | None
+) -> tuple[Message, ...]:
+    """The messages of the request for a chunk, of the log that was planned for."""
+    ahead = () if summary is None else summary_turn(summary.text)
+    kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
+    return (*ahead, *kept, plain_message("user", INSTRUCTION))

@@ -1,0 +1,68 @@
+"""A look at messages in OpenAI's words that reads no more of them than who answers whom.
+
+It tells an ordinary history, which can go as the bytes it is, from one that has to be looked into.
+It never says what is wrong with that.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cllm.core.message import Message
+
+CALLS = b'"tool_calls"'
+CALL_ID = b'"tool_call_id"'
+DEVELOPER = b'"developer"'
+
+
+class _Call(msgspec.Struct):
+    id: str
+
+
+class _Caller(msgspec.Struct):
+    tool_calls: list[_Call] | None = None
+
+
+class _Answer(msgspec.Struct):
+    tool_call_id: str
+
+
+_callers = msgspec.json.Decoder(_Caller)
+_answers = msgspec.json.Decoder(_Answer)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def is_ordinary(messages: Sequence[Message]) -> bool:
+    """Whether something is said, and every call is answered at once, in order, and once."""
+    waiting: list[str] = []
+    try:
+        for message in messages:
+            if message.role == "tool":
+                if not waiting or _answers.decode(message.raw).tool_call_id != waiting.pop():
+                    return False
+            elif waiting:
+                return False
+            elif CALLS in message.raw:
+                waiting = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
+                if message.role != "assistant" or len(set(waiting)) < len(waiting):
+                    return False
+                waiting.reverse()
+    except msgspec.MsgspecError:
+        return False
+    return bool(messages) and not waiting
+
+
+def is_legacy(messages: Sequence[Message]) -> bool:
+    """Whether functions are called in the form before tools, which has no ids to pair by."""
+    return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
+
+
+def without_developer(message: Message) -> Message:
+    """The message as one of the system's, if it is a developer's; else the same one."""
+    if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
+        return message
+    fields = _fields.decode(message.raw)
+    if msgspec.json.decode(fields["role"]) != "developer":
+        return message
+    raw = msgspec.json.encode({**fields, "role": "system"})
+    return Message(role="system", raw=raw)

@@ -1,0 +1,103 @@
+"""Cache marks: where they go, and where they never do."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.assembly.marks import Block, Marks, minimum_for, place_marks
+
+LARGE = Block(tokens=2000)
+THOUGHT = Block(tokens=2000, takes_mark=False)
+
+
+def placed(blocks: list[Block], **given_: int | bool | None) -> Marks:
+    return place_marks(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
+
+
+def test_the_system_prompt_and_the_last_block_are_marked():
+    assert placed([LARGE] * 3) == Marks(system=True, blocks=(2,))
+
+
+def test_what_is_for_this_turn_only_stands_behind_the_last_mark():
+    assert placed([LARGE] * 3, persistent=2) == Marks(system=True, blocks=(1,))
+
+
+def test_a_client_that_sets_marks_gets_none_of_ours():
+    assert placed([LARGE] * 30, client_marked=True) == Marks()
+
+
+def test_nothing_is_marked_below_the_minimum():
+    small = [Block(tokens=100)] * 3
+
+    assert placed(small, system_tokens=500) == Marks()
+    assert placed(small, system_tokens=800) == Marks(blocks=(2,))
+    assert placed(small, system_tokens=0, minimum=300) == Marks(blocks=(2,))
+
+
+def test_a_prompt_without_a_system_prompt_has_no_mark_there():
+    assert placed([LARGE], system_tokens=0, minimum=0) == Marks(blocks=(0,))
+
+
+def test_a_prompt_of_nothing_persistent_has_a_mark_on_its_system_prompt_alone():
+    assert placed([LARGE], persistent=0) == Marks(system=True)
+    assert placed([]) == Marks(system=True)
+
+
+def test_thinking_takes_no_mark_and_the_block_before_it_does():
+    assert placed([LARGE, THOUGHT]) == Marks(system=True, blocks=(0,))
+    assert placed([THOUGHT]) == Marks(system=True)
+
+
+def test_a_turn_of_twenty_blocks_needs_no_mark_in_between():
+    assert placed([LARGE] * 30, kept=10).blocks == (29,)
+
+
+def test_a_turn_of_more_than_twenty_blocks_has_a_mark_fifteen_behind():
+    assert placed([LARGE] * 31, kept=10).blocks == (15, 30)
+    assert placed([LARGE] * 40, kept=0).blocks == (24, 39)
+
+
+def test_a_very_long_turn_has_a_mark_from_which_the_old_end_is_seen():
+    assert placed([LARGE] * 200, kept=10).blocks == (24, 184, 199)
+
+
+def test_the_marks_of_the_next_turn_see_the_last_one_of_this():
+    first = placed([LARGE] * 31, kept=10)
+    second = placed([LARGE] * 45, kept=first.blocks[-1] + 1)
+
+    assert second.blocks[0] - first.blocks[-1] <= 20
+
+
+@given(
+    st.lists(st.builds(Block, tokens=st.integers(0, 500), takes_mark=st.booleans()), max_size=90),
+    st.integers(0, 3000),
+    st.integers(0, 90),
+    st.integers(0, 90),
+)
+def test_marks_are_at_most_four_in_order_on_blocks_that_take_one(blocks, system, first, second):
+    kept, persistent = sorted(min(n, len(blocks)) for n in (first, second))
+    marks = place_marks(
+        blocks, system_tokens=system, minimum=1024, persistent=persistent, kept=kept
+    )
+
+    assert marks.count <= 4
+    assert list(marks.blocks) == sorted(set(marks.blocks))
+    for place in marks.blocks:
+        assert place < persistent
+        assert blocks[place].takes_mark
+        assert system + sum(block.tokens for block in blocks[: place + 1]) >= 1024
+
+
+@pytest.mark.parametrize(
+    ("model", "minimum"),
+    [
+        ("claude-opus-4-6-20260205", 4096),
+        ("us.anthropic.claude-haiku-4-5-20251001-v1:0", 4096),
+        ("claude-3-5-haiku-latest", 2048),
+        ("claude-sonnet-4-6", 2048),
+        ("claude-sonnet-4-5", 1024),
+        ("amazon.nova-pro-v1:0", 1000),
+    ],
+)
+def test_each_model_has_its_minimum(model, minimum):
+    assert minimum_for(model) == minimum
