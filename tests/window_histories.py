@@ -149,19 +149,13 @@ def needed(said: Said, pins: Sequence[int] = ()) -> list[int]:
     turns = turns_of(said.messages)
     kept = {position for turn in turns if set(turn) & set(pins) for position in turn}
     pieces = units_of(said.messages, turns[-1])
-    kept |= {*pieces[0], *pieces[-1]}
-    for piece in pieces[1:]:
-        if any(_says_more(said.messages[n]) for n in piece):
-            beside = piece
-            kept = kept - _beside(said, pieces) | {*beside}
-    return sorted(kept | {*pieces[0], *pieces[-1]})
+    spoken = [piece for piece in pieces if any(_says_more(said.messages[n]) for n in piece)]
+    for piece in (pieces[0], *spoken[-1:], pieces[-1]):
+        kept.update(piece)
+    return sorted(kept)
 
 
 def _says_more(message: Spoken) -> bool:
     """Whether the user says something beside results."""
     results = [isinstance(part, ToolResult) for part in message.parts]
     return message.role == "user" and any(results) and not all(results)
-
-
-def _beside(said: Said, pieces: Sequence[Sequence[int]]) -> set[int]:
-    return set()

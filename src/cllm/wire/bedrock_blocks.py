@@ -4,7 +4,8 @@ One small function per kind of part. What may stand beside what is the request's
 has no words at all is an error that says what to do instead.
 """
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -60,32 +61,26 @@ def encode_mark(mark: CacheMark) -> Block:
     return {"cachePoint": {"type": "default", **ttl}}
 
 
-def _encode_block(part: AnyPart) -> Any:  # noqa: PLR0911
-    match part:
-        case Text():
-            return _encode_text(part)
-        case Refusal():
-            return {"text": part.text}
-        case Image():
-            return _encode_image(part)
-        case Document():
-            return _encode_document(part)
-        case ToolCall():
-            return _encode_call(part)
-        case ToolResult():
-            return _encode_result(part)
-        case Thinking():
-            signature = {} if part.signature is None else {"signature": part.signature}
-            return {"reasoningContent": {"reasoningText": {"text": part.text, **signature}}}
-        case RedactedThinking():
-            return {"reasoningContent": {"redactedContent": part.data}}
-        case Unknown():
-            return _encode_unknown(part)
-        case _:
-            assert_never(part)
+def _encode_block(part: AnyPart) -> Any:
+    return ENCODERS[type(part)](part)
+
+
+def _encode_refusal(part: Refusal) -> Block:
+    return {"text": part.text}
+
+
+def _encode_thinking(part: Thinking) -> Block:
+    signature = {} if part.signature is None else {"signature": part.signature}
+    return {"reasoningContent": {"reasoningText": {"text": part.text, **signature}}}
+
+
+def _encode_redacted(part: RedactedThinking) -> Block:
+    return {"reasoningContent": {"redactedContent": part.data}}
 
 
 def _encode_text(part: Text) -> Block:
+    if not part.extra:
+        return {"text": part.text}
     if "citationsContent" in part.extra:
         return {"citationsContent": part.extra["citationsContent"]}
     if part.extra.get("json") is True:
@@ -191,3 +186,16 @@ def _encode_unknown(part: Unknown) -> msgspec.Raw:
 def _tail(part: Part) -> Block:
     """The unnamed fields of a part, without those that its source is made of."""
     return {key: part.extra[key] for key in part.extra if key not in ("bucketOwner", "source")}
+
+
+ENCODERS: dict[type, Callable[[Any], Any]] = {
+    Document: _encode_document,
+    Image: _encode_image,
+    RedactedThinking: _encode_redacted,
+    Refusal: _encode_refusal,
+    Text: _encode_text,
+    Thinking: _encode_thinking,
+    ToolCall: _encode_call,
+    ToolResult: _encode_result,
+    Unknown: _encode_unknown,
+}

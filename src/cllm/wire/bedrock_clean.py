@@ -5,7 +5,8 @@ message can go as its own bytes. What stands beside a part is not looked at here
 """
 
 import re
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -49,6 +50,8 @@ class Cleaner:
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
         """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
+        if part.cache is None and not part.extra and type(part) is Text:
+            return part
         part = self._with_mark(part, path)
         if not own:
             part = self._without_foreign(part, path)
@@ -57,29 +60,13 @@ class Cleaner:
                 return None
         return self._by_kind(part, path)
 
-    def _by_kind(self, part: AnyPart, path: str) -> AnyPart | None:  # noqa: PLR0911
-        match part:
-            case Text():
-                return part
-            case Refusal():
-                self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
-                return Text(text=part.text, cache=part.cache)
-            case Image():
-                return _clean_image(part)
-            case Document():
-                return self._clean_document(part)
-            case ToolCall():
-                return self._clean_call(part, path)
-            case ToolResult():
-                return self._clean_result(part, path)
-            case Thinking():
-                return self._clean_thinking(part, path)
-            case RedactedThinking():
-                return self._clean_redacted(part, path)
-            case Unknown():
-                return self._clean_unknown(part, path)
-            case _:
-                assert_never(part)
+    def _by_kind(self, part: AnyPart, path: str) -> AnyPart | None:
+        cleaned: AnyPart | None = CLEANERS[type(part)](self, part, path)
+        return cleaned
+
+    def clean_refusal(self, part: Refusal, path: str) -> Text:
+        self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
+        return Text(text=part.text, cache=part.cache)
 
     def _with_mark(self, part: AnyPart, path: str) -> AnyPart:
         mark = part.cache
@@ -115,7 +102,7 @@ class Cleaner:
         kept = {name: value for name, value in part.extra.items() if name in shared}
         return msgspec.structs.replace(part, extra=kept)
 
-    def _clean_document(self, part: Document) -> Document:
+    def clean_document(self, part: Document, _path: str) -> Document:
         if part.data is not None:
             part = checked(part, part.data)
         title = _title(part.name)
@@ -127,18 +114,21 @@ class Cleaner:
         self._titles.add(unique)
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
-    def _clean_call(self, part: ToolCall, path: str) -> ToolCall:
+    def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):
             return part
         self._notes.add("arguments_wrapped", path, "a call's arguments were no JSON object")
         wrapped = msgspec.json.encode({"arguments": part.arguments}).decode()
         return msgspec.structs.replace(part, arguments=wrapped)
 
-    def _clean_result(self, part: ToolResult, path: str) -> ToolResult:
+    def clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """A result with content; a mark inside it stands on the whole of it."""
         content: list[Any] = []
         mark = part.cache
         for piece in part.content:
+            if piece.cache is None and type(piece) is Text and piece.text.strip():
+                content.append(piece)
+                continue
             marked = self._with_mark(piece, path)
             mark = mark or marked.cache
             kept = self._by_kind(
@@ -152,19 +142,19 @@ class Cleaner:
             return part
         return msgspec.structs.replace(part, content=tuple(content), cache=mark)
 
-    def _clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
+    def clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
         if self._known.thinking != "none":
             return part
         self._notes.add("thinking_dropped", path, "this model takes no thinking")
         return None
 
-    def _clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
+    def clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
         if self._known.thinking != "none" and part.data and is_base64(part.data):
             return part
         self._notes.add("thinking_dropped", path, "redacted thinking that cannot be sent here")
         return None
 
-    def _clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
+    def clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
         if part.dialect != "bedrock":
             self._notes.add("part_dropped", path, f"a block that only {part.dialect} has")
             return None
@@ -174,11 +164,15 @@ class Cleaner:
         return part
 
 
+def _unchanged(_cleaner: Cleaner, part: Text, _path: str) -> Text:
+    return part
+
+
 def _same(one: list[Any], other: tuple[Any, ...]) -> bool:
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
-def _clean_image(part: Image) -> Image:
+def _clean_image(_cleaner: Cleaner, part: Image, _path: str) -> Image:
     found = _DATA_URL.match(part.url or "") if part.data is None else None
     if found is not None and part.url is not None:
         part = msgspec.structs.replace(
@@ -193,3 +187,16 @@ def _title(name: str | None) -> str:
         return name
     plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_LONGEST_TITLE].strip()
     return plain if plain.strip("- ") else "document"
+
+
+CLEANERS: dict[type, Callable[[Cleaner, Any, str], AnyPart | None]] = {
+    Document: Cleaner.clean_document,
+    Image: _clean_image,
+    RedactedThinking: Cleaner.clean_redacted,
+    Refusal: Cleaner.clean_refusal,
+    Text: _unchanged,
+    Thinking: Cleaner.clean_thinking,
+    ToolCall: Cleaner.clean_call,
+    ToolResult: Cleaner.clean_result,
+    Unknown: Cleaner.clean_unknown,
+}

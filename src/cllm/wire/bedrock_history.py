@@ -61,9 +61,11 @@ def _can_be_marked(part: AnyPart) -> bool:
 def encode_message(spoken: Spoken) -> Sent:
     """A message as it is sent."""
     role: Role = "assistant" if spoken.role == "assistant" else "user"
-    if any(isinstance(part, Document) for part in spoken.parts):
+    if Document in map(type, spoken.parts):
         return _encode_documents(role, spoken.parts, spoken.raw)
-    blocks = [block for part in spoken.parts for block in encode_blocks(part)]
+    blocks: list[Block] = []
+    for part in spoken.parts:
+        blocks += encode_blocks(part)
     return Sent(role=role, blocks=blocks, raw=spoken.raw)
 
 

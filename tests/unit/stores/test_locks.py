@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cllm.stores.locks import Lock, try_lock
+from cllm.stores.locks import Lock, is_held, try_lock
 
 
 def taken(path: Path) -> Lock:
@@ -21,6 +21,17 @@ def test_a_lock_is_held_once(tmp_path: Path):
     second = taken(tmp_path / "a.lock")
     assert second.number == first.number + 1
     second.release()
+
+
+def test_looking_whether_a_lock_is_held_makes_nothing_and_takes_nothing(tmp_path: Path):
+    path = tmp_path / "a.lock"
+    assert not is_held(path)
+    assert list(tmp_path.iterdir()) == []
+    lock = taken(path)
+    assert is_held(path)
+    lock.release()
+    assert not is_held(path)
+    taken(path).release()
 
 
 def test_a_lock_lasts_until_its_last_holder_lets_go(tmp_path: Path):

@@ -43,7 +43,8 @@ from cllm.wire.anthropic_request import (
     encode_request,
 )
 from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.spoken import Spoken
+from cllm.wire.spoken import Spoken, rewritten
+from cllm.wire.translate import spoken_for
 
 OLD = "claude-sonnet-4-20250514"
 NEW = "claude-opus-4-8"
@@ -670,24 +671,46 @@ def test_parts_of_another_protocol_are_made_at_home():
             Image(url="https://x"),
             Image(),
             Document(media_type="text/csv", data="aGk="),
-            Document(media_type="text/plain", data="?"),
-            Document(media_type="application/pdf", data="aGk=", name="N"),
+            Document(media_type="Application/PDF; v=1", data="aG\nk=", name="N"),
             Document(file_id="f"),
             Document(name="empty"),
             Unknown(dialect="openai", raw=b"{}"),
             Text(text="t"),
         )
     )
-    jpeg, url, text, odd, pdf, file, last = json.loads(encoded.body)["messages"][0]["content"]
+    jpeg, url, text, pdf, last = json.loads(encoded.body)["messages"][0]["content"]
     assert jpeg["source"]["media_type"] == "image/jpeg"
     assert set(jpeg) == {"type", "source"}
     assert url["source"]["type"] == "url"
     assert text["source"] == {"type": "text", "media_type": "text/plain", "data": "hi"}
-    assert odd["source"]["type"] == "base64"
     assert pdf["title"] == "N"
-    assert file["source"] == {"type": "file", "file_id": "f"}
+    assert pdf["source"] == {"type": "base64", "media_type": "application/pdf", "data": "aGk="}
     assert last["text"] == "t"
-    assert sorted(codes(encoded)) == ["dropped_field"] + ["dropped_part"] * 3
+    assert sorted(codes(encoded)) == ["dropped_field"] + ["dropped_part"] * 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Image(media_type="image/bmp", data="aGk="),
+        Image(media_type="image/png", data="?"),
+        Document(media_type="application/zip", data="aGk="),
+        Document(media_type="application/pdf", data="?"),
+        Document(media_type="text/plain", data="/w=="),
+    ],
+    ids=["bmp", "image data", "zip", "document data", "no utf-8"],
+)
+def test_a_file_that_cannot_be_read_there_is_an_error(part):
+    with pytest.raises(NotExpressibleError):
+        encode(said("user", part, Text(text="?")))
+
+
+def test_a_message_of_its_own_that_is_rewritten_keeps_the_fields_beside_its_parts():
+    raw = b'{"role":"user","content":[{"type":"text","text":"hi","odd":1}],"odd":2}'
+    message = spoken_for(Message(role="user", raw=raw, dialect="anthropic"), "anthropic")
+    encoded = encode(rewritten(message, message.parts))
+    assert json.loads(encoded.body)["messages"] == [json.loads(raw)]
+    assert not encoded.notices
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"'])

@@ -1,0 +1,219 @@
+"""What trimming must keep, for every provider's rules, on random histories that these accept."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cllm.assembly.profiles import PROFILES, Profile
+from cllm.assembly.validity import check
+from cllm.assembly.window import (
+    ByTokens,
+    ByTurns,
+    CachePrices,
+    StandingSummary,
+    Strategy,
+    Summarise,
+    View,
+    plan_window,
+)
+from cllm.core.errors import WindowTooSmallError
+from tests.scale import scaled
+from tests.window_histories import Said, histories, needed, turns_of, units_of
+
+ALL = list(PROFILES.values())
+EXAMPLES = settings(
+    max_examples=scaled(30, 2000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+PRICES = st.sampled_from(
+    [CachePrices(), CachePrices(write=1.0, read=0.0), CachePrices(write=1.0, read=1.0)]
+)
+STRATEGIES: st.SearchStrategy[Strategy] = st.one_of(
+    st.builds(ByTurns, max_turns=st.integers(1, 5)),
+    st.builds(ByTokens, prices=PRICES),
+    st.builds(ByTokens, floor=st.integers(1, 300), prices=PRICES),
+    st.builds(
+        ByTokens,
+        max_tokens=st.integers(100, 900),
+        floor=st.integers(1, 200),
+        block=st.integers(1, 200),
+    ),
+    st.builds(Summarise, tokens=st.builds(ByTokens, floor=st.integers(1, 300))),
+)
+BUDGETS = st.integers(0, 900)
+
+
+class Case:
+    """One history, a budget, pins, and a strategy."""
+
+    def __init__(self, data: Any, profile: Profile) -> None:
+        self.said: Said = data.draw(histories(profile))
+        self.budget: int = data.draw(BUDGETS)
+        self.strategy: Strategy = data.draw(STRATEGIES)
+        last = len(self.said.messages) - 1
+        self.pins: set[int] = data.draw(st.sets(st.integers(0, last), max_size=2))
+
+    @property
+    def limit(self) -> int:
+        tokens = getattr(self.strategy, "tokens", self.strategy)
+        return min(self.budget, getattr(tokens, "max_tokens", None) or self.budget)
+
+    def plan(self, said: Said, pins: set[int], **more: Any) -> View:
+        numbers = [position + 1 for position in pins]
+        return plan_window(said.ledger(), self.strategy, budget=self.budget, pins=numbers, **more)
+
+    def view(self) -> View | None:
+        """The view, or None where what is needed is over the limit."""
+        least = sum(self.said.tokens[n] for n in needed(self.said, sorted(self.pins)))
+        if least > self.limit:
+            with pytest.raises(WindowTooSmallError) as raised:
+                self.plan(self.said, self.pins)
+            assert (raised.value.needed, raised.value.available) == (least, self.limit)
+            return None
+        return self.plan(self.said, self.pins)
+
+
+def positions(view: View) -> list[int]:
+    return [position for start, stop in view.spans for position in range(start, stop)]
+
+
+def every_profile(test: Any) -> Any:
+    return pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)(test)
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_the_view_is_one_that_the_provider_takes(data, profile):
+    case = Case(data, profile)
+    assert check(case.said.messages, profile) == ()
+
+    view = case.view()
+
+    if view is not None:
+        assert check(view.of(case.said.messages), profile) == ()
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_what_is_needed_stays_within_the_budget_or_the_error_has_both_numbers(data, profile):
+    case = Case(data, profile)
+    view = case.view()
+    if view is None:
+        return
+    kept = positions(view)
+
+    assert set(needed(case.said, sorted(case.pins))) <= set(kept)
+    assert view.tokens == sum(case.said.tokens[n] for n in kept) <= case.limit
+    assert view.sent_messages == len(kept)
+    assert view.left_out_messages == len(case.said.messages) - len(kept)
+    assert kept == sorted(set(kept))
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_older_turns_are_whole_or_absent_and_units_are_never_parted(data, profile):
+    case = Case(data, profile)
+    view = case.view()
+    if view is None:
+        return
+    kept = set(positions(view))
+    *older, newest = turns_of(case.said.messages)
+
+    for turn in older:
+        assert kept >= set(turn) or not kept & set(turn)
+    for unit in units_of(case.said.messages, newest):
+        assert kept >= set(unit) or not kept & set(unit)
+    absent = sum(not kept & set(turn) for turn in older)
+    assert view.left_turns == view.newly_left == absent
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_to_trim_what_was_trimmed_changes_nothing(data, profile):
+    case = Case(data, profile)
+    view = case.view()
+    if view is None:
+        return
+    kept = positions(view)
+    again = case.plan(case.said.chosen(kept), {kept.index(pin) for pin in case.pins})
+
+    assert again.spans == ((0, len(kept)),)
+    assert case.plan(case.said, case.pins) == view
+    assert case.plan(case.said, case.pins, cut=view.cut).spans == view.spans
+    cold = case.plan(case.said, case.pins, idle=1e9)
+    assert case.plan(case.said, case.pins, idle=1e9, cut=cold.cut).spans == cold.spans
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile):
+    """The view of each call begins with the one before it, unless the cut has moved."""
+    case = Case(data, profile)
+    ledger = case.said.ledger(0)
+    pins = [position + 1 for position in case.pins]
+    cut, seen = None, []
+    for end, item in enumerate(case.said.items(), start=1):
+        ledger.append(item)
+        said = case.said.chosen(range(end))
+        at_call = end == len(case.said.messages) or case.said.messages[end].role == "assistant"
+        if not at_call or item.role == "assistant":
+            continue
+        known = {pin - 1 for pin in pins if pin <= end}
+        least = sum(said.tokens[n] for n in needed(said, sorted(known)))
+        if least > case.limit:
+            return
+        view = plan_window(ledger, case.strategy, budget=case.budget, cut=cut, pins=pins)
+        assert view.tokens <= case.limit
+        assert set(needed(said, sorted(known))) <= set(positions(view))
+        assert check(view.of(said.messages), profile) == ()
+        assert cut is None or view.cut >= cut
+        if view.cut == cut:
+            assert positions(view)[: len(seen)] == seen
+        cut, seen = view.cut, positions(view)
+
+
+@every_profile
+@EXAMPLES
+@given(data=st.data())
+def test_a_summary_takes_its_place_in_the_budget_and_nothing_it_covers_is_sent(data, profile):
+    case = Case(data, profile)
+    *older, newest = turns_of(case.said.messages)
+    covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
+    summary = StandingSummary(text="All went well.", through=covered + 1, tokens=50)
+    floor = data.draw(st.integers(1, 300))
+    case.strategy = Summarise(tokens=ByTokens(floor=floor))
+    least = sum(case.said.tokens[n] for n in needed(case.said))
+    if least + 50 > case.limit:
+        return
+
+    view = plan_window(case.said.ledger(), case.strategy, budget=case.budget, summary=summary)
+
+    assert positions(view)[0] > covered
+    assert newest[0] in positions(view)
+    assert view.tokens + 50 <= case.limit
+    assert check(view.of(case.said.messages), profile) == ()
+
+
+@given(data=st.data())
+def test_the_ledger_finds_the_turns_and_units_that_a_walk_finds(data):
+    said = data.draw(histories(data.draw(st.sampled_from(ALL))))
+    ledger = said.ledger()
+    turns = turns_of(said.messages)
+
+    assert list(ledger.turns) == [turn[0] for turn in turns]
+    for turn in turns:
+        head, *units = units_of(said.messages, turn)
+        assert list(ledger.units(turn[0])) == [unit[0] for unit in units]
+        assert ledger.head(turn[0]) == (turn[0], turn[0] + len(head))
+        for before, after in pairwise([*turn, turn[-1] + 1]):
+            assert ledger.turn_at(before) == turn[0]
+            assert ledger.tokens(before, after) == said.tokens[before]
