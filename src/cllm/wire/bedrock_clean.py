@@ -137,7 +137,9 @@ class Cleaner:
             )
             if kept is not None and not (isinstance(kept, Text) and not kept.text.strip()):
                 content.append(kept)
-        content = content or [Text(text=EMPTY)]
+        if not content:
+            self._notes.add("result_filled", path, "Bedrock takes no empty tool result")
+            content.append(Text(text=EMPTY))
         if mark is part.cache and _same(content, part.content):
             return part
         return msgspec.structs.replace(part, content=tuple(content), cache=mark)

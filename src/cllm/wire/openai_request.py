@@ -104,8 +104,11 @@ def decode_request(body: bytes) -> Prompt:
     )
 
 
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+class _Body(msgspec.Struct):
+    messages: list[msgspec.Raw]
+
+
+_bodies = msgspec.json.Decoder(_Body)
 
 
 def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
@@ -118,7 +121,7 @@ def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
         raise FieldError("", "body: a JSON object is needed")
     if not isinstance(fields.get("messages"), list):
         raise FieldError("messages", "a list of messages is needed")
-    return fields, _list_decoder.decode(_fields_decoder.decode(body)["messages"])
+    return fields, _bodies.decode(body).messages
 
 
 def _checked_role(message: Any, path: str) -> Role:
@@ -128,8 +131,10 @@ def _checked_role(message: Any, path: str) -> Role:
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
-    _check_content(message.get("content"), f"{path}.content")
-    _check_calls(message.get("tool_calls"), f"{path}.tool_calls")
+    if type(message.get("content")) is not str:
+        _check_content(message.get("content"), f"{path}.content")
+    if message.get("tool_calls") is not None:
+        _check_calls(message["tool_calls"], f"{path}.tool_calls")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise FieldError(f"{path}.tool_call_id", "the id of the call it answers is needed")
     return ROLES[role]
@@ -146,9 +151,9 @@ def _check_content(content: Any, path: str) -> None:
 
 
 def _check_calls(calls: Any, path: str) -> None:
-    if not isinstance(calls, list | None):
+    if not isinstance(calls, list):
         raise FieldError(path, "a list of calls is needed")
-    for index, call in enumerate(calls or ()):
+    for index, call in enumerate(calls):
         if not isinstance(call, dict):
             raise FieldError(f"{path}[{index}]", "an object is needed")
         if not isinstance(call.get("id"), str):

@@ -252,10 +252,10 @@ def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
     parameters = prompt.parameters
     if prompt.dialect != "openai":
         return parameters, ()
-    if not prompt.stream and "stream_options" in parameters:
-        parameters = {k: v for k, v in parameters.items() if k != "stream_options"}
     if prompt.original is not None and prompt.original.says(prompt):
         return parameters, ()
+    if not prompt.stream and "stream_options" in parameters:
+        parameters = {k: v for k, v in parameters.items() if k != "stream_options"}
     return fit_parameters(parameters, model=prompt.model)
 
 
@@ -265,11 +265,10 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
     if original is None or original.dialect != "openai" or not original.says(prompt):
         return None
     options = original.parameters.get("stream_options")
-    counted = isinstance(options, dict) and "include_usage" in options
-    if counted if original.stream else options is None:
-        same = all(without_reasoning(message.raw) is message.raw for message in original.messages)
-        return original.body if same else None
-    return None
+    if original.stream and not (isinstance(options, dict) and "include_usage" in options):
+        return None
+    same = all(without_reasoning(message.raw) is message.raw for message in original.messages)
+    return original.body if same else None
 
 
 def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
