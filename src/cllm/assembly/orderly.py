@@ -20,24 +20,6 @@ from cllm.core.message import (
 )
 
 
-def is_orderly(messages: Sequence[HasParts], *, one_answer: bool) -> bool:
-    """Whether every provider takes the history as it is.
-
-    With `one_answer` all results of a turn have to be in one message.
-    """
-    found = in_order(messages, one_answer=one_answer, make=_no_message)
-    return found is not None and len(found) == len(messages)
-
-
-class _NoMessage:
-    role: Role = "user"
-    parts: tuple[AnyPart, ...] = ()
-
-
-def _no_message(_role: Role, _parts: tuple[AnyPart, ...]) -> HasParts:
-    return _NoMessage()
-
-
 def in_order(
     messages: Sequence[M],
     *,

@@ -8,6 +8,7 @@ believed. Its errors are told apart by class and status, never by their text.
 import asyncio
 import json
 import os
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -71,6 +72,8 @@ def load_library() -> Library:
         raise MissingExtraError(feature="LiteLLM", extra="litellm") from error
     import logging  # noqa: PLC0415 - LiteLLM has loaded it
 
+    # Its types make pydantic warn, on the person's terminal, of what only their author can change.
+    warnings.filterwarnings("ignore", category=UserWarning, module="pydantic")
     for name, value in SETTINGS.items():
         setattr(litellm, name, value)
     for name in LOGGERS:
@@ -196,14 +199,14 @@ class LitellmProvider:
 
     def _finished(self, decoder: litellm_chat.StreamDecoder, stream: Any) -> ReplyFinished:
         finished = decoder.finish()
-        if finished is None and _is_page(stream):
+        if finished is not None and _was_told_the_end(stream):
+            return finished
+        if _is_page(stream):
             raise MalformedError("a web page")
-        if finished is None or not _was_told_the_end(stream):
-            raise BrokenStreamError(
-                f"Provider '{self.name}' ended its stream before its answer; ask again.",
-                provider=self.name,
-            )
-        return finished
+        raise BrokenStreamError(
+            f"Provider '{self.name}' ended its stream before its answer; ask again.",
+            provider=self.name,
+        )
 
     async def _within(self, limit: float, call: Awaitable[T], library: Library) -> T:
         """What LiteLLM gives in so many seconds, and its errors as ours."""

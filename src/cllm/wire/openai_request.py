@@ -105,10 +105,11 @@ def decode_request(body: bytes) -> Prompt:
 
 
 class _Body(msgspec.Struct):
-    messages: list[msgspec.Raw]
+    messages: msgspec.Raw
 
 
 _bodies = msgspec.json.Decoder(_Body)
+_lists = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
@@ -121,7 +122,7 @@ def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
         raise FieldError("", "body: a JSON object is needed")
     if not isinstance(fields.get("messages"), list):
         raise FieldError("messages", "a list of messages is needed")
-    return fields, _bodies.decode(body).messages
+    return fields, _lists.decode(_bodies.decode(body).messages)
 
 
 def _checked_role(message: Any, path: str) -> Role:

@@ -1,6 +1,7 @@
 """What the codecs share: a message on its way into another protocol, and a request made of many.
 
-Types, and what is told of them in every protocol alike. A codec imports this and core, and no other codec.
+Types, and what is told of them in every protocol alike. A codec imports this and core, and no other
+codec.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,6 @@ import msgspec
 
 from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice
-
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.fake_provider import WAIT, Cut, FakeProvider, Head, Send, Silence, ToolCall, whole
+from tests.fake_provider import WAIT, FakeProvider, Head, Send, Silence, ToolCall, whole
 
 from cllm.core import errors
 from cllm.core.message import Message, Role, plain_message
@@ -332,23 +332,6 @@ REFUSALS = [
 
 @both_ways
 class TestRefusals:
-    @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
-    async def test_a_status_is_an_error_of_its_own_kind(self, server, make, stream, refusal):
-        status, code, kind = refusal
-        server.fail(status, f"Not with {KEY}.\nReally.")
-
-        error = await fails(make(), kind, stream=stream)
-
-        assert (error.status, error.code) == (status, code)
-        assert f"answered {status}: Not with ***. Really. " in str(error)
-
-    async def test_the_provider_s_own_wait_is_known(self, server, make, stream):
-        server.fail(429, retry_after="17")
-
-        error = await fails(make(), errors.RateLimitedError, stream=stream)
-
-        assert error.retry_after == 17.0
-
     @pytest.mark.parametrize(
         "body",
         [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[]", b'{"error": 5}', b"x" * 100_000],
@@ -358,15 +341,6 @@ class TestRefusals:
         server.answer(*whole(502, body))
 
         assert "answered 502. " in str(await fails(make(), errors.UpstreamError, stream=stream))
-
-    async def test_an_error_under_the_status_of_success_is_an_error(self, server, make, stream):
-        error = {"type": "overloaded_error", "message": f"Too much for {KEY}."}
-        server.answer(*whole(200, json.dumps({"type": "error", "error": error}).encode()))
-
-        found = await fails(make(), errors.UpstreamError, stream=stream)
-
-        assert "Too much for ***." in str(found)
-        assert found.code == "overloaded_error"
 
 
 def sse(*events: dict[str, Any]) -> bytes:
@@ -383,75 +357,6 @@ ANSWER = sse(
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
     {"type": "message_stop"},
 )
-
-
-@both_ways
-class TestBrokenAnswers:
-    async def test_the_answer_breaks_off(self, server, make, stream):
-        server.say("Hel", "lo", stop_after=1)
-
-        await fails(make(), errors.BrokenStreamError, stream=stream)
-
-    async def test_the_connection_ends_before_the_head(self, server, make, stream):
-        server.answer(Cut())
-
-        await fails(make(), errors.BrokenStreamError, stream=stream)
-
-    @pytest.mark.parametrize("content_type", ["text/html", "text/event-stream", "application/json"])
-    @pytest.mark.parametrize("body", [b"<html>Hello</html>", b"", b"{}", b"\xff\xfe\x00"])
-    async def test_the_answer_is_garbage(self, server, make, stream, content_type, body):
-        server.answer(*whole(200, body, content_type=content_type))
-
-        with pytest.raises(errors.ProviderError) as caught:
-            await ask(make(), stream=stream)
-        assert isinstance(caught.value, errors.BadReplyError | errors.BrokenStreamError)
-
-
-class TestBrokenStreams:
-    @pytest.mark.parametrize("abrupt", [True, False])
-    @pytest.mark.parametrize("after", [0, 1, 2])
-    async def test_a_stream_that_ends_early_is_no_answer(self, server, make, after, abrupt):
-        server.say("Hel", "lo", stop_after=after, abrupt=abrupt)
-
-        await fails(make(), errors.BrokenStreamError)
-
-    async def test_an_end_that_is_announced_and_does_not_come_is_none(self, server, make):
-        server.say("Hel", "lo", done=False)
-
-        await fails(make(), errors.BrokenStreamError)
-
-    async def test_what_was_said_before_the_break_is_kept(self, server, make):
-        server.say("Hel", "lo", stop_after=1, abrupt=False)
-        events = make().ask(prompt())
-
-        assert await anext(events) == TextDelta(text="Hel")
-        with pytest.raises(errors.BrokenStreamError, match="'test'"):
-            await anext(events)
-
-    async def test_garbage_in_a_stream_is_a_bad_reply(self, server, make):
-        server.say("Hel", "lo", garbage_before=1)
-
-        await fails(make(), errors.BadReplyError)
-
-    @pytest.mark.parametrize(
-        ("code", "status", "kind"),
-        [
-            ("overloaded_error", 529, errors.UpstreamError),
-            ("api_error", 500, errors.UpstreamError),
-            ("new_kind_of_error", 500, errors.UpstreamError),
-            ("rate_limit_error", 429, errors.RateLimitedError),
-        ],
-    )
-    @pytest.mark.parametrize("after", [0, 1, 2])
-    async def test_an_error_in_a_stream_has_the_meaning_of_its_type(
-        self, server, make, code, status, kind, after
-    ):
-        server.say("Hel", "lo", stop_after=after, error=(code, f"No {KEY}\nleft."))
-
-        error = await fails(make(), kind)
-
-        assert (error.code, error.status) == (code, status)
-        assert "No *** left." in str(error)
 
 
 def text_of(content: Any) -> str:

@@ -1,37 +1,171 @@
-"""Estimates of tokens, where nobody counted."""
+"""Estimates of tokens where nobody counted, and what reports teach."""
 
+from itertools import pairwise
+
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.tokens import estimate_tokens, estimate_usage
-from cllm.core.message import plain_message
+from cllm.assembly.tokens import (
+    GENERAL,
+    LARGE,
+    NOTHING,
+    TOKENS_PER_IMAGE,
+    TOKENS_PER_MESSAGE,
+    Learned,
+    Weighed,
+    Weights,
+    estimate_tokens,
+    estimate_usage,
+    share_out,
+    weigh,
+    weigh_text,
+    weights_for,
+)
+from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Usage
+from tests.text_samples import KINDS, samples
+from tests.tokenizers import o200k
+
+SAMPLES = 200
 
 
-@given(st.text(max_size=50), st.text(max_size=50))
-def test_a_longer_text_is_never_fewer_tokens(text, more):
-    assert estimate_tokens(plain_message("user", text)) <= estimate_tokens(
-        plain_message("user", text + more)
-    )
+def raw(fields: dict, role="user", dialect="openai") -> Message:
+    return Message(role=role, raw=msgspec.json.encode(fields), dialect=dialect)
 
 
-def test_an_empty_message_still_takes_some():
-    assert estimate_tokens(plain_message("user", "")) == 4
+def shortfalls(texts: list[str], count, weights: Weights, learned: Learned) -> list[float]:
+    """What an estimate lacks of the true count, as a share of it."""
+    return [1 - learned.expect(weigh_text(text, weights)) / count(text) for text in texts]
 
 
-def test_a_character_of_three_bytes_is_a_token_and_a_started_one_counts():
-    assert estimate_tokens(plain_message("user", "漢字")) == 6
-    assert estimate_tokens(plain_message("user", "abcd")) == 6
+class TestAgainstTokenizers:
+    @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_before_any_report_an_estimate_is_never_a_quarter_too_low(self, kind, weights):
+        texts = samples(kind, SAMPLES)
+
+        assert max(shortfalls(texts, o200k(), weights, Learned())) <= 0.25
+
+    @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_after_one_report_it_is_never_a_tenth_too_low(self, kind, weights):
+        """Each text is estimated after a report of the one before it."""
+        count = o200k()
+        for reported, text in pairwise(samples(kind, SAMPLES + 1)):
+            learned = Learned().after(weigh_text(reported, weights), count(reported))
+            assert max(shortfalls([text], count, weights, learned)) <= 0.1
+
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_for_a_large_vocabulary_an_estimate_is_not_far_too_high_either(self, kind):
+        texts, count = samples(kind, SAMPLES), o200k()
+        estimated = sum(weigh_text(text, LARGE).tokens for text in texts)
+
+        assert estimated <= 1.25 * sum(map(count, texts))
+
+    def test_the_texts_differ(self):
+        for kind in KINDS:
+            texts = samples(kind, SAMPLES)
+            assert len(set(texts)) == SAMPLES
+            assert min(map(len, texts)) >= 100
 
 
-def test_an_estimated_usage_counts_the_system_prompt_and_says_that_it_is_an_estimate():
-    prompt = Prompt(
-        model="m",
-        system=plain_message("system", "abc"),
-        messages=(plain_message("user", "abcabc"),),
-    )
+class TestMessages:
+    @given(st.text(max_size=50), st.text(max_size=50))
+    def test_a_text_and_more_is_hardly_ever_less(self, text, more):
+        whole, part = weigh_text(text + more), weigh_text(text)
 
-    usage = estimate_usage(prompt, plain_message("assistant", "abc"))
+        assert whole.plain + whole.wide >= part.plain + part.wide - 1e-9
 
-    assert usage == Usage(input=11, output=5, estimated=True)
+    def test_an_empty_message_still_takes_some(self):
+        assert estimate_tokens(plain_message("user", "")) == TOKENS_PER_MESSAGE
+
+    def test_half_a_character_is_no_error(self):
+        assert weigh_text("\ud800").tokens > 0
+
+    def test_tools_thinking_and_results_are_counted_in_every_dialect(self):
+        arguments = '{"city": "Paris", "days": 3}'
+        calling = {"id": "call_1", "function": {"name": "forecast", "arguments": arguments}}
+        openai = raw({"role": "assistant", "content": None, "tool_calls": [calling]}, "assistant")
+        call = {"type": "tool_use", "id": "call_1", "name": "forecast"}
+        block = call | {"input": {"city": "Paris", "days": 3}}
+        anthropic = raw({"role": "assistant", "content": [block]}, "assistant", "anthropic")
+        use = {"toolUseId": "call_1", "name": "forecast", "input": {"city": "Paris", "days": 3}}
+        bedrock = raw({"role": "assistant", "content": [{"toolUse": use}]}, "assistant", "bedrock")
+
+        for message in (openai, anthropic, bedrock):
+            assert 14 <= estimate_tokens(message) <= 30
+
+    def test_an_image_takes_the_same_whatever_its_size(self):
+        for size in (100, 1_000_000):
+            source = {"type": "base64", "media_type": "image/png", "data": "A" * size}
+            image = {"type": "image", "source": source}
+            url = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * size}}
+            for block in (
+                image,
+                url,
+                {"image": {"format": "png", "source": {"bytes": "A" * size}}},
+            ):
+                tokens = estimate_tokens(raw({"role": "user", "content": [block]}))
+                assert TOKENS_PER_IMAGE <= tokens <= TOKENS_PER_IMAGE + 10
+
+    def test_a_longer_file_takes_more_and_plain_text_what_it_says(self):
+        def document(source: dict) -> int:
+            block = {"type": "document", "source": source}
+            return estimate_tokens(raw({"role": "user", "content": [block]}))
+
+        pdf = {"type": "base64", "media_type": "application/pdf"}
+        assert document(pdf | {"data": "A" * 160_000}) > document(pdf | {"data": "A" * 16_000})
+        plain = {"type": "text", "media_type": "text/plain", "data": "one two three"}
+        assert document(plain) < 20
+
+    def test_an_estimated_usage_counts_the_system_prompt_and_says_that_it_is_an_estimate(self):
+        system, said = plain_message("system", "Be brief."), plain_message("user", "Hello there")
+        reply = plain_message("assistant", "Hi")
+
+        usage = estimate_usage(Prompt(model="m", system=system, messages=(said,)), reply)
+
+        assert usage.input == estimate_tokens(system) + estimate_tokens(said)
+        assert usage.output == estimate_tokens(reply)
+        assert usage.estimated
+
+    def test_openai_has_the_large_vocabulary_and_an_unknown_server_any(self):
+        assert weights_for("openai") == LARGE
+        assert weights_for("somebody") == GENERAL
+
+
+class TestLearning:
+    def test_nothing_learned_leaves_an_estimate_as_it_is(self):
+        assert Learned().expect(Weighed(plain=10.2, wide=3.3)) == 14
+
+    def test_a_report_above_the_estimate_is_believed_at_once(self):
+        learned = Learned().after(Weighed(plain=10), 20)
+
+        assert learned.expect(Weighed(plain=100)) == 230
+
+    def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
+        short = Learned().after(Weighed(plain=100), 50).expect(Weighed(plain=1000))
+        long = Learned().after(Weighed(plain=100_000), 50_000).expect(Weighed(plain=1000))
+
+        assert short > 1000
+        assert 575 <= long < 585
+
+    def test_what_chinese_teaches_is_not_applied_to_english(self):
+        english = weigh(plain_message("user", "What is the capital of France?"))
+        learned = Learned().after(Weighed(plain=100, wide=50_000), 20_100)
+
+        assert learned.expect(english) == Learned().expect(english)
+        assert learned.expect(Weighed(wide=1000)) < 500
+
+    @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=20))
+    def test_shares_are_whole_and_add_up_to_what_was_reported(self, total, estimates):
+        shares = share_out(total, estimates)
+
+        assert sum(shares) == total
+        assert len(shares) == len(estimates)
+        assert min(shares) >= 0
+
+    def test_nothing_is_nothing(self):
+        assert NOTHING.tokens == 0
+        assert (NOTHING + Weighed(plain=1.5)).tokens == 2

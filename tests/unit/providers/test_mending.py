@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conversations import messages
 from tests.scale import scaled
 
-from cllm.assembly.orderly import is_orderly
+from cllm.assembly.orderly import in_order
 from cllm.assembly.profiles import PROFILES, Profile, profile_for
 from cllm.assembly.validity import SENTENCES, check
 from cllm.core.errors import SettingsError, UnsendableError
@@ -260,18 +260,21 @@ def test_a_conversation_with_holes_is_mended_or_one_clear_error(
 
 ORDERLY = st.lists(
     st.tuples(
-        st.sampled_from(["user", "assistant", "tool"]),
+        st.sampled_from(["user", "assistant", "tool", "system"]),
         st.lists(
             st.sampled_from(
                 [
                     Text(text="a"),
                     Text(text=" "),
+                    Text(text="a "),
+                    Image(url="https://example.com/a.png"),
                     ToolCall(id="a", name="f", arguments="{}"),
                     ToolCall(id="b", name="f", arguments="{}"),
                     ToolResult(call_id="a"),
                     ToolResult(call_id="b", content=(Text(text="ok"),)),
                     ToolResult(call_id="b", content=(Text(text=""),)),
                     Thinking(text="hm", signature="s"),
+                    Thinking(text="hm"),
                 ]
             ),
             max_size=2,
@@ -281,30 +284,78 @@ ORDERLY = st.lists(
 )
 
 
-@settings(max_examples=500)
+def ordered(history: list[Spoken], profile: Profile) -> tuple[Spoken, ...] | None:
+    return in_order(
+        history,
+        one_answer=not profile.has_tool_role,
+        make=lambda role, parts: Spoken(role=role, parts=parts),
+        begins_answer=profile.ending != "not_assistant",
+    )
+
+
+@settings(max_examples=1000)
 @given(ORDERLY, st.sampled_from(list(PROFILES.values())))
 def test_a_history_that_is_not_looked_at_is_one_that_would_have_passed(said, profile):
     history = [Spoken(role=role, parts=tuple(parts)) for role, parts in said]
-    if not is_orderly(history, one_answer=not profile.has_tool_role):
+    sent = ordered(history, profile)
+    if sent is None:
         return
 
-    assert check(history, profile) == ()
-    sides = ["assistant" if message.role == "assistant" else "user" for message in history]
+    assert check(sent, profile) == ()
+    assert sorted(id(p) for m in sent for p in m.parts) == sorted(
+        id(p) for m in history for p in m.parts
+    )
+    sides = ["assistant" if message.role == "assistant" else "user" for message in sent]
     if not profile.has_tool_role:
         assert all(one != other for one, other in itertools.pairwise(sides))
 
 
-def test_talk_and_tools_in_order_are_not_looked_at():
-    call = ToolCall(id="a", name="f", arguments="{}")
-    history = [
-        Spoken(role="user", parts=(Text(text="a"),)),
-        Spoken(role="assistant", parts=(Text(text="b"), call)),
-        Spoken(role="tool", parts=(ToolResult(call_id="a"),)),
-    ]
+CALLS = (
+    Spoken(role="user", parts=(Text(text="a"),)),
+    Spoken(
+        role="assistant",
+        parts=(
+            Text(text="b"),
+            ToolCall(id="a", name="f", arguments="{}"),
+            ToolCall(id="b", name="f", arguments="{}"),
+        ),
+    ),
+)
+RESULTS = tuple(Spoken(role="tool", parts=(ToolResult(call_id=call),)) for call in ("b", "a"))
 
-    assert is_orderly(history, one_answer=True)
-    assert not is_orderly(history[:2], one_answer=True)
-    assert not is_orderly([], one_answer=True)
+
+def test_talk_and_tools_in_order_are_not_looked_at():
+    history = [*CALLS, *RESULTS]
+
+    assert ordered(history, PROFILES["openai"]) == tuple(history)
+    assert ordered(history[:3], PROFILES["openai"]) is None
+    assert ordered([], PROFILES["openai"]) is None
+
+
+def test_results_of_one_turn_are_one_message_in_the_order_of_their_calls():
+    joined = ordered([*CALLS, *RESULTS], PROFILES["anthropic"])
+
+    assert joined is not None
+    assert joined[:2] == CALLS
+    assert joined[2].role == "user"
+    assert joined[2].parts == (ToolResult(call_id="a"), ToolResult(call_id="b"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "text", "taken"),
+    [
+        ("anthropic-prefill", "So", True),
+        ("anthropic-prefill", "So ", False),
+        ("anthropic", "So", False),
+        ("openai", "So", True),
+    ],
+)
+def test_the_beginning_of_an_answer_is_in_order_where_a_model_goes_on_from_there(
+    profile, text, taken
+):
+    history = [CALLS[0], Spoken(role="assistant", parts=(Text(text=text),))]
+
+    assert (ordered(history, PROFILES[profile]) is not None) is taken
 
 
 @pytest.mark.parametrize("target", ["anthropic", "bedrock", "openai"])

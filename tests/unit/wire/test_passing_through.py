@@ -9,9 +9,9 @@ import pytest
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.providers.mending import mending_for
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire import anthropic_request, openai_request, responses_request
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 OPENAI: dict[str, Any] = {
     "model": "gpt-4o",
@@ -261,3 +261,105 @@ def test_a_foreign_message_without_thinking_keeps_its_bytes():
     )
 
     assert encoded(prompt, "anthropic").body == written(ANTHROPIC)
+
+
+MEND = mending_for("openai", "gpt-5", provider="x")
+SAID_HELLO = {"role": "user", "content": "Hello"}
+RESPONSES: dict[str, Any] = {
+    "model": "gpt-5",
+    "instructions": "Be brief.",
+    "input": [
+        {"type": "message", "role": "user", "content": "Hello", "odd": 1},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "a.b", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "1", "odd": 2},
+    ],
+    "tools": [{"type": "function", "name": "a.b", "parameters": {}, "odd": 3}],
+    "store": True,
+    "odd": {"deep": [None, 1e3]},
+}
+
+
+def test_a_request_of_the_responses_api_goes_as_it_is_to_that_api():
+    body = written(RESPONSES)
+    sent = encode_responses(responses_request.decode_request(body), mend=MEND)
+
+    assert sent.body == body
+    assert not sent.names
+
+
+def test_a_client_that_asks_for_no_storing_is_not_kept_at_the_provider():
+    body = written({name: RESPONSES[name] for name in RESPONSES if name != "store"})
+    sent = encode_responses(responses_request.decode_request(body), mend=MEND)
+
+    assert json.loads(sent.body)["store"] is False
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_that_are_answered_in_order_go_as_the_bytes_they_came_as(stream):
+    said = OPENAI | {"stream": stream, "stream_options": {"include_usage": False}}
+
+    assert encoded(read("openai", written(said)), "openai").body == written(said)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        OPENAI["messages"][:3],
+        [*OPENAI["messages"][:2], OPENAI["messages"][3]],
+        [*OPENAI["messages"], OPENAI["messages"][3]],
+        [*OPENAI["messages"][:3], OPENAI["messages"][1], OPENAI["messages"][3]],
+    ],
+    ids=["no result", "no call", "a result twice", "a late result"],
+)
+def test_calls_that_are_answered_otherwise_are_looked_at(messages):
+    body = written(OPENAI | {"messages": messages})
+    sent = encoded(read("openai", body), "openai")
+
+    assert sent.notices
+    assert sent.body != body
+
+
+def test_results_in_another_order_than_their_calls_are_put_in_order():
+    call = OPENAI["messages"][2]["tool_calls"][0]
+    calls = {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "d"}]}
+    results = [{"role": "tool", "tool_call_id": id_, "content": id_} for id_ in ("d", "c")]
+    sent = encoded(
+        read("openai", written(OPENAI | {"messages": [SAID_HELLO, calls, *results]})), "openai"
+    )
+
+    assert json.loads(sent.body)["messages"] == [SAID_HELLO, calls, *reversed(results)]
+
+
+def test_parameters_that_a_client_chose_for_its_model_are_its_own():
+    body = written({"model": "o3", "messages": [SAID_HELLO], "temperature": 0.5})
+
+    assert encoded(read("openai", body), "openai").body == body
+
+
+def test_parameters_of_nobody_s_request_are_fitted_to_the_model():
+    prompt = Prompt(
+        model="o3",
+        messages=(plain_message("user", "Hello"),),
+        parameters={"temperature": 0.5, "max_tokens": 9, "stream_options": {}},
+        stream=False,
+    )
+    sent = encoded(prompt, "openai")
+
+    assert json.loads(sent.body) == {
+        "model": "o3",
+        "messages": [SAID_HELLO],
+        "max_completion_tokens": 9,
+    }
+    assert [notice.path for notice in sent.notices] == ["temperature"]
+
+
+def test_a_message_that_has_to_be_rewritten_keeps_its_name_or_says_that_it_does_not():
+    messages = [
+        {"role": "user", "content": "Hello", "name": "ann"},
+        {"role": "user", "content": "Hello?", "name": "bob"},
+    ]
+    prompt = read("openai", written({"model": "m", "messages": messages}))
+    mend = mending_for("openai", "m", provider="test", profile="strict")
+    sent = encode_openai(prompt, mend=mend, takes_texts_as_they_are=False)
+
+    assert [notice.path for notice in sent.notices] == ["messages[1]", "messages[0].name"]

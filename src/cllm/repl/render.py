@@ -1,0 +1,252 @@
+"""An answer on the screen as it comes: Markdown on a terminal, the text itself elsewhere.
+
+What is finished is printed once and stays in the scrollback. Only the block that is still growing
+is drawn again, in place, and never more of it than the screen has lines. Knows nothing of turns.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.text import Text
+
+from cllm.repl.plain import plain
+
+BETWEEN_DRAWINGS = 0.05
+DRAWING_SHARE = 4
+NARROWEST = 20
+TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
+# The terminal shows what stands between these two at once, if it knows them.
+HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+WAITING = "\x1b[2m…\x1b[0m"
+
+Size = Callable[[], os.terminal_size]
+
+
+class Answer(Protocol):
+    """An answer that is being shown. `failure` is why no more of it can be."""
+
+    failure: OSError | None
+
+    def write(self, text: str) -> None: ...
+
+    def refresh(self) -> None:
+        """Show what has come, if that has waited."""
+        ...
+
+    def settle(self) -> None:
+        """Show all of it for good; what comes next begins on a new line."""
+        ...
+
+    def end(self) -> None: ...
+
+
+class PlainAnswer:
+    """Prints the text as it comes, and ends it with exactly one line break."""
+
+    def __init__(self, out: TextIO, *, terminal: bool) -> None:
+        self.failure: OSError | None = None
+        self._out = out
+        self._terminal = terminal
+        self._breaks = ""
+        self._open = False
+
+    def write(self, text: str) -> None:
+        shown = self._breaks + (plain(text) if self._terminal else text)
+        said = shown.rstrip("\n")
+        self._breaks = shown[len(said) :]
+        if said:
+            self._put(said)
+            self._open = True
+
+    def refresh(self) -> None:
+        """There is nothing that waits."""
+
+    def settle(self) -> None:
+        if self._open:
+            self._put("\n")
+        self._open, self._breaks = False, ""
+
+    def end(self) -> None:
+        self.settle()
+
+    def _put(self, text: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError as error:
+            self.failure = error
+
+
+class Region:
+    """The last lines on the screen, which can be drawn again."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.failure: OSError | None = None
+        self._out = out
+        self._lines: list[str] = []
+        self._columns = 0
+
+    def draw(self, lines: list[str], columns: int) -> None:
+        """Show these lines in place of those that were drawn last."""
+        if lines == self._lines:
+            return
+        same = 0
+        if columns == self._columns:
+            same = common_lines(self._lines, lines)
+        up = rows_of(self._lines[same:], columns)
+        moved = f"\x1b[{up}A\r" if up else "\r"
+        new = "".join(f"{line}\x1b[K\n" for line in lines[same:])
+        self.put(f"{HOLD}{moved}{new}\x1b[J{SHOW}")
+        self._lines, self._columns = lines, columns
+
+    def leave(self) -> None:
+        """What is drawn stays; the next lines come below it."""
+        self._lines = []
+
+    def put(self, text: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError as error:
+            self.failure = error
+
+
+class LiveAnswer:
+    """Shows Markdown while it grows."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        size: Size = shutil.get_terminal_size,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._region = Region(out)
+        self._size = size
+        self._clock = clock
+        self._growing = ""
+        self._begun = False
+        self._waits = True
+        self._next_at = 0.0
+        self._region.put(HIDE_CURSOR)
+
+    @property
+    def failure(self) -> OSError | None:
+        return self._region.failure
+
+    def write(self, text: str) -> None:
+        self._growing += plain(text)
+        self._waits = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        began = self._clock()
+        if not self._waits or began < self._next_at:
+            return
+        self._waits = False
+        done, self._growing = finished_blocks(self._growing)
+        if done.strip():
+            self._print(done)
+        size = self._size()
+        lines = self._lines(self._growing, size) if self._growing.strip() else [WAITING]
+        self._region.draw(lines[-max(size.lines - 1, 1) :], size.columns)
+        ended = self._clock()
+        # Drawing a very long block takes long; most of the time is left for other things.
+        self._next_at = ended + max(BETWEEN_DRAWINGS, DRAWING_SHARE * (ended - began))
+
+    def settle(self) -> None:
+        if self._growing.strip():
+            self._print(self._growing)
+        else:
+            self._region.draw([], self._size().columns)
+        self._growing, self._waits = "", False
+
+    def end(self) -> None:
+        self.settle()
+        self._region.put(SHOW_CURSOR)
+
+    def _print(self, text: str) -> None:
+        """Print blocks for good."""
+        size = self._size()
+        self._region.draw(self._lines(text, size), size.columns)
+        self._region.leave()
+        self._begun = True
+
+    def _lines(self, text: str, size: os.terminal_size) -> list[str]:
+        above = [""] if self._begun else []
+        return above + markdown_lines(text, size.columns - 1)
+
+
+def finished_blocks(text: str) -> tuple[str, str]:
+    """The Markdown up to its last block, which may still grow, and that block."""
+    starts = [token.map[0] for token in parse(text) if token.level == 0 and token.map]
+    lines = text.splitlines(keepends=True)
+    last = starts[-1] if starts else 0
+    return "".join(lines[:last]), "".join(lines[last:])
+
+
+def parse(text: str) -> list[Token]:
+    """The tokens of a Markdown text; HTML in it is text as well."""
+    return _parser.parse(text)
+
+
+class ChatMarkdown(Markdown):
+    """Markdown as a model writes it: a line break is one, and HTML is not left out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        self.markup = text
+        self.parsed = parse(text)
+        for token in self.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
+
+
+def markdown_lines(text: str, width: int) -> list[str]:
+    """The text as a terminal of that width shows it; narrow ones get it without Markdown."""
+    if width < NARROWEST:
+        return text.strip("\n").splitlines()
+    console = Console(width=width, force_terminal=True, legacy_windows=False, highlight=False)
+    with console.capture() as captured:
+        console.print(ChatMarkdown(text))
+    lines = [TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
+    return without_blank_ends(lines)
+
+
+def without_blank_ends(lines: list[str]) -> list[str]:
+    filled = [place for place, line in enumerate(lines) if visible(line).strip()]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+def visible(line: str) -> str:
+    """A line without its colours."""
+    return Text.from_ansi(line).plain if "\x1b" in line else line
+
+
+def common_lines(old: list[str], new: list[str]) -> int:
+    """How many lines are the same from the top."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((place for place, (was, now) in pairs if was != now), min(len(old), len(new)))
+
+
+def rows_of(lines: list[str], columns: int) -> int:
+    """How many rows these lines take on a screen so wide."""
+    return sum(max(1, -(-cell_len(visible(line)) // max(columns, 1))) for line in lines)
+
+
+_parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])

@@ -1,0 +1,30 @@
+"""Token estimates against the local model's own tokenizer."""
+
+from itertools import pairwise
+
+import pytest
+
+from cllm.assembly.tokens import Learned, weigh_text
+from tests.text_samples import KINDS, samples
+from tests.tokenizers import Count, smollm2
+
+SAMPLES = 200
+
+
+@pytest.fixture(scope="module")
+def count(local_model, tmp_path_factory):
+    with smollm2(local_model, tmp_path_factory.mktemp("slots")) as count:
+        yield count
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_estimates_are_never_a_quarter_too_low_and_after_a_report_never_a_tenth(
+    kind: str, count: Count
+):
+    texts = samples(kind, SAMPLES + 1)
+    counts = [count(text) for text in texts]
+    for (before, text), (reported, true) in zip(pairwise(texts), pairwise(counts), strict=True):
+        learned = Learned().after(weigh_text(before), reported)
+
+        assert Learned().expect(weigh_text(text)) >= 0.75 * true
+        assert learned.expect(weigh_text(text)) >= 0.9 * true

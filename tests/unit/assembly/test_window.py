@@ -1,0 +1,309 @@
+"""Strategies one by one: by turns, by tokens in blocks, pins, and the remembered cut."""
+
+import time
+from math import inf
+
+import pytest
+
+from cllm.assembly.window import (
+    ByTokens,
+    ByTurns,
+    CachePrices,
+    Item,
+    Ledger,
+    View,
+    plan_window,
+    prices_for,
+)
+from cllm.assembly.window.price import LOCAL, NOVA, OPENAI, best_block, best_floor
+from cllm.core.errors import UsageError, WindowTooSmallError
+
+
+def user(tokens: int = 10) -> Item:
+    return Item(role="user", tokens=tokens)
+
+
+def assistant(tokens: int = 10, *calls: str) -> Item:
+    return Item(role="assistant", tokens=tokens, calls=calls)
+
+
+def result(tokens: int = 10, *results: str) -> Item:
+    return Item(role="tool", tokens=tokens, results=results or ("a",), says=False)
+
+
+def talk(turns: int, size: int = 20) -> Ledger:
+    """So many complete turns of two messages."""
+    half = size // 2
+    return Ledger(item for _ in range(turns) for item in (user(half), assistant(size - half)))
+
+
+def asked(turns: int, size: int = 20) -> Ledger:
+    ledger = talk(turns, size)
+    ledger.append(user(size // 2))
+    return ledger
+
+
+def sent(view: View) -> list[int]:
+    return [position for start, stop in view.spans for position in range(start, stop)]
+
+
+class TestByTurns:
+    def test_nothing_leaves_at_exactly_the_most(self):
+        view = plan_window(talk(10), ByTurns())
+
+        assert view.left_turns == 0
+        assert view.sent_messages == 20
+
+    def test_the_oldest_turn_leaves_when_there_is_one_more(self):
+        view = plan_window(talk(11), ByTurns())
+
+        assert sent(view) == list(range(2, 22))
+        assert (view.left_turns, view.newly_left, view.cut) == (1, 1, 3)
+
+    def test_a_turn_under_way_does_not_count_until_it_is_answered(self):
+        assert plan_window(asked(10), ByTurns()).left_turns == 0
+
+    def test_an_open_tool_loop_is_under_way_too(self):
+        ledger = asked(2)
+        for item in (assistant(10, "a", "b"), result(10, "a"), result(10, "b")):
+            ledger.append(item)
+            assert not ledger.is_answered
+        ledger.append(assistant())
+
+        assert ledger.is_answered
+        assert plan_window(ledger, ByTurns(max_turns=2)).left_turns == 1
+
+    def test_a_monologue_is_one_turn(self):
+        ledger = Ledger([user(), user(), user(), assistant(), assistant(), user()])
+
+        assert list(ledger.turns) == [0, 5]
+        assert sent(plan_window(ledger, ByTurns(max_turns=1))) == [0, 1, 2, 3, 4, 5]
+
+    def test_what_left_before_is_not_said_to_leave_again(self):
+        first = plan_window(talk(12), ByTurns())
+        second = plan_window(talk(13), ByTurns(), cut=first.cut)
+
+        assert (first.newly_left, second.newly_left, second.left_turns) == (2, 1, 3)
+
+    def test_the_model_sets_a_limit_too(self):
+        view = plan_window(asked(5), ByTurns(), budget=50)
+
+        assert view.tokens == 50
+        assert view.left_turns == 3
+
+    def test_an_empty_conversation_sends_nothing(self):
+        for strategy in (ByTurns(), ByTokens(max_tokens=5)):
+            assert plan_window(Ledger(), strategy, budget=0).spans == ()
+
+    @pytest.mark.parametrize("turns", [0, -1])
+    def test_less_than_one_turn_is_refused(self, turns):
+        with pytest.raises(UsageError, match="max_turns"):
+            ByTurns(max_turns=turns)
+
+
+class TestByTokens:
+    def test_without_a_limit_everything_is_sent(self):
+        assert plan_window(asked(50), ByTokens()).left_turns == 0
+
+    def test_the_cut_stays_until_the_high_mark_and_then_goes_to_the_low_one(self):
+        strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
+        cuts = []
+        cut = None
+        ledger = Ledger()
+        for _ in range(30):
+            ledger.append(user(20))
+            cut = plan_window(ledger, strategy, cut=cut).cut
+            cuts.append(cut)
+            ledger.append(assistant(0))
+        moves = [place for place in range(1, 30) if cuts[place] != cuts[place - 1]]
+
+        assert moves[0] == 8
+        assert all(after - before == 4 for before, after in zip(moves, moves[1:], strict=False))
+
+    def test_a_long_new_message_makes_a_cut_cheap(self):
+        strategy = ByTokens(max_tokens=100_000, floor=1000, block=1000)
+        ledger = talk(70)
+        assert plan_window(ledger, strategy).left_turns == 0
+        ledger.append(user(1000))
+
+        assert plan_window(ledger, strategy).left_turns == 70
+
+    def test_a_cold_cache_is_the_moment_to_cut_to_the_floor(self):
+        strategy = ByTokens(max_tokens=10_000, floor=100, block=400)
+        ledger = asked(20)
+
+        assert plan_window(ledger, strategy, idle=300.0).left_turns == 0
+        cold = plan_window(ledger, strategy, idle=300.1)
+        assert 100 <= cold.tokens < 120
+
+    def test_a_cold_cache_changes_nothing_below_the_floor(self):
+        strategy = ByTokens(max_tokens=10_000, floor=1000)
+
+        assert plan_window(asked(20), strategy, idle=1e9).left_turns == 0
+
+    def test_at_least_the_floor_survives_a_cut_if_it_fits(self):
+        strategy = ByTokens(max_tokens=500, floor=300, block=10)
+        view = plan_window(asked(100, size=70), strategy)
+
+        assert 300 <= view.tokens < 370
+
+    def test_the_limit_is_the_smaller_of_the_chosen_and_the_possible(self):
+        assert plan_window(asked(100), ByTokens(max_tokens=200), budget=100).tokens <= 100
+        assert plan_window(asked(100), ByTokens(max_tokens=100), budget=200).tokens <= 100
+
+    def test_only_the_newest_turn_loses_units_and_only_if_it_is_too_long_alone(self):
+        ledger = asked(3)
+        for name in "abcd":
+            ledger.append(assistant(20, name))
+            ledger.append(result(20, name))
+        whole = plan_window(ledger, ByTokens(), budget=170)
+        cut = plan_window(ledger, ByTokens(), budget=169)
+
+        assert sent(whole) == list(range(6, 15))
+        assert sent(cut) == [6, *range(9, 15)]
+
+    def test_a_cut_inside_a_turn_is_remembered_when_the_next_turn_comes(self):
+        ledger = Ledger([user(10)])
+        for name in "abcdefgh":
+            ledger.append(assistant(20, name))
+            ledger.append(result(20, name))
+        first = plan_window(ledger, ByTokens(), budget=300)
+        ledger.append(assistant(10))
+        ledger.append(user(10))
+        second = plan_window(ledger, ByTokens(), budget=300, cut=first.cut)
+
+        assert sent(first)[0] == 0
+        assert sent(second) == [*sent(first), 17, 18]
+
+    def test_too_little_room_is_an_error_with_both_numbers_and_ways_out(self):
+        ledger = asked(3)
+        ledger.append(assistant(100, "a"))
+        ledger.append(result(100, "a"))
+
+        with pytest.raises(WindowTooSmallError) as raised:
+            plan_window(ledger, ByTokens(), budget=209)
+
+        assert (raised.value.needed, raised.value.available) == (210, 209)
+        for word in ("210", "209", "file", "larger context window", "summarise"):
+            assert word in str(raised.value)
+        assert "pin" not in str(raised.value)
+
+    def test_pins_that_take_the_room_are_named(self):
+        with pytest.raises(WindowTooSmallError, match="unpin some of the 40") as raised:
+            plan_window(asked(3), ByTokens(), budget=45, pins=[1, 3])
+
+        assert raised.value.pinned == 40
+
+    def test_a_cut_that_is_not_a_border_any_more_goes_to_the_next(self):
+        ledger = Ledger([user(), assistant(10, "a"), result(), assistant(), user()])
+        views = [sent(plan_window(ledger, ByTokens(), cut=cut)) for cut in (1, 3, 4, 5, 99)]
+
+        assert views == [[0, 1, 2, 3, 4], [0, 3, 4], [0, 3, 4], [4], [4]]
+
+    def test_sequence_numbers_count_from_the_first_message_that_was_loaded(self):
+        items = [user(), assistant(), user(), assistant(), user()]
+        ledger = Ledger(items, first_sequence=101)
+        view = plan_window(ledger, ByTokens(), cut=103, pins=[101])
+
+        assert sent(view) == [0, 1, 2, 3, 4]
+        assert view.cut == 103
+        assert plan_window(ledger, ByTokens(), cut=103).left_out_messages == 102
+        assert sent(plan_window(ledger, ByTokens(), cut=50)) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("name", ["max_tokens", "floor", "block"])
+    def test_less_than_one_token_is_refused(self, name):
+        with pytest.raises(UsageError, match=name):
+            ByTokens(**{name: 0})
+
+
+class TestPins:
+    def test_a_pinned_message_brings_its_whole_turn_back_in_its_place(self):
+        view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[6, 100])
+
+        assert sent(view)[:2] == [4, 5]
+        assert sent(view)[2] > 6
+        assert view.tokens <= 100
+
+    def test_pins_next_to_one_another_are_one_span(self):
+        view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[1, 3])
+
+        assert view.spans[0] == (0, 4)
+
+    def test_a_pin_in_a_turn_too_long_alone_keeps_it_whole(self):
+        ledger = Ledger([user(10), assistant(50, "a"), result(50), assistant(50, "b"), result(50)])
+        assert plan_window(ledger, ByTokens(), budget=120).sent_messages == 3
+
+        with pytest.raises(WindowTooSmallError):
+            plan_window(ledger, ByTokens(), budget=120, pins=[2])
+
+
+class TestPrices:
+    def test_the_best_block_is_the_one_of_the_formula(self):
+        assert round(best_block(8000, turn_size=400, prices=CachePrices())) == 8579
+
+    def test_the_best_floor_and_its_block_fill_the_limit(self):
+        for limit in (4000, 20_000, 200_000):
+            floor = best_floor(limit, turn_size=40, prices=CachePrices())
+            block = best_block(floor, turn_size=40, prices=CachePrices())
+            assert floor + block == pytest.approx(limit)
+
+    def test_where_nothing_is_kept_in_a_cache_turns_leave_one_by_one(self):
+        prices = CachePrices(write=1.0, read=1.0)
+
+        assert best_block(8000, turn_size=400, prices=prices) == 0
+        assert best_floor(8000, turn_size=400, prices=prices) == pytest.approx(8000)
+
+    def test_however_cheap_reading_is_half_survives(self):
+        assert best_block(8000, turn_size=400, prices=LOCAL) == inf
+        assert best_floor(8000, turn_size=400, prices=LOCAL) == 4000
+        assert best_floor(8000, turn_size=4000, prices=CachePrices()) == 4000
+
+    @pytest.mark.parametrize(
+        ("provider", "model", "prices"),
+        [
+            ("anthropic", "claude-opus-4-6", CachePrices()),
+            ("bedrock", "us.anthropic.claude-sonnet-4-5-v1:0", CachePrices()),
+            ("bedrock", "amazon.nova-pro-v1:0", NOVA),
+            ("bedrock", "mistral.large", CachePrices(write=1.0, read=1.0, lifetime=0.0)),
+            ("openai", "gpt-5.6-mini", OPENAI),
+            ("openai", "gpt-4o", CachePrices(write=1.0, read=0.5, lifetime=600.0)),
+            ("local", "smollm2", LOCAL),
+            ("somebody", "some-model", LOCAL),
+        ],
+    )
+    def test_each_provider_has_its_prices(self, provider, model, prices):
+        assert prices_for(provider, model) == prices
+
+
+class TestLedger:
+    def test_what_was_counted_takes_the_place_of_what_was_estimated(self):
+        ledger = Ledger([user(10), assistant(30), user(20), assistant(20)])
+        ledger.settle(1, 700)
+
+        assert ledger.tokens() == 710
+        assert [ledger.tokens(n, n + 1) for n in range(4)] == [10, 300, 200, 200]
+
+    def test_the_size_of_a_turn_is_the_mean_of_those_before_the_newest(self):
+        ledger = Ledger([user(10), assistant(30), user(20), assistant(20), user(500)])
+
+        assert ledger.turn_size == 40
+        assert Ledger([user(7)]).turn_size == 7
+
+    def test_an_assistant_that_begins_has_a_turn_without_a_user(self):
+        ledger = Ledger([assistant(), user(), assistant(), user()])
+
+        assert list(ledger.turns) == [0, 1, 3]
+        assert ledger.head(0) == (0, 0)
+        assert sent(plan_window(ledger, ByTokens(max_tokens=30))) == [1, 2, 3]
+
+    def test_a_call_costs_the_same_however_long_the_conversation_is(self):
+        def took(turns: int) -> float:
+            ledger = asked(turns)
+            best = inf
+            for _ in range(200):
+                began = time.perf_counter()
+                plan_window(ledger, ByTokens(max_tokens=4000))
+                best = min(best, time.perf_counter() - began)
+            return best
+
+        assert took(50_000) < 5 * took(500)

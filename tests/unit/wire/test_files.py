@@ -1,0 +1,39 @@
+"""Media types under one name and data in base64, for every provider alike."""
+
+import pytest
+
+from cllm.core.message import Document, Image
+from cllm.wire.files import checked, plain_type
+from cllm.wire.malformed import NotExpressibleError
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [
+        ("image/png", "image/png"),
+        ("IMAGE/Jpg", "image/jpeg"),
+        (" text/Plain ; charset=utf-8", "text/plain"),
+        ("text/x-markdown", "text/markdown"),
+        ("image/bmp", "image/bmp"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_media_type_has_one_name(said, plain):
+    assert plain_type(said) == plain
+
+
+def test_data_without_breaks_is_the_same_part():
+    image = Image(media_type="image/png", data="aGk=")
+
+    assert checked(image, "aGk=") is image
+
+
+def test_breaks_in_data_are_left_out():
+    assert checked(Document(data="aG\nk="), "aG\nk=").data == "aGk="
+
+
+@pytest.mark.parametrize("data", ["", " ", "?", "abc", "aGk=aGk=", "é"])
+def test_data_that_is_no_base64_is_an_error_that_names_its_kind(data):
+    with pytest.raises(NotExpressibleError, match="data of the document"):
+        checked(Document(data=data), data)
