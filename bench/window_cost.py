@@ -1,7 +1,7 @@
 """What a conversation's input costs under a way of trimming, and the least that it can cost.
 
-Prices are multiples of the price of an input token. A turn reads from the cache what the call before
-it sent, as long as the beginning is the same and the cache is warm, and writes the rest.
+Prices are multiples of the price of an input token. A turn reads from the cache what the call
+before it sent, as long as the beginning is the same and the cache is warm, and writes the rest.
 """
 
 import random
@@ -12,6 +12,7 @@ from itertools import accumulate
 from cllm.assembly.window import ByTokens, CachePrices, Item, Ledger, plan_window
 
 Cuts = Sequence[int]
+PRICES = CachePrices(write=1.25, read=0.1)
 SPREAD = 0.8
 PAUSE = 25
 
@@ -25,7 +26,7 @@ class Workload:
     cold: tuple[bool, ...]
     system: int = 1500
     floor: int = 8000
-    prices: CachePrices = CachePrices()
+    prices: CachePrices = PRICES
 
     def cost(self, cuts: Cuts) -> float:
         """Of all turns, when the turn at a place sends those from its cut on."""
@@ -54,8 +55,8 @@ def even(turns: int = 200, size: int = 400) -> Workload:
 def uneven(seed: int, turns: int = 200, size: int = 400) -> Workload:
     """Lognormal turns, one in 25 after a pause in which the cache went cold."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
-    spread = SPREAD
-    sizes = (int(size * chance.lognormvariate(-spread * spread / 2, spread)) for _ in range(turns))
+    middle = -SPREAD * SPREAD / 2
+    sizes = (int(size * chance.lognormvariate(middle, SPREAD)) for _ in range(turns))
     return Workload(
         name=f"lognormal turns, pauses ({seed})",
         turns=tuple(max(20, drawn) for drawn in sizes),

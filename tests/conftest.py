@@ -4,10 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from tests.scale import scaled
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.fetch import Fetcher, fetch_known
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
+
+# Random cases: enough to find what breaks often, in every run; many in `make torture`.
+settings.register_profile("scaled", max_examples=scaled(40, 1000), deadline=None)
+settings.load_profile("scaled")
 
 
 @pytest.fixture(scope="session")

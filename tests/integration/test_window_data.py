@@ -2,21 +2,23 @@
 
 import json
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.tokenizers import o200k
+from tests.window_histories import Said, needed
 
 from cllm.assembly.profiles import OPENAI
 from cllm.assembly.repair import repair
-from cllm.assembly.tokens import LARGE, estimate_tokens
+from cllm.assembly.tokens import GENERAL, LARGE, Learned, Weights, estimate_tokens, weigh_text
 from cllm.assembly.validity import PROFILES, check
 from cllm.assembly.window import ByTokens, ByTurns, Strategy, plan_window
 from cllm.core.errors import WindowTooSmallError
-from cllm.core.message import Message
+from cllm.core.message import Message, Text, ToolResult
 from cllm.wire.openai_parts import decode_parts
 from cllm.wire.spoken import Spoken
-from tests.window_histories import Said, needed
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau_airline.jsonl"
 BUDGETS = (500, 1000, 2000, 4000, 8000)
@@ -66,7 +68,8 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
     points = trimmed = refused = 0
     for conversation in recorded():
         said = conversation.said
-        ledger, cut = said.ledger(0), None
+        ledger = said.ledger(0)
+        cut: int | None = None
         items = said.items()
         for end in calls(said):
             for item in items[len(ledger) : end]:
@@ -93,6 +96,28 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
     assert points > 1000
     assert trimmed or budget == BUDGETS[-1]
     assert refused or budget > 1000
+
+
+@pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
+def test_recorded_tool_results_are_estimated_well(weights: Weights):
+    """Each is estimated after a report of another one."""
+    texts = [
+        part.text
+        for conversation in recorded()
+        for message in conversation.said.messages
+        if message.role == "tool"
+        for result in message.parts
+        if isinstance(result, ToolResult)
+        for part in result.content
+        if isinstance(part, Text) and len(part.text) >= 200
+    ]
+    count = o200k()
+    assert len(texts) >= 200
+    for before, text in pairwise(texts):
+        true = count(text)
+        learned = Learned().after(weigh_text(before, weights), count(before))
+        assert Learned().expect(weigh_text(text, weights)) >= 0.75 * true
+        assert learned.expect(weigh_text(text, weights)) >= 0.9 * true
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))

@@ -19,6 +19,7 @@ from cllm.core.errors import CllmError
 ASK = "ask"
 COMMANDS = {
     ASK: ("cllm.cli.ask", "Ask once: what `cllm` does when no command is named."),
+    "chat": ("cllm.cli.chat", "Talk with a model in the terminal."),
     "completion": ("cllm.cli.completion", "Print what a shell needs to complete cllm's words."),
     "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
     "doctor": ("cllm.cli.doctor", "Look whether everything is in order."),

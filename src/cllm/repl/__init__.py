@@ -1,1 +1,1 @@
-"""`cllm chat`: a surface in the terminal. Reads words and shows events; the engine does the rest."""
+"""`cllm chat`: a surface in the terminal. It reads words and shows events, and decides nothing."""

@@ -9,13 +9,14 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import ClassVar, Protocol, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.cells import cell_len
-from rich.console import Console
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.syntax import Syntax
 from rich.text import Text
 
 from cllm.repl.plain import plain
@@ -33,9 +34,12 @@ Size = Callable[[], os.terminal_size]
 
 
 class Answer(Protocol):
-    """An answer that is being shown. `failure` is why no more of it can be."""
+    """An answer that is being shown."""
 
-    failure: OSError | None
+    @property
+    def failure(self) -> OSError | None:
+        """Why no more of it can be shown."""
+        ...
 
     def write(self, text: str) -> None: ...
 
@@ -194,9 +198,9 @@ class LiveAnswer:
 def finished_blocks(text: str) -> tuple[str, str]:
     """The Markdown up to its last block, which may still grow, and that block."""
     starts = [token.map[0] for token in parse(text) if token.level == 0 and token.map]
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
     last = starts[-1] if starts else 0
-    return "".join(lines[:last]), "".join(lines[last:])
+    return "\n".join([*lines[:last], ""]) if last else "", "\n".join(lines[last:])
 
 
 def parse(text: str) -> list[Token]:
@@ -204,8 +208,29 @@ def parse(text: str) -> list[Token]:
     return _parser.parse(text)
 
 
+class LeftHeading(Heading):
+    """A heading where the text is."""
+
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
+
+
+class CloseCode(CodeBlock):
+    """Code with nothing around it, so that it can be copied."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True)
+
+
 class ChatMarkdown(Markdown):
     """Markdown as a model writes it: a line break is one, and HTML is not left out."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": LeftHeading,
+        "fence": CloseCode,
+        "code_block": CloseCode,
+    }
 
     def __init__(self, text: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)

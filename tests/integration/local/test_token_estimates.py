@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
-
-from cllm.assembly.tokens import Learned, weigh_text
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import Count, smollm2
+
+from cllm.assembly.tokens import Learned, weigh_text
 
 SAMPLES = 200
 

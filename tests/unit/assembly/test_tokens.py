@@ -1,11 +1,14 @@
 """Estimates of tokens where nobody counted, and what reports teach."""
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.text_samples import KINDS, samples
+from tests.tokenizers import o200k
 
 from cllm.assembly.tokens import (
     GENERAL,
@@ -25,13 +28,11 @@ from cllm.assembly.tokens import (
 )
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from tests.text_samples import KINDS, samples
-from tests.tokenizers import o200k
 
 SAMPLES = 200
 
 
-def raw(fields: dict, role="user", dialect="openai") -> Message:
+def raw(fields: dict[str, Any], role="user", dialect="openai") -> Message:
     return Message(role=role, raw=msgspec.json.encode(fields), dialect=dialect)
 
 
@@ -111,7 +112,7 @@ class TestMessages:
                 assert TOKENS_PER_IMAGE <= tokens <= TOKENS_PER_IMAGE + 10
 
     def test_a_longer_file_takes_more_and_plain_text_what_it_says(self):
-        def document(source: dict) -> int:
+        def document(source: dict[str, Any]) -> int:
             block = {"type": "document", "source": source}
             return estimate_tokens(raw({"role": "user", "content": [block]}))
 

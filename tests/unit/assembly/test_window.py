@@ -1,7 +1,9 @@
 """Strategies one by one: by turns, by tokens in blocks, pins, and the remembered cut."""
 
 import time
+from itertools import pairwise
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -118,7 +120,7 @@ class TestByTokens:
         moves = [place for place in range(1, 30) if cuts[place] != cuts[place - 1]]
 
         assert moves[0] == 8
-        assert all(after - before == 4 for before, after in zip(moves, moves[1:], strict=False))
+        assert all(after - before == 4 for before, after in pairwise(moves))
 
     def test_a_long_new_message_makes_a_cut_cheap(self):
         strategy = ByTokens(max_tokens=100_000, floor=1000, block=1000)
@@ -188,6 +190,12 @@ class TestByTokens:
             assert word in str(raised.value)
         assert "pin" not in str(raised.value)
 
+    def test_less_than_no_room_is_no_room(self):
+        for strategy in (ByTokens(), ByTurns()):
+            with pytest.raises(WindowTooSmallError) as raised:
+                plan_window(asked(1), strategy, budget=-5)
+            assert raised.value.available == 0
+
     def test_pins_that_take_the_room_are_named(self):
         with pytest.raises(WindowTooSmallError, match="unpin some of the 40") as raised:
             plan_window(asked(3), ByTokens(), budget=45, pins=[1, 3])
@@ -212,8 +220,9 @@ class TestByTokens:
 
     @pytest.mark.parametrize("name", ["max_tokens", "floor", "block"])
     def test_less_than_one_token_is_refused(self, name):
+        given: dict[str, Any] = {name: 0}
         with pytest.raises(UsageError, match=name):
-            ByTokens(**{name: 0})
+            ByTokens(**given)
 
 
 class TestPins:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.scale import scaled
+from tests.window_histories import Said, histories, needed, turns_of, units_of
 
 from cllm.assembly.profiles import PROFILES, Profile
 from cllm.assembly.validity import check
@@ -20,12 +22,11 @@ from cllm.assembly.window import (
     plan_window,
 )
 from cllm.core.errors import WindowTooSmallError
-from tests.scale import scaled
-from tests.window_histories import Said, histories, needed, turns_of, units_of
 
 ALL = list(PROFILES.values())
+pytestmark = pytest.mark.torture
 EXAMPLES = settings(
-    max_examples=scaled(30, 2000),
+    max_examples=scaled(30, 500),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

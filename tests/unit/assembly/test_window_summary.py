@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.window_histories import histories, turns_of
 
 from cllm.assembly.profiles import PROFILES
 from cllm.assembly.validity import check
@@ -21,7 +22,6 @@ from cllm.assembly.window.summary import INSTRUCTION, INSTRUCTION_TOKENS
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message
 from cllm.wire.spoken import Spoken
-from tests.window_histories import histories, turns_of
 
 STRATEGY = Summarise(tokens=ByTokens(max_tokens=1000, floor=300, block=300), summary_tokens=100)
 
@@ -91,6 +91,13 @@ def test_without_the_summary_that_was_asked_for_the_window_still_fits():
     view = plan_window(asked(20), STRATEGY)
 
     assert view.tokens <= 1000
+
+
+def test_a_summary_that_was_not_given_changes_nothing_as_long_as_there_is_room():
+    ledger = asked(9)
+
+    assert plan_summary(ledger, STRATEGY) != ()
+    assert plan_window(ledger, STRATEGY, idle=1e9).left_turns == 0
 
 
 def test_turns_that_left_without_a_summary_are_in_the_next_one():

@@ -25,6 +25,7 @@ from cllm.core.message import (
 )
 from cllm.wire.anthropic_parts import (
     decode_block,
+    decode_message,
     decode_parts,
     encode_block,
 )
@@ -204,6 +205,22 @@ def test_documents_of_every_source_are_kept(source):
     citations = {"enabled": True}
     block = {"type": "document", "source": source, "title": "T", "citations": citations}
     assert json.loads(encode(only(block))) == block
+
+
+def test_a_document_of_blocks_is_its_words_to_others():
+    content = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
+    source = {"type": "content", "content": content}
+    part = only({"type": "document", "source": source})
+    assert part == Document(media_type="text/plain", text="One.\nTwo.", extra={"source": source})
+
+
+@pytest.mark.parametrize("content", ["hi", [{"type": "text", "text": "hi"}]])
+def test_fields_beside_the_content_are_told_of(content):
+    fields = {"role": "user", "content": content, "odd": {"a": 1}, "none": None}
+    raw = json.dumps(fields).encode()
+    parts, beside = decode_message(Message(role="user", raw=raw, dialect="anthropic"))
+    assert parts == (Text(text="hi"),)
+    assert beside == {"odd": {"a": 1}}
 
 
 def test_the_arguments_of_a_call_are_the_text_that_stood_there():

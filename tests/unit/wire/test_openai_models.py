@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
 from cllm.core.options import Options, Reasoning
-from cllm.wire.openai_models import ROWS, fit, reasoner
+from cllm.wire.openai_models import ROWS, fit, knows_developer, reasoner
 from cllm.wire.openai_options import decode_options, encode_options, fit_parameters
 
 OFF = Reasoning(enabled=False)
@@ -182,3 +182,15 @@ def test_an_ordinary_openai_request_says_nothing_that_others_would_have_to_be_to
 def test_no_row_hides_behind_another():
     patterns = [pattern.pattern for pattern, _ in ROWS]
     assert len(set(patterns)) == len(patterns)
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-4o", "openai/gpt-5", "o3-mini", "chatgpt-4o-latest", "codex-mini", "ft:gpt-4o:a"]
+)
+def test_openai_s_models_know_developers(model):
+    assert knows_developer(model)
+
+
+@pytest.mark.parametrize("model", ["qwen3-32b", "olmo-2", "meta/llama-3.3", "mistral-small", ""])
+def test_models_of_others_know_no_developers(model):
+    assert not knows_developer(model)

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.wire.openai_parts import decode_parts, encode_parts
+from cllm.wire.openai_parts import decode_message, decode_parts, encode_parts
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 NAMES = st.from_regex(r"[a-z]{1,12}/[a-z+.]{1,12}", fullmatch=True)
@@ -77,6 +78,12 @@ def assistant_parts(draw: st.DrawFn) -> list[AnyPart]:
     thinking = draw(st.lists(st.builds(Thinking, text=WORDS), max_size=1))
     said = draw(st.lists(TEXTS | REFUSALS | UNKNOWN, max_size=3))
     return [*thinking, *said, *draw(st.lists(CALLS, max_size=3))]
+
+
+TEXT_BLOCKS = st.text(max_size=3).map(lambda text: {"type": "text", "text": text})
+CALL_FIELDS = st.text(max_size=3).map(
+    lambda said: {"id": said, "type": "function", "function": {"name": said, "arguments": said}}
+)
 
 
 def message(role: Any = "user", **fields: Any) -> Message:
@@ -284,3 +291,33 @@ def test_no_message_is_so_odd_that_it_has_no_parts(role, fields):
     parts = decode_parts(message(role, **fields))
 
     assert isinstance(parts, tuple)
+
+
+USUAL = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.none() | st.text(max_size=3) | st.lists(TEXT_BLOCKS, max_size=2),
+        "refusal": st.none() | st.text(max_size=3),
+        "reasoning_content": st.none() | st.text(max_size=3),
+        "tool_calls": st.none() | st.lists(CALL_FIELDS, max_size=2),
+    },
+)
+
+
+@given(USUAL, st.sampled_from(["user", "assistant"]))
+def test_a_field_beside_changes_nothing_of_the_parts_and_is_told_of(fields, role):
+    usual, nothing = decode_message(message(role, **fields))
+    odd, beside = decode_message(message(role, **fields, name="ann", audio=None))
+
+    assert usual == odd
+    assert not nothing
+    assert beside == {"name": "ann"}
+
+
+@given(st.none() | st.text(max_size=3) | st.lists(TEXT_BLOCKS, max_size=2))
+def test_a_result_is_the_same_with_a_field_beside_it(content):
+    (usual,) = decode_parts(message("tool", tool_call_id="c", content=content))
+    (odd,) = decode_parts(message("tool", tool_call_id="c", content=content, name="f"))
+
+    assert odd.extra == {"name": "f"}
+    assert msgspec.structs.replace(odd, extra={}) == usual

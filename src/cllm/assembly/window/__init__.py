@@ -4,6 +4,7 @@ A window is a view of an append-only log and a remembered cut. It never edits a 
 reorders any, and does no I/O.
 """
 
+from cllm.assembly.window.counting import Counted, Report, count_messages
 from cllm.assembly.window.item import Item, item_of
 from cllm.assembly.window.ledger import Ledger
 from cllm.assembly.window.plan import plan_window
@@ -22,13 +23,16 @@ __all__ = [
     "ByTokens",
     "ByTurns",
     "CachePrices",
+    "Counted",
     "Item",
     "Ledger",
+    "Report",
     "StandingSummary",
     "Strategy",
     "Summarise",
     "SummaryChunk",
     "View",
+    "count_messages",
     "item_of",
     "plan_summary",
     "plan_window",

@@ -1,7 +1,7 @@
 """Where a cut goes: to a border of the log with which the view is within its limit.
 
-Everything is found by bisection. A cut is at the beginning of a turn, or, if the newest turn alone is
-over the limit, at the beginning of one of its units.
+Everything is found by bisection. A cut is at the beginning of a turn, or, if the newest turn alone
+is over the limit, at the beginning of one of its units.
 """
 
 from bisect import bisect_left, bisect_right

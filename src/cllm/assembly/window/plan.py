@@ -10,7 +10,7 @@ from cllm.assembly.window.cut import cut_in_blocks, cut_to_fit
 from cllm.assembly.window.ledger import Ledger
 from cllm.assembly.window.strategy import ByTokens, ByTurns, Strategy, Summarise
 from cllm.assembly.window.summary import StandingSummary
-from cllm.assembly.window.view import Pins, View, view_from
+from cllm.assembly.window.view import Pins, View, used, view_from
 
 
 def plan_window(
@@ -33,6 +33,7 @@ def plan_window(
     """
     pinned = Pins(ledger, pins)
     before = ledger.cut_at(cut)
+    budget = None if budget is None else max(0, budget)
     if not len(ledger):
         return view_from(ledger, 0, pinned)
     match strategy:
@@ -41,21 +42,31 @@ def plan_window(
             oldest = ledger.turns[max(0, len(ledger.turns) - kept)]
             position = cut_to_fit(ledger, oldest, limit=budget, pins=pinned)
         case ByTokens():
-            position = _by_tokens(ledger, strategy, strategy.limit(budget), before, pinned, idle)
+            limit = strategy.limit(budget)
+            position = _by_tokens(ledger, strategy, limit, before, pins=pinned, idle=idle)
         case Summarise(tokens=tokens):
             limit = tokens.limit(budget)
             if summary is not None:
                 before = max(before, ledger.cut_at(summary.through + 1))
                 limit = None if limit is None else max(0, limit - summary.tokens)
-            position = _by_tokens(ledger, tokens, limit, before, pinned, idle)
+            position = _unsummarised(ledger, tokens, limit, before, pins=pinned)
         case _:
             assert_never(strategy)
     return view_from(ledger, position, pinned, before=before)
 
 
 def _by_tokens(
-    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, pins: Pins, idle: float
+    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins, idle: float
 ) -> int:
     if limit is None:
         return before
     return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins, idle=idle)
+
+
+def _unsummarised(
+    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins
+) -> int:
+    """Turns leave without a summary only where there is no room for them."""
+    if limit is None or used(ledger, before, pins) <= limit:
+        return before
+    return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins)

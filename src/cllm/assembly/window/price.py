@@ -43,7 +43,7 @@ MODELS = (("claude", CLAUDE), ("nova", NOVA), ("gpt-5.6", OPENAI), ("gpt-6", OPE
 
 
 def prices_for(provider: str, model: str) -> CachePrices:
-    """What is known without a price list; a server that nobody knows is taken to cache in memory."""
+    """What is known without a price list; an unknown server is taken to keep prompts in memory."""
     name = model.lower()
     for part, prices in MODELS:
         if part in name:

@@ -9,7 +9,7 @@ DEFAULT_MAX_TURNS = 10
 
 
 class ByTurns(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
-    """At most so many complete turns, and the one that is under way; the oldest leave one by one."""
+    """At most so many complete turns, and the one under way; the oldest leave one by one."""
 
     max_turns: int = DEFAULT_MAX_TURNS
 

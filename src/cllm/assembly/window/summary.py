@@ -1,8 +1,8 @@
 """Summaries: which turns are to be put into one, in which pieces, and where it stands.
 
 A plan says what to ask and asks nothing. Every turn that leaves is in a piece; pieces are asked for
-one after another, each with the summary so far before it. The first is what was sent last, up to its
-end, and one instruction: the cache of the provider has it. A summary that was not given changes
+one after another, each with the summary so far before it. The first is what was sent last, up to
+its end, and one instruction: the cache of the provider has it. A summary that was not given changes
 nothing, and one that was can be undone: the log still has all it covers.
 """
 
@@ -74,48 +74,36 @@ def plan_summary(
     if end <= begin:
         return ()
     room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
-    return tuple(_chunks(ledger, begin, end, room=room, taken=taken, pins=pinned, later=strategy))
+    ahead = tuple(pinned.before(ledger.turn_at(begin)))
+    first = room - taken - sum(ledger.tokens(*span) for span in ahead)
+    chunk = _chunk(ledger, begin, end, room=first, ahead=ahead)
+    chunks = [chunk]
+    while (start := chunk.through + 1 - ledger.first_sequence) < end:
+        chunk = _chunk(ledger, start, end, room=room - strategy.summary_tokens)
+        chunks.append(chunk)
+    return tuple(chunks)
 
 
-def _chunks(
-    ledger: Ledger,
-    begin: int,
-    end: int,
-    *,
-    room: int,
-    taken: int,
-    pins: Pins,
-    later: Summarise,
-) -> Iterable[SummaryChunk]:
-    ahead = tuple(pins.before(ledger.turn_at(begin)))
-    room_now = room - taken - sum(ledger.tokens(*span) for span in ahead)
-    start = begin
-    while start < end:
-        stop = _chunk_end(ledger, start, end, room_now)
-        spans = joined((*ahead, *kept_inside(ledger, start), (start, stop)))
-        yield SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
-        start, ahead, room_now = stop, (), room - later.summary_tokens
-
-
-def _chunk_end(ledger: Ledger, start: int, end: int, room: int) -> int:
+def _chunk(
+    ledger: Ledger, start: int, end: int, *, room: int, ahead: tuple[Span, ...] = ()
+) -> SummaryChunk:
     """As many whole turns as there is room for; of one that is too long, as many units."""
-    inside = sum(ledger.tokens(*span) for span in kept_inside(ledger, start))
-    turns = [*ledger.turns[bisect_right(ledger.turns, start) : _count_until(ledger.turns, end)]]
-    for borders in (turns, [*ledger.units(ledger.turn_at(start)), ledger.turn_end(start)]):
-        after = borders[bisect_right(borders, start) :]
-        fitting = bisect_right(after, room - inside, key=lambda stop: ledger.tokens(start, stop))
+    inside = kept_inside(ledger, start)
+    left = room - sum(ledger.tokens(*span) for span in inside)
+    turn_end = ledger.turn_end(start)
+    for borders in (ledger.turns, [*ledger.units(ledger.turn_at(start)), turn_end]):
+        after = borders[bisect_right(borders, start) : bisect_right(borders, end)]
+        fitting = bisect_right(after, left, key=lambda stop: ledger.tokens(start, stop))
         if fitting:
-            return after[fitting - 1]
-    needed = inside + ledger.tokens(start, after[0])
+            stop = after[fitting - 1]
+            spans = joined((*ahead, *inside, (start, stop)))
+            return SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
+    needed = room - left + ledger.tokens(start, after[0])
     raise WindowTooSmallError(needed=needed, available=max(0, room))
 
 
-def _count_until(borders: Sequence[int], end: int) -> int:
-    return bisect_right(borders, end)
-
-
 def summary_turn(text: str) -> tuple[Message, ...]:
-    """A summary as it stands before the messages: said, and acknowledged, so that roles alternate."""
+    """A summary as it stands before the messages: said and acknowledged, so roles alternate."""
     said = plain_message("user", f"{INTRODUCTION}\n\n{text}")
     return said, plain_message("assistant", ACKNOWLEDGED)
 

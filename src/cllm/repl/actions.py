@@ -1,0 +1,287 @@
+"""What the commands of a chat do: each takes the chat and what stood after its name.
+
+They go through the store and the engine like every other surface, and show what came of it.
+"""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from cllm.assembly.system import GivenPrompt
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.errors import BrokenConversationError, ConversationNotFoundError, UsageError
+from cllm.core.identity import check_id
+from cllm.repl.answering import take_turn
+from cllm.repl.chat import Chat, asked_in
+from cllm.repl.plain import one_line
+from cllm.repl.status import last_usage, stats_lines, usage_text
+from cllm.repl.transcript import as_markdown, tail_lines
+from cllm.settings.layers import expanded
+from cllm.wire.conversation_json import encode_conversation
+
+LISTED = 20
+LONGEST_NUMBER = 9
+FOUND = 20
+AROUND = 30
+TITLE = 60
+
+
+class Leave(BaseException):
+    """The person wants to leave the chat."""
+
+
+async def leave(_chat: Chat, _rest: str) -> None:
+    raise Leave
+
+
+async def new(chat: Chat, _rest: str) -> None:
+    chat.new()
+    chat.screen.note(f"A new conversation: {chat.ref}")
+
+
+async def clear(chat: Chat, _rest: str) -> None:
+    chat.new()
+    chat.screen.say(["Conversation cleared"])
+
+
+async def list_newest(chat: Chat, rest: str) -> None:
+    page = await chat.store.list_conversations(limit=_number(rest) or LISTED)
+    for notice in page.notices:
+        chat.screen.warn(notice)
+    if not page.items:
+        chat.screen.note("No conversation is stored yet.")
+    chat.screen.say(summary_line(summary) for summary in page.items)
+
+
+def _number(given: str) -> int | None:
+    """The number that was given, if one was."""
+    if not given:
+        return None
+    digits = given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER
+    if not digits or int(given) == 0:
+        raise UsageError(f"Give a whole number from 1 on, not '{one_line(given, longest=TITLE)}'.")
+    return int(given)
+
+
+def summary_line(summary: Summary) -> str:
+    """A conversation on one line."""
+    count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
+    title = one_line(summary.title or "", longest=TITLE)
+    return f"{summary.id}  {_when(summary.updated_at)}  {count}  {title}".rstrip()
+
+
+def _when(moment: datetime) -> str:
+    try:
+        return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError):
+        return moment.isoformat()
+
+
+async def open_conversation(chat: Chat, rest: str) -> None:
+    if not rest:
+        raise UsageError("Say which conversation: /open ID; /list shows them.")
+    notices = await chat.open(rest)
+    show_tail(chat)
+    for notice in notices:
+        chat.screen.warn(notice)
+
+
+def show_tail(chat: Chat) -> None:
+    """The end of the conversation that was opened."""
+    if chat.conversation is not None:
+        chat.screen.say(tail_lines(chat.conversation))
+
+
+async def search(chat: Chat, rest: str) -> None:
+    if not rest:
+        raise UsageError("Say what to look for: /search TEXT.")
+    wanted = rest.casefold()
+    found = 0
+    page = await chat.store.list_conversations(limit=10**9)
+    for summary in page.items:
+        await asyncio.sleep(0)
+        where = await _where(chat, summary, wanted)
+        if where is not None:
+            chat.screen.say([summary_line(summary), f"    {where}"])
+            found += 1
+        if found == FOUND:
+            chat.screen.note(f"These are the newest {FOUND}; there may be more.")
+            return
+    if not found:
+        chat.screen.note(f"Nowhere was '{one_line(rest)}' said.")
+
+
+async def _where(chat: Chat, summary: Summary, wanted: str) -> str | None:
+    """The title, or the newest place of the conversation, in which it stands."""
+    if summary.title is not None and wanted in summary.title.casefold():
+        return f"in the title: {one_line(summary.title)}"
+    try:
+        conversation = await chat.store.load(summary.id)
+    except (BrokenConversationError, ConversationNotFoundError):
+        return None
+    for number, _, message in reversed(list(conversation.numbered_messages())):
+        text = message.text
+        place = text.casefold().find(wanted)
+        if place >= 0:
+            around = text[max(place - AROUND, 0) : place + len(wanted) + AROUND]
+            return f"{number} {message.role}: …{one_line(around)}…"
+    return None
+
+
+async def model(chat: Chat, rest: str) -> None:
+    if not rest:
+        chat.screen.say([chat.model])
+        return
+    chat.app.find_route(rest)
+    before = chat.ref
+    if chat.conversation is None:
+        chat.chosen_model = rest
+        chat.screen.note(f"The model is {rest}.")
+    elif rest != chat.model:
+        await chat.branch(model=rest)
+        chat.screen.note(f"Going on with {rest} in the branch {chat.ref}; {before} stays.")
+
+
+async def system(chat: Chat, rest: str) -> None:
+    if not rest:
+        chat.screen.say([_system_text(chat) or "There is no system prompt."])
+        return
+    given = GivenPrompt(text=rest, source="/system", explicit=True)
+    before = chat.ref
+    if chat.conversation is None:
+        chat.system = given
+        chat.screen.note("The conversation will be under this system prompt.")
+    else:
+        await chat.branch(system=given)
+        chat.screen.note(f"Going on under it in the branch {chat.ref}; {before} stays.")
+
+
+def _system_text(chat: Chat) -> str | None:
+    if chat.conversation is None:
+        return chat.system.text
+    return None if chat.conversation.system is None else chat.conversation.system.text
+
+
+async def context(chat: Chat, rest: str) -> None:
+    if rest:
+        chat.executed += (rest,)
+        chat.screen.note("It runs with the next message.")
+        return
+    chat.screen.say(_context_lines(chat))
+
+
+def _context_lines(chat: Chat) -> Iterator[str]:
+    record = None if chat.conversation is None else chat.conversation.context_record
+    for command in () if record is None else record.commands:
+        yield f"captured at the beginning: {one_line(command.command)} ({command.state})"
+    for configured in chat.app.settings.context:
+        if configured.kind == "dynamic" or chat.conversation is None:
+            when = "with every message" if configured.kind == "dynamic" else "at the beginning"
+            yield f"runs {when}: {one_line(configured.written)}"
+    for given in chat.executed:
+        yield f"runs with the next message: {one_line(given)}"
+    if not (chat.app.settings.context or chat.executed or (record and record.commands)):
+        yield "There are no context commands."
+
+
+async def attach(chat: Chat, rest: str) -> None:
+    if not rest:
+        count = len(chat.attached)
+        chat.screen.say([f"{count} file{'' if count == 1 else 's'} go with the next message."])
+        return
+    chat.attached += chat.attach(_file_names(rest))
+    chat.screen.note(f"{len(chat.attached)} attached to the next message.")
+
+
+def _file_names(rest: str) -> list[str]:
+    """The files that are named: one with blanks in it as it is, several as a shell has them."""
+    whole = os.path.expanduser(rest)  # noqa: PTH111 - an address is no path
+    if os.path.exists(whole):  # noqa: PTH110
+        return [whole]
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return [whole]
+    return [os.path.expanduser(word) for word in words]  # noqa: PTH111
+
+
+async def regenerate(chat: Chat, _rest: str) -> None:
+    await take_turn(chat, chat.request_again())
+
+
+async def undo(chat: Chat, _rest: str) -> None:
+    turn = await chat.undo()
+    said = " ".join(message.text for message in asked_in(turn))
+    chat.screen.note(f"Taken back: {one_line(said, longest=TITLE)}")
+
+
+async def branch(chat: Chat, rest: str) -> None:
+    before = chat.ref
+    await chat.branch(at=_number(rest))
+    chat.screen.note(f"Going on in the branch {chat.ref}; {before} stays.")
+
+
+async def title(chat: Chat, rest: str) -> None:
+    if rest:
+        await chat.rename(one_line(rest))
+        return
+    kept = None if chat.conversation is None else chat.conversation.title
+    chat.screen.say([kept or chat.title or "There is no title yet."])
+
+
+async def save(chat: Chat, rest: str) -> None:
+    if not chat.options.saves:
+        await chat.keep(rest or None)
+        chat.screen.note(f"Kept as {chat.ref}; from here on everything is.")
+    elif rest:
+        before = chat.ref
+        await chat.branch(ref=check_id(rest))
+        chat.screen.note(f"Going on in the copy {chat.ref}; {before} stays.")
+    else:
+        chat.screen.note(f"Everything is kept as {chat.ref}; /save ID makes a copy.")
+
+
+async def export(chat: Chat, rest: str) -> None:
+    if not rest:
+        raise UsageError("Say into which file: /export FILE.")
+    chat.last_turn()
+    conversation = chat.conversation
+    if conversation is None:
+        return
+    path = chat.app.settings.place.directory / expanded(rest)
+    _write_new(path, _exported(conversation, path))
+    chat.screen.note(f"Written to {path}.")
+
+
+def _exported(conversation: Conversation, path: Path) -> bytes:
+    if path.suffix.lower() == ".json":
+        return encode_conversation(conversation)
+    return as_markdown(conversation).encode("utf-8", "replace")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet, for nobody else to read."""
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            file.write(data)
+    except FileExistsError as error:
+        raise UsageError(f"'{path}' is there already; name another file.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a file's name"
+        raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
+
+
+async def tokens(chat: Chat, _rest: str) -> None:
+    usage = last_usage(chat.conversation)
+    if usage is None:
+        chat.screen.say(["Nothing was answered in this conversation yet."])
+    else:
+        chat.screen.say([f"The last turn: {usage_text(usage)}."])
+
+
+async def stats(chat: Chat, _rest: str) -> None:
+    chat.screen.say(stats_lines(chat.conversation, chat.sitting))

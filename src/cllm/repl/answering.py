@@ -1,0 +1,138 @@
+"""One turn of a chat: its events on the screen, and what it used and cost.
+
+An error of ours ends the turn and not the chat.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import assert_never
+
+from cllm.core.errors import CllmError
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from cllm.engine.rounds import RoundEnded
+from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.repl.chat import Chat
+from cllm.repl.render import Answer
+from cllm.repl.screen import echo
+from cllm.repl.status import answer_line, counted, turns_before
+
+TICK = 0.08
+TRIMMED = "Trimmed old messages to fit context window"
+
+
+async def take_turn(chat: Chat, request: TurnRequest) -> None:
+    """Take the turn and show it. What was said so far is kept if it is cancelled."""
+    answer = chat.screen.begin_answer()
+    try:
+        with echo(on=False):
+            async with _redrawn(answer):
+                await _show_all(chat, request, answer)
+    except CllmError as error:
+        chat.failures += 1
+        chat.screen.error(error)
+    except asyncio.CancelledError:
+        chat.screen.note(_interrupted(request))
+        raise
+    else:
+        chat.taken()
+    finally:
+        chat.screen.end_answer()
+        await chat.look()
+
+
+async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:
+    shown = _Turn(chat, answer)
+    log = None if chat.new_log is None else chat.new_log()
+    async with aclosing(chat.app.engine().take_turn(request)) as events:
+        async for event in events:
+            shown.hear(event)
+            if log is not None:
+                log(event)
+
+
+def _interrupted(request: TurnRequest) -> str:
+    kept = "What was said so far is kept." if request.on_interrupt == "keep" else "Nothing is kept."
+    return f"Interrupted. {kept}"
+
+
+@asynccontextmanager
+async def _redrawn(answer: Answer) -> AsyncGenerator[None, None]:
+    """While this runs, what has come is shown also when nothing more comes."""
+
+    async def tick() -> None:
+        while True:
+            answer.refresh()
+            await asyncio.sleep(TICK)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
+
+
+class _Turn:
+    """Shows the events of one turn."""
+
+    def __init__(self, chat: Chat, answer: Answer) -> None:
+        self._chat = chat
+        self._screen = chat.screen
+        self._answer = answer
+        self._began = time.monotonic()
+
+    def hear(self, event: TurnEvent) -> None:
+        match event:
+            case TurnWaits():
+                self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
+            case TurnBegan():
+                self._begin(event)
+            case Noticed():
+                self._screen.warn(event.notice)
+            case TextDelta() | RefusalDelta():
+                self._answer.write(event.text)
+            case RoundEnded():
+                self._answer.settle()
+            case TurnEnded():
+                self._end(event)
+            case ThinkingDelta() | ToolCallDelta() | PartAdded():
+                pass
+            case _:
+                assert_never(event)
+
+    def _begin(self, event: TurnBegan) -> None:
+        for notice in event.prompt.notices:
+            self._screen.warn(notice)
+        window = event.prompt.window
+        if window is None:
+            return
+        conversation = self._chat.conversation
+        gone = turns_before(conversation, window.first_sequence)
+        last = conversation.turns[-1].window if conversation and conversation.turns else None
+        before = 0 if last is None else turns_before(conversation, last.first_sequence)
+        if gone > before:
+            in_all = f"{counted(gone, 'turn')} of this conversation {_verb(gone)} not sent any more"
+            self._screen.note(f"{TRIMMED} ({in_all}).")
+
+    def _end(self, event: TurnEnded) -> None:
+        usage = event.reply.usage if event.turn is None else event.turn.usage
+        self._chat.sitting = self._chat.sitting.plus(usage, event.cost)
+        if not event.reply.message.text.strip():
+            self._screen.note("The model answered without a text.")
+        if event.reply.stop_reason == "length":
+            self._screen.note("The answer reached its limit of tokens (`max_tokens`).")
+        if self._chat.options.show_stats:
+            seconds = time.monotonic() - self._began
+            self._screen.note(answer_line(usage, event.cost, seconds))
+
+
+def _verb(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,250 @@
+"""The conversation that a chat is in, and what goes into its next turn.
+
+Makes turn requests and changes conversations through the store; it decides nothing about content,
+prints nothing and asks no model.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from cllm.app import App, new_conversation_id, new_id, now
+from cllm.assembly.system import GivenPrompt, choose_system, recapture
+from cllm.assembly.window import ByTurns
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import ConversationExistsError, ConversationNotFoundError, UsageError
+from cllm.core.identity import check_id
+from cllm.core.message import AnyPart, Message, Text, plain_message
+from cllm.core.notice import Notice
+from cllm.core.ports import Changes, NewConversation, Opening, Store, TurnStart
+from cllm.engine.rounds import ToolBox
+from cllm.engine.turn import TurnEvent, TurnRequest
+from cllm.repl.screen import Screen
+from cllm.repl.status import Spent
+from cllm.settings.context import exec_command
+from cllm.wire.openai_parts import encode_parts
+
+Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]
+Hear = Callable[[TurnEvent], None]
+
+
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person chose for the whole chat."""
+
+    window: ByTurns = ByTurns()
+    show_stats: bool = True
+    saves: bool = True
+
+
+class Chat:
+    """A conversation under way. It is stored with its first answer, under `ref`.
+
+    `attach` reads files, `tools` are what the model may use, `open_kept` opens the store of a chat
+    that began unsaved, `new_log` gives what logs the events of one turn.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        screen: Screen,
+        options: ChatOptions,
+        *,
+        attach: Attach,
+        tools: ToolBox | None = None,
+        open_kept: Callable[[], App] | None = None,
+        new_log: Callable[[], Hear] | None = None,
+    ) -> None:
+        self.app = app
+        self.screen = screen
+        self.options = options
+        self.attach = attach
+        self.sitting = Spent()
+        self.failures = 0
+        self.new_log = new_log
+        self._tools = tools
+        self._open_kept = open_kept
+        self.new()
+
+    def new(self, ref: str | None = None) -> None:
+        """Begin a conversation; what is stored stays so."""
+        self.ref = ref or _automatic_id()
+        self.conversation: Conversation | None = None
+        self.title: str | None = None
+        self.chosen_model = self.app.model
+        self.system = self.app.settings.system
+        self.attached: tuple[AnyPart, ...] = ()
+        self.executed: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        return self.app.store
+
+    @property
+    def model(self) -> str:
+        """The model of the next turn: a conversation keeps its own."""
+        kept = None if self.conversation is None else self.conversation.model
+        return kept or self.chosen_model
+
+    async def open(self, ref: str) -> tuple[Notice, ...]:
+        """Go on with a stored conversation; what to know about it."""
+        conversation = await self.store.load(ref)
+        given = self.app.settings.system
+        choice = choose_system(conversation, given, new_policy="captured", now=now())
+        self.new(conversation.id)
+        self.conversation = conversation
+        return choice.notices
+
+    async def open_or_begin(self, ref: str) -> tuple[Notice, ...]:
+        """Go on with it, or begin it if it is not there."""
+        try:
+            return await self.open(check_id(ref))
+        except ConversationNotFoundError:
+            self.new(ref)
+            return ()
+
+    async def look(self) -> None:
+        """Look at the conversation as it is stored now."""
+        try:
+            self.conversation = await self.store.load(self.ref)
+        except ConversationNotFoundError:
+            self.conversation = None
+
+    def request(self, said: str) -> TurnRequest:
+        """The turn in which this is said, with what is attached to it."""
+        parts = (Text(text=said), *self.attached)
+        message = encode_parts("user", parts) if self.attached else plain_message("user", said)
+        return self._request((message,))
+
+    def request_again(self) -> TurnRequest:
+        """The last turn once more; the one that is there stays as a variant."""
+        turn = self.last_turn()
+        return msgspec.structs.replace(self._request(asked_in(turn)), place=turn.place)
+
+    def _request(self, messages: tuple[Message, ...]) -> TurnRequest:
+        settings = self.app.settings
+        configured = settings.variables.filled(settings.context)
+        request = TurnRequest(
+            messages=messages,
+            model=self.chosen_model,
+            ref=self.ref,
+            create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
+            system=self._given(),
+            context=(*configured, *map(exec_command, self.executed)),
+            tools=self._tools,
+            parameters=settings.parameters,
+            fallbacks=settings.fallbacks,
+            strict=settings.strict,
+            stream=settings.stream,
+            on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
+            cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
+        )
+        return self._in_window(request)
+
+    def _in_window(self, request: TurnRequest) -> TurnRequest:
+        """The request with the chat's window, `self.options.window`."""
+        return request
+
+    def _given(self) -> GivenPrompt:
+        """The prompt of a new conversation; one that is stored keeps its own."""
+        if self.conversation is None:
+            return self.system
+        return msgspec.structs.replace(self.app.settings.system, explicit=False)
+
+    def taken(self) -> None:
+        """What was for one turn only has been sent with it."""
+        self.attached, self.executed = (), ()
+
+    def last_turn(self) -> Turn:
+        """The newest turn; UsageError if there is none yet."""
+        turns = () if self.conversation is None else self.conversation.turns
+        if not turns:
+            raise UsageError("Nothing has been said in this conversation yet.")
+        return turns[-1]
+
+    async def undo(self) -> Turn:
+        """Take the last turn back, for good."""
+        turn = self.last_turn()
+        first = self._stored().message_count - len(turn.messages) + 1
+        await self.store.delete_from(self.ref, first)
+        await self.look()
+        return turn
+
+    async def branch(
+        self,
+        *,
+        ref: str | None = None,
+        at: int | None = None,
+        model: str | None = None,
+        system: GivenPrompt | None = None,
+    ) -> None:
+        """Go on in a branch of the conversation, which itself stays as it is."""
+        parent = self._stored()
+        made = NewConversation(id=ref or _automatic_id(), model=model)
+        opening = None if system is None else recapture(parent, system, now=now())
+        branch = await self.store.branch(self.ref, made, at=at, opening=opening)
+        attached, executed = self.attached, self.executed
+        self.new(branch.id)
+        self.conversation = branch
+        self.attached, self.executed = attached, executed
+
+    def _stored(self) -> Conversation:
+        if self.conversation is None:
+            raise UsageError("Nothing has been said in this conversation yet.")
+        return self.conversation
+
+    async def rename(self, title: str) -> None:
+        """Give the conversation a title, now or with its first turn."""
+        self.title = title
+        if self.conversation is not None:
+            await self.store.update(self.ref, Changes(title=title))
+            await self.look()
+
+    async def keep(self, ref: str | None) -> None:
+        """Copy an unsaved conversation into the store, and go on there; UsageError if it is."""
+        if self.options.saves or self._open_kept is None:
+            raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
+        conversation = self._stored()
+        kept = self._open_kept()
+        await _copy(conversation, kept.store, check_id(ref or self.ref))
+        old, self.app = self.app, kept
+        self.options = msgspec.structs.replace(self.options, saves=True)
+        await old.close()
+        self.new(ref or self.ref)
+        await self.look()
+
+
+def asked_in(turn: Turn) -> tuple[Message, ...]:
+    """What the person said in a turn, before anything answered it."""
+    answers = (place for place, one in enumerate(turn.messages) if one.role != "user")
+    return turn.messages[: next(answers, len(turn.messages))]
+
+
+def _automatic_id() -> str:
+    return new_conversation_id(now(), new_id())
+
+
+async def _copy(conversation: Conversation, store: Store, ref: str) -> None:
+    """Keep a conversation in a store that has none of that id, turn by turn."""
+    try:
+        await store.load(ref, tail=0)
+    except ConversationNotFoundError:
+        pass
+    else:
+        raise ConversationExistsError(ref)
+    record = conversation.system_record
+    opening = None
+    if record is not None:
+        opening = Opening(
+            system=conversation.system,
+            system_record=record,
+            context_record=conversation.context_record,
+        )
+    await store.create(
+        NewConversation(id=ref, model=conversation.model, title=conversation.title),
+        opening=opening,
+    )
+    for turn in conversation.turns:
+        start = TurnStart(id=turn.id, messages=asked_in(turn), model=turn.model, visible=False)
+        lease = await store.begin_turn(ref, start)
+        place = lease.turn.place
+        await store.finish_turn(lease, msgspec.structs.replace(turn, place=place))

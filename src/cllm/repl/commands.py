@@ -1,0 +1,182 @@
+"""The commands of a chat: one table, and how a line becomes one of its rows.
+
+A row says everything about a command: completion and `/help` read it too. What a command does
+stands in `cllm.repl.actions`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+
+from cllm.core.errors import UsageError
+from cllm.repl import actions
+from cllm.repl.chat import Chat
+
+Completes = Literal["conversations", "models", "files"]
+Action = Callable[[Chat, str], Awaitable[None]]
+ESCAPE = "//"
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command: its names, what it takes, what it is for and what it does.
+
+    One that `is_word` is also meant when its name stands alone, without a slash.
+    """
+
+    name: str
+    about: str
+    action: Action
+    takes: str = ""
+    aliases: tuple[str, ...] = ()
+    is_word: bool = False
+    completes: Completes | None = None
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that was given, and what stood after its name."""
+
+    command: Command
+    rest: str
+
+
+async def _help(chat: Chat, _rest: str) -> None:
+    chat.screen.say(help_lines())
+
+
+COMMANDS = (
+    Command(name="help", aliases=("h", "?"), about="List the commands.", action=_help),
+    Command(name="new", about="Begin a conversation; this one stays stored.", action=actions.new),
+    Command(name="clear", is_word=True, about="The same, and say so.", action=actions.clear),
+    Command(
+        name="list", takes="[N]", about="List the newest conversations.", action=actions.list_newest
+    ),
+    Command(
+        name="open",
+        takes="ID",
+        about="Go on with another conversation.",
+        action=actions.open_conversation,
+        completes="conversations",
+    ),
+    Command(
+        name="search",
+        takes="TEXT",
+        about="Find conversations in which it was said.",
+        action=actions.search,
+    ),
+    Command(
+        name="model",
+        takes="[NAME]",
+        about="Show the model, or go on with another one.",
+        action=actions.model,
+        completes="models",
+    ),
+    Command(
+        name="system",
+        takes="[TEXT]",
+        about="Show the system prompt, or go on under another one.",
+        action=actions.system,
+    ),
+    Command(
+        name="context",
+        takes="[COMMAND]",
+        about="Show the context, or run a shell command for the next message.",
+        action=actions.context,
+    ),
+    Command(
+        name="attach",
+        takes="[FILE]",
+        about="Show the model a file with the next message.",
+        action=actions.attach,
+        completes="files",
+    ),
+    Command(
+        name="regenerate",
+        aliases=("retry",),
+        about="Ask the last message again; the old answer stays as a variant.",
+        action=actions.regenerate,
+    ),
+    Command(name="undo", about="Take the last turn back, for good.", action=actions.undo),
+    Command(
+        name="branch",
+        takes="[N]",
+        about="Go on in a copy, with the messages up to number N.",
+        action=actions.branch,
+    ),
+    Command(
+        name="title", takes="[TEXT]", about="Show the title, or give one.", action=actions.title
+    ),
+    Command(
+        name="save",
+        takes="[ID]",
+        about="Keep the conversation, or a copy of it under ID.",
+        action=actions.save,
+    ),
+    Command(
+        name="export",
+        takes="FILE",
+        about="Write the conversation as Markdown, or as JSON if FILE ends so.",
+        action=actions.export,
+        completes="files",
+    ),
+    Command(name="tokens", about="Show what the last turn used.", action=actions.tokens),
+    Command(
+        name="stats",
+        is_word=True,
+        about="Show what this conversation and this chat used and cost.",
+        action=actions.stats,
+    ),
+    Command(
+        name="quit",
+        aliases=("exit", "q"),
+        is_word=True,
+        about="Leave (also Ctrl-D).",
+        action=actions.leave,
+    ),
+)
+WORDS = {name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])}
+NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
+
+
+def read_order(line: str) -> Order | None:
+    """The command that a line gives; None if it is said to the model.
+
+    What begins with a slash and is no command is a mistake, unless it looks like a path.
+    """
+    text = line.strip()
+    if text.lower() in WORDS:
+        return Order(command=WORDS[text.lower()], rest="")
+    if not text.startswith("/") or text.startswith(ESCAPE):
+        return None
+    word, _, rest = text[1:].replace("\n", " \n", 1).partition(" ")
+    command = NAMES.get(word.lower())
+    if command is not None:
+        return Order(command=command, rest=rest.strip())
+    if "/" in word or not word:
+        return None
+    raise UsageError(
+        f"There is no command /{word}; /help lists them. To say it to the model, begin with //."
+    )
+
+
+def said_in(line: str) -> str:
+    """What is said to the model with a line that is no command: // stands for a slash."""
+    return line[1:] if line.startswith(ESCAPE) else line
+
+
+def help_lines() -> list[str]:
+    """A line for each command."""
+    heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
+    width = max(len(head) for head, _ in heads)
+    return [
+        *(f"{head:<{width}}  {row.about}{_others(row)}" for head, row in heads),
+        "",
+        "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line,",
+        "begins a new line. Ctrl-C stops an answer.",
+    ]
+
+
+def _others(row: Command) -> str:
+    words = [row.name, *row.aliases[:1]] if row.is_word else []
+    names = [*words, *(f"/{alias}" for alias in row.aliases)]
+    return f" (also {', '.join(names)})" if names else ""

@@ -1,0 +1,183 @@
+"""What the person types: with line editing on a terminal, line by line from anywhere else.
+
+A reader gives one message or command at a time. EOFError is the end, KeyboardInterrupt Ctrl-C.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO, Protocol, TextIO
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.styles import Style
+
+from cllm.repl.commands import COMMANDS, NAMES
+from cllm.repl.names import KnownNames
+from cllm.repl.plain import one_line, whole_text
+
+PROMPT = "You: "
+CONTINUED = "\\"
+STYLE = Style.from_dict(
+    {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
+)
+
+
+class Reader(Protocol):
+    async def read(self) -> str: ...
+
+
+class LineReader:
+    """Reads lines; one that ends with a backslash goes on with the next.
+
+    `asks` is where the person is asked for a line, if there is a person.
+    """
+
+    def __init__(self, lines: BinaryIO | None, asks: TextIO | None = None) -> None:
+        self._lines = lines
+        self._asks = asks
+
+    async def read(self) -> str:
+        read: list[str] = []
+        while True:
+            line = self._line()
+            if not line.endswith(CONTINUED):
+                return "\n".join([*read, line])
+            read.append(line.removesuffix(CONTINUED))
+
+    def _line(self) -> str:
+        if self._asks is not None:
+            self._asks.write(PROMPT)
+            self._asks.flush()
+        data = b"" if self._lines is None else self._lines.readline()
+        if not data:
+            raise EOFError
+        return data.decode("utf-8", "replace").rstrip("\r\n")
+
+
+class TerminalReader:
+    """Reads from a terminal, with editing, history, completion and a line of status below."""
+
+    def __init__(self, *, history: History, names: KnownNames, status: Callable[[], str]) -> None:
+        self._names = names
+        self._prompts: PromptSession[str] = PromptSession(
+            [("class:prompt", PROMPT)],
+            multiline=True,
+            prompt_continuation=" " * len(PROMPT),
+            history=history,
+            completer=ChatCompleter(names),
+            complete_while_typing=Condition(self._is_command),
+            key_bindings=_keys(),
+            bottom_toolbar=lambda: one_line(status()),
+            style=STYLE,
+            reserve_space_for_menu=6,
+        )
+
+    def _is_command(self) -> bool:
+        return self._prompts.default_buffer.text.startswith("/")
+
+    async def read(self) -> str:
+        self._names.forget()
+        return whole_text(await self._prompts.prompt_async())
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _enter(event: KeyPressEvent) -> None:
+        enter(event.current_buffer)
+
+    @keys.add("escape", "enter")
+    def _alt_enter(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def enter(buffer: Buffer) -> None:
+    """Take the chosen completion, go on after a backslash, or give the message."""
+    if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+        buffer.complete_state = None
+    elif buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUED):
+        buffer.delete_before_cursor()
+        buffer.insert_text("\n")
+    else:
+        buffer.validate_and_handle()
+
+
+class PrivateHistory(FileHistory):
+    """What was typed before, in a file that only its owner reads; a full disk loses only that."""
+
+    def store_string(self, string: str) -> None:
+        with contextlib.suppress(OSError):
+            super().store_string(string)
+
+
+def open_history(path: Path | None) -> History:
+    """The history in that file; only of this chat without one, or if it cannot be had."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return PrivateHistory(path)
+
+
+class ChatCompleter(Completer):
+    """Completes commands, and what they take: conversations, models or files."""
+
+    def __init__(self, names: KnownNames) -> None:
+        self._names = names
+        self._files = PathCompleter(expanduser=True)
+
+    def get_completions(
+        self, _document: Document, _complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Nothing: names are waited for, so completing is asynchronous only."""
+        return ()
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        before = document.text_before_cursor
+        if not before.startswith("/") or "\n" in before:
+            return
+        word, blank, given = before[1:].partition(" ")
+        if not blank:
+            for completion in commands_like(word):
+                yield completion
+            return
+        command = NAMES.get(word)
+        completes = None if command is None else command.completes
+        if completes == "files":
+            inside = Document(given.lstrip())
+            for completion in self._files.get_completions(inside, complete_event):
+                yield completion
+        elif completes is not None:
+            models = completes == "models"
+            found = await (self._names.models() if models else self._names.conversations())
+            for name, about in found:
+                if name.startswith(given):
+                    yield Completion(name, start_position=-len(given), display_meta=one_line(about))
+
+
+def commands_like(word: str) -> Iterable[Completion]:
+    """The commands that begin so."""
+    for row in COMMANDS:
+        if row.name.startswith(word.lower()):
+            ending = " " if row.takes else ""
+            yield Completion(
+                f"{row.name}{ending}",
+                start_position=-len(word),
+                display=f"/{row.name} {row.takes}".rstrip(),
+                display_meta=row.about,
+            )

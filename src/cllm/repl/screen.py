@@ -1,0 +1,133 @@
+"""Where things are shown: answers and what commands say on standard output, the rest beside it.
+
+Everything that is not an answer waits until the growing answer is out of its way.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cllm.core.errors import CllmError
+from cllm.core.notice import Notice
+from cllm.repl.plain import one_line, plain
+
+if TYPE_CHECKING:
+    from cllm.repl.render import Answer
+
+NARROWEST = 20
+OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
+
+
+class Screen:
+    """The two streams of this process, and how much they can show."""
+
+    def __init__(
+        self, out: TextIO, err: TextIO, *, environment: Mapping[str, str], draws: bool = True
+    ) -> None:
+        self._out = out
+        self._err = err
+        usable = environment.get("TERM", "dumb") != "dumb"
+        self.is_terminal = out.isatty()
+        self._draws = self.is_terminal and usable and draws
+        self._dims = err.isatty() and usable and not environment.get("NO_COLOR")
+        self._answer: Answer | None = None
+
+    def begin_answer(self) -> "Answer":
+        """A new answer; it is shown until `end_answer`."""
+        from cllm.repl.render import LiveAnswer, PlainAnswer  # noqa: PLC0415 - rich loads slowly
+
+        wide = shutil.get_terminal_size().columns > NARROWEST
+        if self._draws and wide:
+            self._answer = LiveAnswer(self._out)
+        else:
+            self._answer = PlainAnswer(self._out, terminal=self.is_terminal)
+        return self._answer
+
+    def end_answer(self) -> None:
+        """Finish what is shown; OSError if it could not be."""
+        if self._answer is None:
+            return
+        answer, self._answer = self._answer, None
+        answer.end()
+        if answer.failure is not None:
+            raise answer.failure
+        if self._draws:
+            self.say([""])
+
+    def say(self, lines: Iterable[str]) -> None:
+        """What a command has to say."""
+        for line in lines:
+            self._out.write(f"{plain(line) if self.is_terminal else line}\n")
+        self._out.flush()
+
+    def note(self, text: str) -> None:
+        """Something beside the answer, on a line of its own."""
+        line = one_line(text)
+        self._beside(f"\x1b[2m{line}\x1b[0m" if self._dims else line)
+
+    def warn(self, notice: Notice) -> None:
+        self._beside(f"Warning: {one_line(notice.message)}")
+
+    def error(self, error: CllmError) -> None:
+        line = one_line(str(error))
+        self._beside(line if line.startswith(OTHER_ERRORS) else f"Error: {line}")
+
+    def _beside(self, line: str) -> None:
+        self.make_way()
+        with contextlib.suppress(OSError):
+            self._out.flush()
+            self._err.write(f"{line}\n")
+            self._err.flush()
+
+    def make_way(self) -> None:
+        """Somebody else is about to write: what is drawn stays above it."""
+        if self._answer is not None:
+            self._answer.settle()
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """The person is asked something meanwhile, and sees what they type."""
+        self.make_way()
+        with echo(on=True):
+            yield
+
+
+@contextlib.contextmanager
+def echo(*, on: bool) -> Iterator[None]:
+    """Whether the terminal shows what is typed; not while an answer is drawn."""
+    before = _terminal_modes()
+    if before is None:
+        yield
+        return
+    import termios  # noqa: PLC0415 - where there is a terminal
+
+    _set_modes([*before[:3], _with(before[3], termios.ECHO, on=on), *before[4:]])
+    try:
+        yield
+    finally:
+        _set_modes(before)
+
+
+def _with(flags: int, flag: int, *, on: bool) -> int:
+    return flags | flag if on else flags & ~flag
+
+
+def _terminal_modes() -> list[Any] | None:
+    import termios  # noqa: PLC0415
+
+    if sys.stdin is None or sys.stdin.closed or not os.isatty(sys.stdin.fileno()):
+        return None
+    try:
+        return termios.tcgetattr(sys.stdin.fileno())
+    except termios.error:
+        return None
+
+
+def _set_modes(modes: list[Any]) -> None:
+    import termios  # noqa: PLC0415
+
+    with contextlib.suppress(termios.error):
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)

@@ -1,0 +1,47 @@
+"""A conversation as text to read: its end on the screen, or all of it as Markdown."""
+
+from collections.abc import Iterator
+
+from cllm.core.conversation import Conversation
+from cllm.repl.plain import one_line, plain
+
+TAIL_TURNS = 3
+TAIL_LINES = 12
+SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
+
+
+def tail_lines(conversation: Conversation) -> Iterator[str]:
+    """The last turns, long messages by their last lines."""
+    title = f" · {one_line(conversation.title)}" if conversation.title else ""
+    yield f"{conversation.id}{title}"
+    turns = conversation.turns[-TAIL_TURNS:]
+    left = len(conversation.turns) - len(turns)
+    if left:
+        yield f"({left} earlier turn{'' if left == 1 else 's'})"
+    for turn in turns:
+        for message in turn.messages:
+            if message.text and message.role in ("user", "assistant"):
+                yield ""
+                yield from _shortened(f"{SPEAKERS[message.role]}: {plain(message.text)}")
+        if turn.state != "complete":
+            yield f"({turn.state})"
+    yield ""
+
+
+def _shortened(text: str) -> Iterator[str]:
+    lines = text.rstrip().split("\n")
+    if len(lines) > TAIL_LINES:
+        yield lines[0]
+        yield f"  … {len(lines) - TAIL_LINES} lines …"
+        lines = lines[1 - TAIL_LINES :]
+    yield from lines
+
+
+def as_markdown(conversation: Conversation) -> str:
+    """All of it: title, system prompt and messages, each under who said it."""
+    said = (
+        f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
+        for message in conversation.messages
+        if message.text
+    )
+    return "\n\n".join([f"# {one_line(conversation.title or conversation.id)}", *said]) + "\n"
