@@ -16,7 +16,7 @@ from cllm.core.reply import Usage
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
-from cllm.settings.trust import is_model_file
+from cllm.settings.trust import SECRET_NAME, is_model_file
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
@@ -113,12 +113,27 @@ class App:
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
-        """Run shell commands where cllm runs."""
+        """Run shell commands where cllm runs, the settings' own with their variables filled in."""
         from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
 
         place = self.settings.place
         surroundings = Surroundings(directory=place.directory, environment=place.environment)
-        return await run_commands(commands, surroundings)
+        filled = self.settings.variables.filled(commands)
+        return await run_commands(filled, surroundings)
+
+    async def run_for_model(
+        self, commands: "Sequence[ContextCommand]"
+    ) -> "Sequence[CommandOutcome]":
+        """Run what a model asked for, without the keys that the environment holds."""
+        from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
+
+        place = self.settings.place
+        known = {
+            name: value for name, value in place.environment.items() if not SECRET_NAME.search(name)
+        }
+        return await run_commands(
+            commands, Surroundings(directory=place.directory, environment=known)
+        )
 
     def find_route(self, model: str) -> "Route":
         """The provider that serves the model; the same one when asked again."""

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import SettingsError
+from cllm.core.secret import without_secrets
 
 ROOT = "cllm"
 EVERYTHING = 5
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
-SHORTEST_SECRET = 6
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
     logger.handlers.clear()
     formatter = _Formatter(
         as_json=settings.as_json,
-        secrets=tuple(sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len)),
+        secrets=tuple(secrets),
     )
     wished = LEVELS[min(max(settings.verbosity, 0), len(LEVELS) - 1)]
     if settings.verbosity > 0:
@@ -92,25 +92,36 @@ class _Formatter(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = getattr(record, "fields", {})
+        fields: dict[str, Any] = self._blotted(getattr(record, "fields", {}))
+        message = self._blotted(record.getMessage())
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
         if self._as_json:
-            everything = {**head, "message": record.getMessage(), **fields}
-            line = msgspec.json.encode(everything, enc_hook=str).decode()
-        else:
-            named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-            line = f"{at} {record.levelname} {record.name}: {record.getMessage()}{named}"
-        return self._without_secrets(line)
+            return _encoded({**head, "message": message, **fields})
+        named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        line = f"{at} {record.levelname} {record.name}: {message}{named}"
+        return "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in line
+        )
 
-    def _without_secrets(self, line: str) -> str:
-        for secret in reversed(self._secrets):
-            line = line.replace(secret, "***")
-        return line.replace("\n", "\\n").replace("\r", "\\r").replace("\x1b", "\\e")
+    def _blotted(self, value: Any) -> Any:
+        """A value without the secrets in it, before it is written in a form that escapes them."""
+        if isinstance(value, str):
+            return without_secrets(value, self._secrets)
+        if isinstance(value, dict):
+            return {name: self._blotted(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._blotted(item) for item in value]
+        return value
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    return value if isinstance(value, str) else _encoded(value)
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 logging.addLevelName(EVERYTHING, "TRACE")

@@ -152,6 +152,29 @@ def test_on_a_terminal_the_person_is_asked(key, ran, provider, model, cllm):
     assert ("said no" in result) is not ran
 
 
+def test_ctrl_c_at_the_question_ends_the_command(provider, model, cllm):
+    model("pwd", dynamic_commands={"require_confirmation": True})
+    running = cllm.start("Go.", "--allow-commands", terminal=True)
+    running.wait_for_output("Run it? [y/N]")
+
+    running.type(b"\x03")
+
+    assert running.finish(timeout=10).code == 130
+    assert len(provider.requests) == 1
+
+
+def test_the_model_does_not_get_the_keys_of_the_environment(provider, model, cllm):
+    model("env", dynamic_commands={"allow": ["env"]})
+
+    cllm(
+        "Go.", "--allow-commands", env={"MY_API_KEY": "sk-0123456789", "PLAIN": "seen"}
+    ).succeeded()
+
+    (result,) = results_in(provider.requests[1])
+    assert "PLAIN=seen" in result
+    assert "sk-0123456789" not in result
+
+
 @pytest.mark.parametrize(
     ("keys", "word"),
     [

@@ -99,3 +99,16 @@ def test_a_verbosity_that_is_none_is_said(value, settings, cllm):
     settings(verbosity=value)
 
     cllm("Hello").failed_with_one_sentence("verbosity", prefix="Configuration error: ")
+
+
+@pytest.mark.parametrize("form", [(), ("--json-logs",)])
+def test_a_secret_that_has_to_be_escaped_is_blotted_out_too(form, provider, settings, cllm):
+    secret = 'pa"ss\\wordé12'
+
+    result = cllm(
+        "Hello", "-vvv", *form, "--exec", 'printf %s "$DB_PASSWORD"', env={"DB_PASSWORD": secret}
+    ).succeeded()
+
+    assert "***" in result.err
+    assert "wordé12" not in result.err
+    assert "wordé12" in provider.requests[0].said[-1][1]

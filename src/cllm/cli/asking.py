@@ -19,7 +19,7 @@ from cllm.cli.trusting import trusted_settings
 from cllm.cli.turn_log import TurnLog, start_logging
 from cllm.core.context import ContextCommand
 from cllm.core.conversation import Policy
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.ports import NewConversation
 from cllm.core.reply import (
@@ -117,8 +117,8 @@ def _message(options: AskOptions) -> Message:
 
 
 def _context(settings: Settings, options: AskOptions) -> tuple[ContextCommand, ...]:
-    """The context commands of this turn: the settings' with their variables, then `--exec`'s."""
-    configured = settings.variables.filled(settings.context if options.context_exec else ())
+    """The context commands that this turn may need: the settings', then `--exec`'s."""
+    configured = settings.context if options.context_exec else ()
     return (*configured, *map(exec_command, options.executed))
 
 
@@ -126,6 +126,8 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
     """What the model may use: commands, if the person lets it."""
     settings = app.settings
     if not (options.allow_commands or settings.allow_commands):
+        if options.command_allow or options.command_deny or options.confirm_commands:
+            raise UsageError("Rules for commands need --allow-commands; without it none runs.")
         return None
     from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
     from cllm.commands.tool import CommandTool  # noqa: PLC0415
@@ -138,7 +140,7 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
         confirm=options.confirm_commands,
     )
     return CommandTool(
-        chosen, run=app.run_commands, confirm=terminal_confirm(), report=printing.note
+        chosen, run=app.run_for_model, confirm=terminal_confirm(), report=printing.note
     )
 
 

@@ -6,7 +6,6 @@ fetched here. Prints nothing.
 
 import base64
 import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
@@ -16,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from cllm.cli.ask import STANDARD_INPUT
 from cllm.core.errors import UsageError
 from cllm.core.message import AnyPart, Document, Image, Text
+from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
 
 MEGABYTE = 1024 * 1024
 MAX_FILE = 20 * MEGABYTE
@@ -115,11 +115,14 @@ def _read_standard_input() -> bytes:
 
 def _read_file(name: str) -> bytes:
     """Its bytes; not waiting for a pipe's other end, and not reading a device without end."""
-    opened = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UsageError(f"Cannot attach {_shown(name)}: it is not an ordinary file.")
-        return _at_most(file)
+    try:
+        return read_ordinary(name, limit=MAX_FILE)
+    except NotOrdinaryError as error:
+        raise UsageError(f"Cannot attach {_shown(name)}: it is not an ordinary file.") from error
+    except TooLargeError as error:
+        raise UsageError(
+            f"Cannot attach {_shown(name)}: it is larger than {MAX_FILE // MEGABYTE} MB."
+        ) from error
 
 
 def _at_most(file: IO[bytes]) -> bytes:

@@ -2,12 +2,16 @@
 
 import asyncio
 import os
+import select
+import threading
 from collections.abc import Awaitable, Callable
 
-from cllm.cli.printing import one_line
+from cllm.cli.printing import shown
 
 TERMINAL = "/dev/tty"
 YES = ("y", "yes")
+LOOK_EVERY = 0.1
+LONGEST_ANSWER = 100
 
 
 def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
@@ -18,24 +22,37 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
         return None
 
     async def confirm(command: str, reason: str) -> bool:
-        why = f" ({one_line(reason)})" if reason.strip() else ""
+        why = f" ({shown(reason)})" if reason.strip() else ""
         question = f"The model wants to run: {shown_command(command)}{why}\nRun it? [y/N] "
-        return await asyncio.to_thread(ask_on_terminal, question)
+        stopped = threading.Event()
+        try:
+            return await asyncio.to_thread(ask_on_terminal, question, stopped)
+        finally:
+            # Whoever waits for an answer that nobody wants any more would keep the program alive.
+            stopped.set()
 
     return confirm
 
 
 def shown_command(command: str) -> str:
-    """A command on one line, with its line breaks to be seen."""
-    return one_line(" ⏎ ".join(command.strip().splitlines()))
+    """A command on one line, with its line breaks and all that is hidden in it to be seen."""
+    return shown(" ⏎ ".join(command.strip().splitlines()))
 
 
-def ask_on_terminal(question: str) -> bool:
+def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bool:
     """Whether the person says yes; anything else, and no answer, is no."""
     try:
-        with open(TERMINAL, "r+b", buffering=0) as terminal:  # noqa: PTH123 - a device, not a path
-            terminal.write(question.encode("utf-8", "replace"))
-            answer = terminal.readline(100)
+        terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY)
     except OSError:
         return False
-    return answer.decode("utf-8", "replace").strip().lower() in YES
+    try:
+        os.write(terminal, question.encode("utf-8", "replace"))
+        while stopped is None or not stopped.is_set():
+            if select.select([terminal], [], [], LOOK_EVERY)[0]:
+                answer = os.read(terminal, LONGEST_ANSWER).decode("utf-8", "replace")
+                return answer.strip().lower() in YES
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+    return False

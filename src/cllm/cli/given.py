@@ -4,6 +4,9 @@ from pathlib import Path
 
 from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import UsageError
+from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
+
+MAX_PROMPT = 16 * 1024 * 1024
 
 
 def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
@@ -15,7 +18,11 @@ def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
     if file is None:
         return None
     try:
-        content = file.read_text(encoding="utf-8")
+        content = read_ordinary(file, limit=MAX_PROMPT).decode()
+    except NotOrdinaryError as error:
+        raise UsageError(f"Cannot read --system-file {file}: not an ordinary file.") from error
+    except TooLargeError as error:
+        raise UsageError(f"Cannot read --system-file {file}: over {MAX_PROMPT} bytes.") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"Cannot read --system-file {file}: {reason}.") from error

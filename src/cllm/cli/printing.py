@@ -40,6 +40,15 @@ def note(text: str) -> None:
     _say(one_line(text))
 
 
+def shown(text: str) -> str:
+    """A text that somebody else wrote, with what a terminal would hide or turn around escaped."""
+    line = " ".join(text.splitlines())
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in line
+    )
+
+
 def one_line(text: str) -> str:
     return CONTROL.sub("", " ".join(text.splitlines()))
 

@@ -7,11 +7,14 @@ import click
 import msgspec
 
 from cllm.app import DEFAULT_MODEL
-from cllm.cli.printing import one_line
+from cllm.cli.printing import shown
 from cllm.cli.trusting import trusted_layers
+from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
 from cllm.settings.load import Settings, type_settings
+from cllm.settings.secrets import secrets_of
 from cllm.settings.trust import SECRET_NAME, masked
+from cllm.stores.registry import without_password
 
 WIDTH = 100
 
@@ -20,6 +23,7 @@ def show_config(place: Place, line: CommandLine) -> None:
     """Print files, paths, settings, variables and the system prompt, each with its source."""
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
+    secrets = secrets_of(settings)
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),
         ("Paths", _paths(settings)),
@@ -29,7 +33,7 @@ def show_config(place: Place, line: CommandLine) -> None:
     ):
         click.echo(f"{heading}:")
         for text in lines:
-            click.echo(f"  {one_line(text)}")
+            click.echo(f"  {shown(without_secrets(text, secrets))}")
 
 
 def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
@@ -42,7 +46,7 @@ def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
 
 def _paths(settings: Settings) -> Iterator[str]:
     yield f"cllm folder: {settings.cllm_path}"
-    yield f"store: {_without_password(settings.store)}"
+    yield f"store: {without_password(settings.store)}"
 
 
 def _settings(layered: Layered) -> Iterator[str]:
@@ -59,25 +63,14 @@ def _setting(name: str, value: Any, layered: Layered) -> Iterator[str]:
             yield from _setting(f"{name}.{key}", inner, layered)
         return
     parts = name.split(".")
-    shown = masked(parts[-1], value)
-    if "extra_headers" in parts[:-1]:
-        shown = "***"
-    yield f"{name}: {_brief(shown)}{_from(layered, name)}"
+    told = "***" if "extra_headers" in parts[:-1] else masked(parts[-1], value)
+    yield f"{name}: {_brief(told)}{_from(layered, name)}"
 
 
 def _brief(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    line = _without_password(" ".join(text.split()))
+    line = " ".join(text.split())
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
-
-
-def _without_password(url: str) -> str:
-    """An address without the password that may stand in it."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    if not separator or not at:
-        return url
-    return f"{scheme}://{credentials.partition(':')[0]}:***@{host}"
 
 
 def _from(layered: Layered, name: str) -> str:
@@ -90,8 +83,8 @@ def _variables(settings: Settings) -> Iterator[str]:
         yield "none"
     for name, known in sorted(settings.variables.by_name.items()):
         value = "required, not given" if known.value is None else repr(known.value)
-        shown = "***" if SECRET_NAME.search(name) and known.value is not None else value
-        yield f"{name}: {shown} ({known.source})"
+        told = "***" if SECRET_NAME.search(name) and known.value is not None else value
+        yield f"{name}: {told} ({known.source})"
 
 
 def _prompt(settings: Settings) -> Iterator[str]:

@@ -45,4 +45,4 @@ def _show(cllmfile: Cllmfile) -> None:
         return
     click.echo(f"{cllmfile.path}: trusted, as long as these stay as they are:")
     for key, value in parts.items():
-        click.echo(printing.one_line(f"  {key}: {masked(key, value)}"))
+        click.echo(printing.shown(f"  {key}: {masked(key, value)}"))

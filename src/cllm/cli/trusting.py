@@ -52,4 +52,4 @@ def shown_parts(file: Cllmfile) -> Iterator[str]:
     """The keys of a file that need trust, each on a line, without the secrets in them."""
     yield f"{file.path} could be somebody else's, and wants to:"
     for key, value in parts_to_trust(file).items():
-        yield printing.one_line(f"  {key}: {masked(key, value)}")
+        yield printing.shown(f"  {key}: {masked(key, value)}")

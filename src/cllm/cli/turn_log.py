@@ -8,7 +8,8 @@ from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.logs import EVERYTHING, LogSettings, configure, log
 from cllm.settings.load import Settings
-from cllm.settings.trust import SECRET_NAME
+from cllm.settings.secrets import secrets_of
+from cllm.stores.registry import without_password
 
 
 def start_logging(settings: Settings) -> None:
@@ -17,19 +18,15 @@ def start_logging(settings: Settings) -> None:
         LogSettings(
             verbosity=settings.verbosity, as_json=settings.json_logs, file=settings.log_file
         ),
-        secrets=_secrets(settings),
+        secrets=secrets_of(settings),
     )
-    log("settings", logging.DEBUG, "settings read", store=settings.store, model=settings.model)
-
-
-def _secrets(settings: Settings) -> list[str]:
-    rows = [*settings.providers.values(), *(top.settings for top in settings.top_providers)]
-    keys = [row.api_key for row in rows if row.api_key is not None]
-    headers = [value for row in rows for value in row.headers.values()]
-    named = [
-        value for name, value in settings.place.environment.items() if SECRET_NAME.search(name)
-    ]
-    return [*(secret.reveal() for secret in (*keys, *headers)), *named]
+    log(
+        "settings",
+        logging.DEBUG,
+        "settings read",
+        store=without_password(settings.store),
+        model=settings.model,
+    )
 
 
 class TurnLog:

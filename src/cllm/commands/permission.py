@@ -15,40 +15,49 @@ from cllm.commands.shell_words import SimpleCommand, simple_commands
 
 Basis = Literal["denied", "allowed", "read_only", "unknown", "opaque"]
 
-# Commands that only read, with the options that would make them write or run something.
-READ_ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("basename",): (),
-    ("cal",): (),
-    ("cat",): (),
-    ("date",): ("-s", "--set"),
-    ("df",): (),
-    ("dirname",): (),
-    ("du",): (),
-    ("echo",): (),
-    ("file",): ("-C", "--compile"),
-    ("git", "branch", "--list"): (),
-    ("git", "diff"): ("--output", "--ext-diff", "--textconv"),
-    ("git", "log"): ("--output", "--ext-diff", "--textconv"),
-    ("git", "ls-files"): (),
-    ("git", "rev-parse"): (),
-    ("git", "show"): ("--output", "--ext-diff", "--textconv"),
-    ("git", "status"): (),
-    ("grep",): (),
-    ("head",): (),
-    ("hostname", "-s"): (),
-    ("id",): (),
-    ("ls",): (),
-    ("nproc",): (),
-    ("ps",): (),
-    ("pwd",): (),
-    ("stat",): (),
-    ("tail",): (),
-    ("tr",): (),
-    ("uname",): (),
-    ("uptime",): (),
-    ("wc",): (),
-    ("which",): (),
-    ("whoami",): (),
+
+class Reads(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that only reads: its options, and what it may be given.
+
+    `options` are the letters of short options and the names of long ones that change nothing;
+    None stands for any. With `content` it shows what is in files, and is given those of the
+    folder it runs in, not the keys that lie elsewhere. `plus` takes formats such as `+%H` only.
+    """
+
+    options: frozenset[str] | None = None
+    content: bool = False
+    plus: bool = False
+
+
+def _options(letters: str, *names: str) -> frozenset[str]:
+    return frozenset(letters) | frozenset(names)
+
+
+# What is not here has to be allowed: git, for one, runs whatever a repository's settings name.
+READ_ONLY: dict[str, Reads] = {
+    "basename": Reads(options=_options("asz")),
+    "cat": Reads(options=_options("AbeEnstTuv", "number", "show-all"), content=True),
+    "date": Reads(options=_options("uRI", "utc", "iso-8601", "rfc-3339"), plus=True),
+    "df": Reads(options=_options("ahHiklmPT")),
+    "dirname": Reads(options=_options("z")),
+    "du": Reads(options=_options("abchHkmsSx", "max-depth")),
+    "echo": Reads(),
+    "file": Reads(options=_options("bhiLNp", "brief", "mime", "mime-type")),
+    "grep": Reads(
+        options=_options("0123456789abcEFGHhiLlnoPqrRsTvwxzABCem", "include", "exclude", "color"),
+        content=True,
+    ),
+    "head": Reads(options=_options("0123456789cnqvz", "lines", "bytes"), content=True),
+    "id": Reads(options=_options("GgnruZz")),
+    "ls": Reads(),
+    "nproc": Reads(options=_options("", "all")),
+    "pwd": Reads(options=_options("LP")),
+    "stat": Reads(options=_options("Lfcnt", "format", "printf", "terse")),
+    "tail": Reads(options=_options("0123456789cnqvz", "lines", "bytes"), content=True),
+    "uname": Reads(options=_options("asnrvmpio")),
+    "uptime": Reads(options=_options("ps")),
+    "wc": Reads(options=_options("clmwL", "lines", "words", "bytes", "chars"), content=True),
+    "whoami": Reads(options=_options("")),
 }
 
 
@@ -133,20 +142,32 @@ def _is_denied_text(line: str, patterns: Sequence[str]) -> bool:
 
 
 def only_reads(command: SimpleCommand) -> bool:
-    """Whether a command is one of those that change nothing, without an option that would."""
-    for words, refused in READ_ONLY.items():
-        if command.words[: len(words)] != words:
-            continue
-        arguments = command.words[len(words) :]
-        if refused and command.has_glob:
-            return False
-        return not any(_is_option(word, option) for word in arguments for option in refused)
-    return False
+    """Whether a command is one of those that change nothing, given what it may be given."""
+    known = READ_ONLY.get(command.words[0])
+    if known is None:
+        return False
+    arguments = command.words[1:]
+    if known.content and (command.has_glob or not all(map(_stays_here, arguments))):
+        return False
+    if known.options is None:
+        return True
+    if command.has_glob and known.options:
+        return False
+    return all(_is_taken(word, known) for word in arguments)
 
 
-def _is_option(word: str, option: str) -> bool:
-    """Whether a word is that option: alone, with a value, or shortened, as many commands allow."""
-    if option.startswith("--"):
-        name = word.partition("=")[0]
-        return len(name) > len("--") and option.startswith(name)
-    return word.startswith(option)
+def _is_taken(word: str, known: Reads) -> bool:
+    if word.startswith("--"):
+        return word.removeprefix("--").partition("=")[0] in (known.options or ())
+    if word.startswith("-") and word != "-":
+        letters = word[1:].rstrip("0123456789") or word[1:]
+        return all(letter in (known.options or ()) for letter in letters)
+    return word.startswith("+") if known.plus else True
+
+
+def _stays_here(word: str) -> bool:
+    """Whether a word names nothing outside of the folder: no root, no home, no way up."""
+    value = word.partition("=")[2] if word.startswith("--") else word
+    parts = value.split("/")
+    outside = value.startswith(("/", "~")) or ".." in parts
+    return not outside and not (word.startswith("-") and "/" in word)

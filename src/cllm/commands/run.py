@@ -110,11 +110,16 @@ class _Running:
             piece = os.read(pipe.fileno(), CHUNK)
         except BlockingIOError:
             return
-        if piece:
-            self._said[pipe] += piece
-            if sum(map(len, self._said.values())) > MAX_OUTPUT_BYTES:
-                self.end("cut")
-        elif self._selector is not None and pipe in self._open:
+        if not piece or self.state is not None:
+            self._leave(pipe)
+            return
+        self._said[pipe] += piece
+        if sum(map(len, self._said.values())) > MAX_OUTPUT_BYTES:
+            self.end("cut")
+
+    def _leave(self, pipe: IO[bytes]) -> None:
+        """Listen to a pipe no more; who writes on after the command's end is not heard."""
+        if self._selector is not None and pipe in self._open:
             self._selector.unregister(pipe)
             self._open.discard(pipe)
 
@@ -146,7 +151,9 @@ class _Running:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.wait()
+            # A process of another user could not be ended, and is not waited for.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE)
             for pipe in self._said:
                 pipe.close()
 

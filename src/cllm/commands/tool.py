@@ -73,6 +73,7 @@ class CommandTool:
             name=TOOL,
             command=asked.command,
             written=asked.command,
+            kind="exec",
             timeout=self._settings.timeout,
         )
         (outcome,) = await self._run([command])

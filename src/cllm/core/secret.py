@@ -1,5 +1,16 @@
 """A text that must not be seen: it cannot be printed, logged or written by accident."""
 
+from collections.abc import Iterable
+
+SHORTEST = 6
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """The text with every one of these blotted out; what is too short to be one is left."""
+    for secret in sorted({one for one in secrets if len(one) >= SHORTEST}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
 
 class Secret:
     """Holds a key. Only `reveal` gives it away, so every place that does can be found."""

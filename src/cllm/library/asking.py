@@ -154,7 +154,7 @@ def make_request(
         ref=ref,
         create=None if ref is None else NewConversation(id=ref, model=chosen),
         system=settings.system if system is None else given,
-        context=settings.variables.filled(settings.context),
+        context=settings.context,
         parameters={**settings.parameters, **parameters},
         fallbacks=settings.fallbacks,
         strict=settings.strict,

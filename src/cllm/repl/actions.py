@@ -149,7 +149,7 @@ async def system(chat: Chat, rest: str) -> None:
     if not rest:
         chat.screen.say([_system_text(chat) or "There is no system prompt."])
         return
-    given = GivenPrompt(text=rest, source="/system", explicit=True)
+    given = GivenPrompt(text=rest, source="--system", explicit=True)
     before = chat.ref
     if chat.conversation is None:
         chat.system = given

@@ -109,7 +109,7 @@ class _Turn:
                 assert_never(event)
 
     def _begin(self, event: TurnBegan) -> None:
-        for notice in event.prompt.notices:
+        for notice in self._chat.untold(event.prompt.notices):
             self._screen.warn(notice)
         window = event.prompt.window
         if window is None:

@@ -74,6 +74,13 @@ class Chat:
         self.system = self.app.settings.system
         self.attached: tuple[AnyPart, ...] = ()
         self.executed: tuple[str, ...] = ()
+        self._told: set[str] = set()
+
+    def untold(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        """Those of which the person was not told in this conversation; now they are."""
+        new = tuple(notice for notice in notices if notice.message not in self._told)
+        self._told.update(notice.message for notice in new)
+        return new
 
     @property
     def store(self) -> Store:
@@ -92,7 +99,7 @@ class Chat:
         choice = choose_system(conversation, given, new_policy="captured", now=now())
         self.new(conversation.id)
         self.conversation = conversation
-        return choice.notices
+        return self.untold(choice.notices)
 
     async def open_or_begin(self, ref: str) -> tuple[Notice, ...]:
         """Go on with it, or begin it if it is not there."""

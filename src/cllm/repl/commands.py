@@ -4,6 +4,7 @@ A row says everything about a command: completion and `/help` read it too. What 
 stands in `cllm.repl.actions`.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -148,7 +149,8 @@ def read_order(line: str) -> Order | None:
         return Order(command=WORDS[text.lower()], rest="")
     if not text.startswith("/") or text.startswith(ESCAPE):
         return None
-    word, _, rest = text[1:].replace("\n", " \n", 1).partition(" ")
+    word = re.split(r"\s", text[1:], maxsplit=1)[0]
+    rest = text[1 + len(word) :]
     command = NAMES.get(word.lower())
     if command is not None:
         return Order(command=command, rest=rest.strip())

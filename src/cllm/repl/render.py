@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import ClassVar, Protocol, TextIO
 
 from markdown_it import MarkdownIt
@@ -196,11 +197,27 @@ class LiveAnswer:
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """The Markdown up to its last block, which may still grow, and that block."""
+    """The Markdown up to its last block, which may still grow, and that block.
+
+    Only whole lines tell: what half a line looks like can be something else in the end.
+    """
+    whole, end, half = text.rpartition("\n")
+    found = blocks(whole + end)
+    if not found:
+        return "", text
+    last = found[-1]
+    return (whole + end)[: -len(last)], last + half
+
+
+def blocks(text: str) -> list[str]:
+    """The text cut where its blocks begin; what stands before the first belongs to it."""
     starts = [token.map[0] for token in parse(text) if token.level == 0 and token.map]
     lines = text.split("\n")
-    last = starts[-1] if starts else 0
-    return "\n".join([*lines[:last], ""]) if last else "", "\n".join(lines[last:])
+    cuts = [0, *sorted(set(starts))[1:], len(lines)] if starts else []
+    return [
+        "\n".join(lines[cut:following]) + ("\n" if following < len(lines) else "")
+        for cut, following in pairwise(cuts)
+    ]
 
 
 def parse(text: str) -> list[Token]:
@@ -243,12 +260,17 @@ class ChatMarkdown(Markdown):
 
 
 def markdown_lines(text: str, width: int) -> list[str]:
-    """The text as a terminal of that width shows it; narrow ones get it without Markdown."""
-    if width < NARROWEST:
-        return text.strip("\n").splitlines()
-    console = Console(width=width, force_terminal=True, legacy_windows=False, highlight=False)
+    """The text as a terminal of that width shows it, with a blank line between its blocks."""
+    console = Console(
+        width=max(width, NARROWEST), force_terminal=True, legacy_windows=False, highlight=False
+    )
+    shown = [lines for block in blocks(text) if (lines := _block_lines(console, block))]
+    return [line for lines in shown for line in ("", *lines)][1:]
+
+
+def _block_lines(console: Console, block: str) -> list[str]:
     with console.capture() as captured:
-        console.print(ChatMarkdown(text))
+        console.print(ChatMarkdown(block))
     lines = [TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
     return without_blank_ends(lines)
 
@@ -274,4 +296,9 @@ def rows_of(lines: list[str], columns: int) -> int:
     return sum(max(1, -(-cell_len(visible(line)) // max(columns, 1))) for line in lines)
 
 
-_parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+# Definitions of links would be left out of what is shown, so they are text too.
+_parser = (
+    MarkdownIt("commonmark", {"html": False})
+    .enable(["strikethrough", "table"])
+    .disable("reference")
+)

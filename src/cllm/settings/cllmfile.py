@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import SettingsError
+from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
 
 FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
@@ -40,18 +40,16 @@ class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
 def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
     """The file, or None if there is none."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(opened, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SettingsError("it is not an ordinary file.", path=str(path))
-            data = file.read(MAX_BYTES + 1)
+        data = read_ordinary(path, limit=MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except NotOrdinaryError as error:
+        raise SettingsError("it is not an ordinary file.", path=str(path)) from error
+    except TooLargeError as error:
+        raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path)) from error
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise SettingsError(f"it cannot be read ({reason}).", path=str(path)) from error
-    if len(data) > MAX_BYTES:
-        raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path))
     content = _parse(data, path)
     return Cllmfile(path=path, content=content, trusted_place=trusted_place, link=_link_out(path))
 

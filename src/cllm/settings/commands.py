@@ -45,7 +45,7 @@ def read_command_settings(layered: Layered) -> CommandSettings:
         ),
         confirm=confirm,
         timeout=_number(given, "timeout", 30, LONGEST_TIMEOUT, layered),
-        most=int(_number(given, "max_commands", 10, MOST_COMMANDS, layered)),
+        most=_count(given, "max_commands", 10, MOST_COMMANDS, layered),
     )
 
 
@@ -82,3 +82,12 @@ def _number(
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
         raise layered.wrong(f"{KEY}.{name}", f"a number above 0 and at most {most}")
     return float(value)
+
+
+def _count(given: dict[str, Any], name: str, default: int, most: int, layered: Layered) -> int:
+    value = given.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not 0 < value <= most:
+        raise layered.wrong(f"{KEY}.{name}", f"a whole number above 0 and at most {most}")
+    return value

@@ -36,7 +36,7 @@ def _command(row: Any, number: int, layered: Layered, written: Any) -> ContextCo
     command = row.get("command")
     if not isinstance(command, str) or not command.strip():
         raise layered.wrong(f"{where}.command", "a shell command")
-    dynamic = row.get("dynamic", False)
+    dynamic = row.get("dynamic") or False
     if not isinstance(dynamic, bool):
         raise layered.wrong(f"{where}.dynamic", "true or false")
     return ContextCommand(
@@ -69,7 +69,7 @@ def _on_failure(row: dict[str, Any], where: str, layered: Layered) -> OnFailure:
 
 
 def _timeout(row: dict[str, Any], where: str, layered: Layered) -> float:
-    seconds = row.get("timeout", DEFAULT_TIMEOUT)
+    seconds = DEFAULT_TIMEOUT if row.get("timeout") is None else row["timeout"]
     wrong = isinstance(seconds, bool) or not isinstance(seconds, int | float)
     if wrong or not 0 < seconds <= LONGEST_TIMEOUT:
         raise layered.wrong(f"{where}.timeout", f"seconds, above 0 and at most {LONGEST_TIMEOUT}")

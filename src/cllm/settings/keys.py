@@ -46,6 +46,7 @@ PROVIDER_KEYS = frozenset(
         "timeout",
     }
 )
+LITELLM_KEYS = ("api_version", "custom_llm_provider", "drop_params", "organization")
 BODY_KEYS = frozenset(
     {
         "frequency_penalty",

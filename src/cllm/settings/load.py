@@ -106,13 +106,13 @@ def load_layers(place: Place, line: CommandLine) -> Layered:
     return layer_up(files, place, line)
 
 
-def _top_providers(layers: tuple[Layer, ...]) -> tuple[TopProvider, ...]:
+def _top_providers(layered: Layered) -> tuple[TopProvider, ...]:
     tops = []
-    for place, layer in enumerate(layers):
+    for place, layer in enumerate(layered.layers):
         chosen = {key: layer.content[key] for key in TOP_KEYS if key in layer.content}
         if chosen:
-            settings = read_provider(chosen, where=layer.source)
-            tops.append(TopProvider(model=_model_for(layers, place), settings=settings))
+            settings = read_provider(chosen, where="", layered=layered)
+            tops.append(TopProvider(model=_model_for(layered.layers, place), settings=settings))
     return tuple(tops)
 
 
@@ -195,9 +195,9 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         fallbacks=tuple(values.get("fallbacks") or ()),
         strict=bool(values.get("strict")),
         parameters=_parameters(values),
-        top_providers=_top_providers(layered.layers),
+        top_providers=_top_providers(layered),
         providers={
-            name: read_provider(row, where=f"providers.{name}")
+            name: read_provider(row, where=f"providers.{name}", layered=layered)
             for name, row in (values.get("providers") or {}).items()
         },
         context=read_context_commands(layered),
@@ -209,7 +209,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         log_file=_log_file(values, place),
         schema=read_schema_source(layered, place),
         store=_store_url(values, place, cllm_path),
-        notices=_misspelled(values),
+        notices=(*_misspelled(values), *_without_effect(values)),
     )
 
 
@@ -270,4 +270,17 @@ def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
         )
         for key, match in near.items()
         if match
+    )
+
+
+def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
+    """A warning for each key that nobody reads where it stands."""
+    return tuple(
+        Notice(
+            code="key_without_effect",
+            path=key,
+            message=f"`{key}` has no effect at the top level; write it under providers.litellm.",
+        )
+        for key in keys.LITELLM_KEYS
+        if values.get(key) is not None
     )

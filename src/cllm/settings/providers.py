@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
+from cllm.settings.layers import Layered
 
 TOP_KEYS = ("api_base", "base_url", "api_key", "extra_headers", "timeout")
 LONGEST_TIMEOUT = 1_000_000
@@ -35,34 +35,39 @@ class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
     settings: ProviderSettings
 
 
-def read_provider(row: Any, *, where: str) -> ProviderSettings:
+def read_provider(row: Any, *, where: str, layered: Layered) -> ProviderSettings:
+    """A row of `providers`, or with an empty `where` what stands at the top level."""
     if not isinstance(row, dict):
-        raise SettingsError(f"`{where}` must be a mapping such as {{api_base: …, api_key: …}}.")
+        raise layered.wrong(where, "a mapping such as {api_base: …, api_key: …}")
     key = row.get("api_key")
     headers = row.get("extra_headers") or {}
     if not isinstance(headers, dict):
-        raise SettingsError(f"`extra_headers` of {where} must be a mapping.")
+        raise layered.wrong(_named(where, "extra_headers"), "a mapping")
     if not all(f"{name}{value}".isprintable() for name, value in headers.items()):
-        raise SettingsError(f"`extra_headers` of {where} must be of one line each.")
+        raise layered.wrong(_named(where, "extra_headers"), "of one line each")
     base = row.get("api_base") or row.get("base_url")
     if base is not None and not isinstance(base, str):
-        raise SettingsError(f"`api_base` of {where} must be a text.")
+        raise layered.wrong(_named(where, "api_base"), "a text")
     models = row.get("models") or []
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
-        raise SettingsError(f"`models` of {where} must be a list of names.")
+        raise layered.wrong(_named(where, "models"), "a list of names")
     used = {"type", "models", *TOP_KEYS}
     return ProviderSettings(
         kind=row.get("type"),
         api_base=base,
         api_key=Secret(str(key)) if key else None,
         headers={name: Secret(str(value)) for name, value in headers.items()},
-        timeout=_timeout(row.get("timeout"), where),
+        timeout=_timeout(row.get("timeout"), _named(where, "timeout"), layered),
         models=tuple(models),
         options={name: value for name, value in row.items() if name not in used},
     )
 
 
-def _timeout(value: Any, where: str) -> float | dict[str, float] | None:
+def _named(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _timeout(value: Any, where: str, layered: Layered) -> float | dict[str, float] | None:
     try:
         timeout = msgspec.convert(value, type=float | dict[str, float] | None)
     except msgspec.ValidationError:
@@ -71,8 +76,8 @@ def _timeout(value: Any, where: str) -> float | dict[str, float] | None:
     if not all(
         name in TIMEOUT_PARTS and 0 < seconds <= LONGEST_TIMEOUT for name, seconds in parts.items()
     ):
-        raise SettingsError(
-            f"`timeout` of {where} must be seconds (above 0, at most a million), or some of "
-            "{connect: …, first_byte: …, idle: …}."
+        raise layered.wrong(
+            where,
+            "seconds (above 0, at most a million), or some of {connect: …, first_byte: …, idle: …}",
         )
     return timeout

@@ -36,6 +36,7 @@ SECRET_NAME = re.compile(
     r"|(^|_)(URL|URI|DSN)$",
     re.IGNORECASE,
 )
+CREDENTIAL = re.compile(r"(^|_)(api_key|access_key|secret|token|password|bearer)(_|$)")
 LEDGER_NAME = "trusted.json"
 
 
@@ -81,13 +82,16 @@ def is_model_file(model: Any) -> bool:
 
 
 def masked(key: str, value: Any) -> Any:
-    """A value as it can be shown: keys and headers written out in it are not."""
+    """A value as it can be shown: the credentials written out in it are not.
+
+    Everything else is, above all what a file would do with them: addresses, commands, variables.
+    """
     if isinstance(value, dict):
         inner = {name: masked(name, item) for name, item in value.items()}
         return dict.fromkeys(inner, "***") if key == "extra_headers" else inner
     if isinstance(value, list):
         return [masked(key, item) for item in value]
-    secret = isinstance(value, str) and SECRET_NAME.search(key) and not variables_in(value)
+    secret = isinstance(value, str) and CREDENTIAL.search(key) and not variables_in(value)
     return "***" if secret else value
 
 

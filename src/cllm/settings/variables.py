@@ -59,12 +59,17 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def filled(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
-        """The commands with the variables in them; without variables, as they are."""
-        if not self.by_name:
+        """The commands with the variables in them; without variables, as they are.
+
+        What was typed for this turn, by a person or a model, is no template.
+        """
+        if not self.by_name or all(command.kind == "exec" for command in commands):
             return tuple(commands)
         values = self.values()
         return tuple(
-            msgspec.structs.replace(command, command=fill_template(command.command, values))
+            command
+            if command.kind == "exec"
+            else msgspec.structs.replace(command, command=fill_template(command.command, values))
             for command in commands
         )
 

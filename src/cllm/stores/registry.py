@@ -30,8 +30,19 @@ def open_store(url: str, *, clock: Clock) -> Store:
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:
         known = ", ".join(f"{name}:" for name in SCHEMES)
-        raise SettingsError(f"the store '{url}' is none of {known}; write for example json:PATH.")
+        raise SettingsError(
+            f"the store '{without_password(url)}' is none of {known}; write for example json:PATH."
+        )
     return opener(location, clock)
+
+
+def without_password(url: str) -> str:
+    """A store's URL as it can be shown."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    if not separator or not at:
+        return url
+    return f"{scheme}://{credentials.partition(':')[0]}:***@{host}"
 
 
 def never_waits(url: str) -> bool:

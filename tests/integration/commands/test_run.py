@@ -87,6 +87,17 @@ async def test_a_command_that_never_stops_talking_is_cut(run):
     assert len(outcome.output) <= MAX_OUTPUT_BYTES
 
 
+async def test_one_that_left_its_group_and_talks_on_is_not_heard(run):
+    """It writes as fast as it can while another command still runs."""
+    talker = "setsid sh -c 'timeout 3 yes' & sleep 0.1"
+
+    first, second = await run(talker, "sleep 1.5; echo done")
+
+    assert first.succeeded
+    assert second.output == "done"
+    assert len(first.output) <= MAX_OUTPUT_BYTES
+
+
 async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
     task = asyncio.ensure_future(run("echo $$ > child; exec sleep 600"))
     file = tmp_path / "child"

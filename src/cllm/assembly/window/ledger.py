@@ -28,7 +28,7 @@ class Ledger:
         self._sums = [0]
         self._turns: list[int] = []
         self._units: list[int] = []
-        self._spoken: dict[int, int] = {}
+        self._spoken: list[int] = []
         self._last: Border = "start"
         self._waiting: set[str] = set()
         self._system_since: int | None = None
@@ -73,7 +73,8 @@ class Ledger:
     def _answer(self, item: Item) -> None:
         self._waiting.difference_update(item.results)
         if item.says and item.role == "user" and self._units:
-            self._spoken[self.turn_at(self._units[-1])] = self._units[-1]
+            if self._spoken[-1:] != self._units[-1:]:
+                self._spoken.append(self._units[-1])
         self._last = "answer"
 
     @property
@@ -124,14 +125,18 @@ class Ledger:
             end = min(end, self._units[first])
         return turn, end
 
-    def spoken(self, turn: int) -> tuple[int, int] | None:
-        """The last unit of a turn in which the user says something beside a result."""
-        start = self._spoken.get(turn)
-        if start is None:
+    def spoken_before(self, cut: int) -> tuple[int, int] | None:
+        """The last unit before a cut, in its turn, in which the user says more than results.
+
+        None if the unit at the cut is one itself: what the user said last is in the view then.
+        """
+        index = bisect_left(self._spoken, cut)
+        if self._spoken[index : index + 1] == [cut] or not index:
             return None
-        after = bisect_right(self._units, start)
-        end = self.turn_end(turn)
-        return start, min(end, self._units[after]) if after < len(self._units) else end
+        start = self._spoken[index - 1]
+        if start < self.turn_at(cut):
+            return None
+        return start, self._units[bisect_right(self._units, start)]
 
     def cut_at(self, sequence: int | None) -> int:
         """The position of a remembered cut: a border of this log, at or after it."""

@@ -67,9 +67,9 @@ def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
     turn = ledger.turn_at(cut)
     if turn == cut:
         return ()
-    spoken = ledger.spoken(turn)
+    spoken = ledger.spoken_before(cut)
     kept = (ledger.head(turn),)
-    return kept if spoken is None or spoken[0] >= cut else (*kept, spoken)
+    return kept if spoken is None else (*kept, spoken)
 
 
 def used(ledger: Ledger, cut: int, pins: Pins) -> int:

@@ -1,0 +1,67 @@
+"""Which lines are commands, and what the table says about them."""
+
+import pytest
+
+from cllm.core.errors import UsageError
+from cllm.repl.commands import COMMANDS, NAMES, WORDS, help_lines, read_order, said_in
+
+
+@pytest.mark.parametrize("word", ["quit", "exit", "clear", "stats", " Quit "])
+def test_a_plain_word_alone_is_a_command(word):
+    order = read_order(word)
+
+    assert order is not None
+    assert order.command.is_word
+
+
+@pytest.mark.parametrize("line", ["quit smoking?", "clear the table", "help", "stats please"])
+def test_a_plain_word_among_others_is_said_to_the_model(line):
+    assert read_order(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "rest"),
+    [
+        ("/open cats", "open", "cats"),
+        ("/OPEN cats", "open", "cats"),
+        ("  /open   cats  ", "open", "cats"),
+        ("/retry", "regenerate", ""),
+        ("/exit", "quit", ""),
+        ("/system Be brief.\nBe kind.", "system", "Be brief.\nBe kind."),
+        ("/system\nBe brief.", "system", "Be brief."),
+    ],
+)
+def test_a_command_has_its_name_and_the_rest(line, name, rest):
+    order = read_order(line)
+
+    assert order is not None
+    assert (order.command.name, order.rest) == (name, rest)
+
+
+@pytest.mark.parametrize("line", ["/usr/bin/env is what?", "//help", "/", "1/2", "/ two"])
+def test_what_only_looks_like_a_command_is_said_to_the_model(line):
+    assert read_order(line) is None
+
+
+def test_an_unknown_command_is_a_mistake_that_says_what_to_do():
+    with pytest.raises(UsageError, match="no command /nope; /help"):
+        read_order("/nope")
+
+
+def test_two_slashes_stand_for_one():
+    assert said_in("//nope") == "/nope"
+    assert said_in("Hello") == "Hello"
+
+
+def test_every_name_means_one_command():
+    names = [name for row in COMMANDS for name in (row.name, *row.aliases)]
+
+    assert sorted(names) == sorted(NAMES)
+    assert set(WORDS) == {"quit", "exit", "clear", "stats"}
+
+
+def test_help_has_a_line_for_each_command():
+    lines = help_lines()
+
+    for row in COMMANDS:
+        assert any(line.startswith(f"/{row.name}") and row.about in line for line in lines)

@@ -1,0 +1,142 @@
+"""What is read from a person, a pipe or a history file."""
+
+import io
+
+import pytest
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import InMemoryHistory
+
+from cllm.repl.input import ChatCompleter, LineReader, enter, open_history
+from cllm.repl.plain import one_line, whole_text
+
+
+class Names:
+    async def conversations(self):
+        return [("cats", "About cats"), ("dogs", "")]
+
+    async def models(self):
+        return [("openai/gpt-4o", ""), ("local/smollm2", "")]
+
+    def forget(self): ...
+
+
+async def completed(text: str) -> list[str]:
+    completer = ChatCompleter(Names())  # type: ignore[arg-type]
+    found = completer.get_completions_async(Document(text), CompleteEvent())
+    return [completion.text async for completion in found]
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("typed", "offered"),
+        [
+            ("/mo", ["model "]),
+            ("/MO", ["model "]),
+            ("/undo", ["undo"]),
+            ("/open ", ["cats", "dogs"]),
+            ("/open d", ["dogs"]),
+            ("/model l", ["local/smollm2"]),
+            ("/nope x", []),
+            ("/undo x", []),
+            ("hello", []),
+            ("/open\nx", []),
+        ],
+    )
+    async def test_it_offers_what_the_table_says(self, typed, offered):
+        assert await completed(typed) == offered
+
+    async def test_files_are_offered_where_a_command_takes_one(self, tmp_path):
+        (tmp_path / "report.pdf").touch()
+
+        assert await completed(f"/attach {tmp_path}/rep") == ["ort.pdf"]
+
+
+class TestLines:
+    async def test_each_line_is_a_message(self):
+        reader = LineReader(io.BytesIO(b"one\r\ntwo\nthree"))
+
+        assert [await reader.read() for _ in range(3)] == ["one", "two", "three"]
+        with pytest.raises(EOFError):
+            await reader.read()
+
+    async def test_a_backslash_at_the_end_goes_on_with_the_next_line(self):
+        assert await LineReader(io.BytesIO(b"one\\\ntwo\n")).read() == "one\ntwo"
+
+    async def test_bytes_that_are_no_text_are_replaced(self):
+        assert await LineReader(io.BytesIO(b"a\xffb\n")).read() == "a\ufffdb"
+
+    async def test_no_standard_input_is_the_end_of_it(self):
+        with pytest.raises(EOFError):
+            await LineReader(None).read()
+
+    async def test_a_person_is_asked_for_each_line(self):
+        asked = io.StringIO()
+
+        await LineReader(io.BytesIO(b"one\n"), asked).read()
+
+        assert asked.getvalue() == "You: "
+
+
+class TestEnter:
+    def buffer(self, text: str) -> tuple[Buffer, list[str]]:
+        given: list[str] = []
+
+        def take(buffer: Buffer) -> bool:
+            given.append(buffer.text)
+            return True
+
+        return Buffer(document=Document(text), multiline=True, accept_handler=take), given
+
+    def test_it_gives_the_message(self):
+        buffer, given = self.buffer("Hello")
+
+        enter(buffer)
+
+        assert given == ["Hello"]
+
+    def test_after_a_backslash_it_begins_a_line(self):
+        buffer, given = self.buffer("Hello\\")
+
+        enter(buffer)
+
+        assert (buffer.text, given) == ("Hello\n", [])
+
+
+class TestHistory:
+    @pytest.mark.usefixtures("umask_022")
+    def test_only_its_owner_reads_it(self, tmp_path):
+        path = tmp_path / ".cllm" / "chat_history"
+
+        open_history(path).append_string("secret")
+
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert "secret" in path.read_text(encoding="utf-8")
+
+    def test_a_folder_that_cannot_be_written_gives_a_history_of_this_chat(self, tmp_path):
+        (tmp_path / "file").touch()
+
+        assert isinstance(open_history(tmp_path / "file" / "chat_history"), InMemoryHistory)
+
+    def test_a_history_that_is_a_link_is_not_followed(self, tmp_path):
+        (tmp_path / "other").write_text("kept", encoding="utf-8")
+        (tmp_path / "chat_history").symlink_to(tmp_path / "other")
+
+        open_history(tmp_path / "chat_history").append_string("typed")
+
+        assert (tmp_path / "other").read_text(encoding="utf-8") == "kept"
+
+    def test_without_a_file_nothing_is_written(self):
+        assert isinstance(open_history(None), InMemoryHistory)
+
+
+def test_half_characters_become_replacement_characters():
+    assert whole_text("a\udcffb") == "a\ufffdb"
+    assert whole_text("é🌊") == "é🌊"
+
+
+def test_a_line_is_one_line_and_can_be_cut():
+    assert one_line("a\n b\x1b[2J\tc") == "a b[2J c"
+    assert one_line("abcdef", longest=4) == "abc…"

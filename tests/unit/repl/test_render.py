@@ -1,0 +1,233 @@
+"""What is left on the screen, and in its scrollback, when an answer has been shown."""
+
+import io
+import os
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.repl.render import (
+    LiveAnswer,
+    PlainAnswer,
+    Region,
+    finished_blocks,
+    markdown_lines,
+    visible,
+)
+
+SEQUENCE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\n)|(\r)|([^\x1b\n\r])")
+
+ANSWER = """# Rivers
+
+Three *rivers* of **Europe**,
+and one <div> tag:
+
+- Rhine
+- Danube
+  - with a delta
+
+1. one
+2. two
+
+```python
+for river in rivers:
+
+    print(river)
+```
+
+| river | km |
+|---|---|
+| Rhine | 1233 |
+
+> said by somebody
+
+#hashtag, ***not*** a heading, `code` and a [link](https://example.org).
+"""
+
+
+class Terminal(io.StringIO):
+    """A screen of so many lines above which nothing can be changed any more."""
+
+    def __init__(self, *, columns: int = 60, lines: int = 12) -> None:
+        super().__init__()
+        self.size = os.terminal_size((columns, lines))
+        self.rows: list[str] = [""]
+        self.row = self.column = 0
+        self.cursor_is_shown = True
+
+    def write(self, text: str) -> int:
+        for found in SEQUENCE.finditer(text):
+            arguments, code, newline, back, sign = found.groups()
+            if code is not None:
+                self._obey(arguments, code)
+            elif newline:
+                self.row, self.column = self.row + 1, 0
+                if self.row == len(self.rows):
+                    self.rows.append("")
+            elif back:
+                self.column = 0
+            else:
+                self._print(sign)
+        return len(text)
+
+    def _obey(self, arguments: str, code: str) -> None:
+        if code == "A":
+            top = max(0, len(self.rows) - self.size.lines)
+            assert self.row - int(arguments) >= top, "the cursor leaves the screen"
+            self.row -= int(arguments)
+        elif code == "K":
+            self.rows[self.row] = self.rows[self.row][: self.column]
+        elif code == "J":
+            self.rows[self.row] = self.rows[self.row][: self.column]
+            del self.rows[self.row + 1 :]
+        elif arguments == "?25":
+            self.cursor_is_shown = code == "h"
+
+    def _print(self, sign: str) -> None:
+        row = self.rows[self.row].ljust(self.column)
+        self.rows[self.row] = row[: self.column] + sign + row[self.column + 1 :]
+        self.column += 1
+        assert self.column <= self.size.columns, "the line is wrapped"
+
+    @property
+    def shown(self) -> str:
+        return "\n".join(row.rstrip() for row in self.rows).rstrip("\n")
+
+
+def live(terminal: Terminal, *pieces: str) -> LiveAnswer:
+    ticks = iter(range(10**6))
+    answer = LiveAnswer(terminal, size=lambda: terminal.size, clock=lambda: float(next(ticks)))
+    for piece in pieces:
+        answer.write(piece)
+    return answer
+
+
+def whole(text: str, columns: int = 60) -> str:
+    return "\n".join(visible(line).rstrip() for line in markdown_lines(text, columns - 1))
+
+
+@given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=30), lines=st.integers(2, 40))
+def test_however_an_answer_is_cut_the_screen_ends_the_same(cuts, lines):
+    terminal = Terminal(lines=lines)
+    places = [0, *sorted(cuts), len(ANSWER)]
+    pieces = [ANSWER[a:b] for a, b in pairwise(places)]
+
+    live(terminal, *pieces).end()
+
+    assert terminal.shown == whole(ANSWER)
+    assert terminal.cursor_is_shown
+
+
+def test_every_character_of_its_own_gives_the_same_screen():
+    terminal = Terminal(lines=5)
+
+    live(terminal, *ANSWER).end()
+
+    assert terminal.shown == whole(ANSWER)
+
+
+def test_a_block_that_is_longer_than_the_screen_is_whole_in_the_end():
+    code = "```\n" + "".join(f"line {number}\n" for number in range(100)) + "```\n"
+    terminal = Terminal(lines=10)
+
+    answer = live(terminal, *code.splitlines(keepends=True))
+
+    assert len(terminal.rows) <= 10
+    answer.end()
+    assert terminal.shown.splitlines() == [f"line {number}" for number in range(100)]
+
+
+def test_what_is_written_beside_an_answer_stays_below_what_was_said():
+    terminal = Terminal()
+
+    answer = live(terminal, "Before")
+    answer.settle()
+    terminal.write("a note\n")
+    answer.write("After")
+    answer.end()
+
+    assert terminal.shown.splitlines() == ["Before", "a note", "", "After"]
+
+
+def test_an_unchanged_line_is_not_drawn_again():
+    out = io.StringIO()
+    region = Region(out)
+    region.draw(["one", "two"], 80)
+    out.truncate(0)
+    out.seek(0)
+
+    region.draw(["one", "two", "three"], 80)
+
+    assert "one" not in out.getvalue()
+    assert "two" not in out.getvalue()
+    assert "three" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Use <b>this</b> & that.", ["Use <b>this</b> & that."]),
+        ("one\ntwo", ["one", "two"]),
+        ("[1]: https://example.org", ["[1]: https://example.org"]),
+        ("# Title", ["Title"]),
+        ("[text](https://example.org/a)", ["text (https://example.org/a)"]),
+        ("", []),
+        ("   \n\n", []),
+    ],
+)
+def test_markdown_loses_nothing_that_was_said(text, shown):
+    assert [visible(line) for line in markdown_lines(text, 60)] == shown
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal():
+    out = io.StringIO()
+    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)))
+
+    answer.write("a\x1b]0;title\x07b\x1b[2J\x9b31m")
+    answer.end()
+
+    assert "\x1b]" not in out.getvalue()
+    assert "\x1b[2J" not in out.getvalue()
+    assert "\x9b" not in out.getvalue()
+    assert "a]0;titleb[2J31m" in out.getvalue()
+
+
+@given(text=st.text(alphabet="ab \n#-*`>|1.~", max_size=60))
+def test_finished_blocks_are_a_part_of_the_text(text):
+    done, growing = finished_blocks(text)
+
+    assert done + growing == text
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 19, 20, 300])
+def test_any_width_can_be_rendered(width):
+    assert markdown_lines(ANSWER, width)
+
+
+def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():
+    out = io.StringIO()
+    answer = PlainAnswer(out, terminal=False)
+
+    for piece in ("# Not ", "*rendered*\n", "\n"):
+        answer.write(piece)
+    answer.end()
+
+    assert out.getvalue() == "# Not *rendered*\n"
+
+
+class Broken(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("kind", ["plain", "live"])
+def test_an_output_that_breaks_is_remembered_and_not_raised(kind):
+    answer = PlainAnswer(Broken(), terminal=False) if kind == "plain" else LiveAnswer(Broken())
+
+    answer.write("text")
+    answer.end()
+
+    assert isinstance(answer.failure, BrokenPipeError)

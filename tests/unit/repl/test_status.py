@@ -1,0 +1,97 @@
+"""What a chat says about tokens and money."""
+
+import pytest
+from tests.unit.repl.conversations import conversation_of, turn_of
+
+from cllm.core.reply import Usage
+from cllm.repl.status import (
+    Spent,
+    answer_line,
+    cost_text,
+    money,
+    spent_on,
+    stats_lines,
+    status_line,
+    turns_before,
+)
+
+
+@pytest.mark.parametrize(
+    ("spent", "text"),
+    [
+        (Spent(), "$0"),
+        (Spent().plus(Usage(input=1), 0.5), "$0.5000"),
+        (Spent().plus(Usage(input=1), None), "unknown"),
+        (Spent().plus(Usage(), 0.5).plus(Usage(), None), "$0.5000 and 1 answer of unknown price"),
+        (Spent().plus(Usage(), 0.0), "$0"),
+    ],
+)
+def test_a_cost_that_is_unknown_is_said_to_be(spent, text):
+    assert cost_text(spent) == text
+
+
+def test_a_small_cost_is_not_rounded_away():
+    assert money(0.000012) == "$0.000012"
+
+
+def test_cached_tokens_are_shown():
+    line = answer_line(Usage(input=20, cache_read=80, output=5, reasoning=2), 0.01, 1.25)
+
+    assert line == "100 tokens sent (80 cached), 7 received · $0.0100 · 1.2 s"
+
+
+def test_an_answer_without_usage_says_so():
+    assert answer_line(None, None, 0) == "tokens unknown · cost unknown · 0.0 s"
+
+
+def test_estimated_tokens_are_said_to_be():
+    assert answer_line(Usage(input=3, estimated=True), None, 0).startswith("about 3 tokens sent")
+
+
+def test_the_status_line_of_a_new_conversation_has_the_model():
+    assert status_line("openai/gpt-4o", None) == "openai/gpt-4o · 0 turns · cost $0"
+
+
+def test_the_status_line_has_turns_tokens_of_the_last_prompt_and_cost():
+    conversation = conversation_of(
+        turn_of("1", usage=Usage(input=10, output=5), cost=0.01),
+        turn_of("2", usage=Usage(input=5, cache_read=25, output=5), cost=0.02),
+    )
+
+    line = status_line("m", conversation, saves=False)
+
+    assert line == "m · 2 turns · 30 tokens in the last prompt · cost $0.0300 · not saved"
+
+
+def test_variants_were_paid_for_too():
+    conversation = conversation_of(
+        turn_of("2", usage=Usage(input=10), cost=0.01),
+        variants=(turn_of("1", usage=Usage(input=10), cost=0.01),),
+    )
+
+    assert "cost $0.0200" in status_line("m", conversation)
+
+
+def test_a_turn_without_an_answer_counts_for_nothing():
+    assert spent_on([turn_of("1")]) == Spent()
+
+
+def test_stats_have_the_conversation_and_the_sitting():
+    conversation = conversation_of(turn_of("1", usage=Usage(input=1, cache_write=4), cost=None))
+
+    lines = list(stats_lines(conversation, Spent()))
+
+    assert lines[0] == "This conversation: 1 turn, 2 messages"
+    assert lines[1].split() == ["tokens", "sent", "5"]
+    assert lines[3].split() == ["into", "cache", "4"]
+    assert lines[5].split() == ["cost", "unknown"]
+    assert lines[6] == "Since the chat was started: 0 answers"
+
+
+@pytest.mark.parametrize(("sequence", "turns"), [(1, 0), (3, 1), (5, 2), (7, 3)])
+def test_turns_before_a_sequence_number_are_outside_the_window(sequence, turns):
+    assert turns_before(conversation_of(*map(turn_of, "123")), sequence) == turns
+
+
+def test_nothing_is_outside_the_window_of_no_conversation():
+    assert turns_before(None, 5) == 0
