@@ -8,7 +8,7 @@ PEERS := .venv-bench
 TEST_ARGS ?=
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window lock clean
+.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -47,7 +47,7 @@ contracts: $(DEV)/ready
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
-bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window
+bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local
 
 bench-startup: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/startup.py --llm $(CURDIR)/$(PEERS)/bin/llm
@@ -66,6 +66,9 @@ bench-wire: $(DEV)/ready
 
 bench-window: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/window.py --peers $(CURDIR)/$(PEERS)/bin/python
+
+bench-window-local: $(DEV)/ready
+	$(DEV)/bin/python bench/window_local.py
 
 # The tools that the benchmarks compare with.
 $(PEERS)/ready: requirements/bench.txt

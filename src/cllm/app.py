@@ -16,10 +16,12 @@ from cllm.core.reply import Usage
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
-from cllm.settings.trust import SECRET_NAME, is_model_file
+from cllm.settings.trust import is_model_file, looks_secret
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
+    from cllm.commands.tool import CommandSettings, CommandTool, Confirm
+    from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
     from cllm.engine.keep import Price
     from cllm.engine.turn import Engine, Route
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Set for the commands that cllm runs; one that is a cllm itself runs none in its turn.
+IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
 
 
@@ -117,9 +121,26 @@ class App:
         from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
 
         place = self.settings.place
-        surroundings = Surroundings(directory=place.directory, environment=place.environment)
+        environment = {**place.environment, IN_CONTEXT: "1"}
+        surroundings = Surroundings(directory=place.directory, environment=environment)
         filled = self.settings.variables.filled(commands)
         return await run_commands(filled, surroundings)
+
+    def command_tool(
+        self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
+    ) -> "CommandTool":
+        """The tool with which a model asks for commands, under these rules."""
+        from cllm.commands.tool import CommandTool  # noqa: PLC0415
+        from cllm.settings.secrets import secrets_of  # noqa: PLC0415
+
+        return CommandTool(
+            settings,
+            directory=self.settings.place.directory,
+            run=self.run_for_model,
+            confirm=confirm,
+            report=report,
+            secrets=secrets_of(self.settings),
+        )
 
     async def run_for_model(
         self, commands: "Sequence[ContextCommand]"
@@ -128,11 +149,10 @@ class App:
         from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
 
         place = self.settings.place
-        known = {
-            name: value for name, value in place.environment.items() if not SECRET_NAME.search(name)
-        }
+        known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
         return await run_commands(
-            commands, Surroundings(directory=place.directory, environment=known)
+            commands,
+            Surroundings(directory=place.directory, environment={**known, IN_CONTEXT: "1"}),
         )
 
     def find_route(self, model: str) -> "Route":

@@ -42,6 +42,8 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
     """Begin to log as the settings say; without any wish, log nothing."""
     logger = logging.getLogger(ROOT)
     logger.propagate = False
+    # A log that cannot be written is no reason to show a traceback in the middle of an answer.
+    logging.raiseExceptions = False
     logger.handlers.clear()
     formatter = _Formatter(
         as_json=settings.as_json,
@@ -71,7 +73,8 @@ def _opened(path: Path) -> Any:
     """The log file, for its owner's eyes only; an ordinary file, at whose end is written."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        flags |= os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

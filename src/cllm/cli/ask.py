@@ -12,6 +12,7 @@ from cllm.cli.given import given_prompt
 from cllm.cli.place import here
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.identity import is_valid_id
+from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
 from cllm.settings.load import MOST_VERBOSE
 from cllm.settings.variables import parse_variable
@@ -257,10 +258,15 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         values={name: value for name, value in names.items() if value is not None},
         system=given_prompt(options["system"], options["system_file"]),
         cllm_path=options["cllm_path"],
-        config=options["config"],
+        config=_config_name(options["config"]),
         variables=dict(map(parse_variable, options["variables"])),
         trust=options["trust"],
     )
+
+
+def _config_name(given: str | None) -> str | None:
+    """The name of a Cllmfile, also if the whole file name was given."""
+    return None if given is None else given.removesuffix(f".{FILE_NAME}")
 
 
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
@@ -268,6 +274,8 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
     if options["read_only"] and ref in (None, AUTOMATIC):
         raise UsageError("--read-only needs --conversation with the ID of one that exists.")
     attached = _attached(options["attached"])
+    if not all(command.strip() for command in options["executed"]):
+        raise UsageError("Give --exec a command, such as --exec 'git status'.")
     said = _said(prompt, options["attached"])
     from cllm.cli.asking import AskOptions, ask  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from cllm.app import DEFAULT_MODEL, App, new_conversation_id, new_id, now
+from cllm.app import DEFAULT_MODEL, IN_CONTEXT, App, new_conversation_id, new_id, now
 from cllm.cli import printing
 from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
@@ -118,7 +118,8 @@ def _message(options: AskOptions) -> Message:
 
 def _context(settings: Settings, options: AskOptions) -> tuple[ContextCommand, ...]:
     """The context commands that this turn may need: the settings', then `--exec`'s."""
-    configured = settings.context if options.context_exec else ()
+    nested = IN_CONTEXT in settings.place.environment
+    configured = settings.context if options.context_exec and not nested else ()
     return (*configured, *map(exec_command, options.executed))
 
 
@@ -130,7 +131,6 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
             raise UsageError("Rules for commands need --allow-commands; without it none runs.")
         return None
     from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
-    from cllm.commands.tool import CommandTool  # noqa: PLC0415
     from cllm.settings.commands import with_flags  # noqa: PLC0415
 
     chosen = with_flags(
@@ -139,9 +139,7 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
         deny=options.command_deny,
         confirm=options.confirm_commands,
     )
-    return CommandTool(
-        chosen, run=app.run_for_model, confirm=terminal_confirm(), report=printing.note
-    )
+    return app.command_tool(chosen, confirm=terminal_confirm(), report=printing.note)
 
 
 def _conversation(app: App, options: AskOptions) -> str | None:

@@ -233,7 +233,6 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
     if not app.settings.allow_commands:
         return None
     from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
-    from cllm.commands.tool import CommandTool  # noqa: PLC0415
 
     ask = terminal_confirm()
 
@@ -241,11 +240,8 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
         with screen.asking():
             return ask is not None and await ask(wanted, reason)
 
-    return CommandTool(
-        app.settings.commands,
-        run=app.run_commands,
-        confirm=None if ask is None else confirm,
-        report=screen.note,
+    return app.command_tool(
+        app.settings.commands, confirm=None if ask is None else confirm, report=screen.note
     )
 
 

@@ -13,6 +13,8 @@ PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
 # Control characters of a model's answer could move the cursor, set the title or answer for the
 # person; on a terminal only line breaks and tabs are let through.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What turns the direction of writing around could show another line than the one that is meant.
+TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def prepare_streams() -> None:
@@ -50,7 +52,7 @@ def shown(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return CONTROL.sub("", " ".join(text.splitlines()))
+    return TURNING.sub("", CONTROL.sub("", " ".join(text.splitlines())))
 
 
 def _say(line: str) -> None:

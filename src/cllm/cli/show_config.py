@@ -13,7 +13,7 @@ from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
 from cllm.settings.load import Settings, type_settings
 from cllm.settings.secrets import secrets_of
-from cllm.settings.trust import SECRET_NAME, masked
+from cllm.settings.trust import looks_secret, masked, without_credentials
 from cllm.stores.registry import without_password
 
 WIDTH = 100
@@ -69,7 +69,7 @@ def _setting(name: str, value: Any, layered: Layered) -> Iterator[str]:
 
 def _brief(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    line = " ".join(text.split())
+    line = without_credentials(" ".join(text.split()))
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
@@ -82,8 +82,10 @@ def _variables(settings: Settings) -> Iterator[str]:
     if not settings.variables.by_name:
         yield "none"
     for name, known in sorted(settings.variables.by_name.items()):
-        value = "required, not given" if known.value is None else repr(known.value)
-        told = "***" if SECRET_NAME.search(name) and known.value is not None else value
+        value = "required, not given"
+        if known.value is not None:
+            value = without_credentials(repr(known.value))
+        told = "***" if looks_secret(name) and known.value is not None else value
         yield f"{name}: {told} ({known.source})"
 
 

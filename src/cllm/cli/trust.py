@@ -34,8 +34,8 @@ def command(file: Path | None) -> None:
         raise UsageError(f"There is no {file or FILE_NAME} here to trust.")
     ledger = TrustLedger(user_folder(place))
     for cllmfile in found:
-        _show(cllmfile)
         ledger.trust(cllmfile)
+        _show(cllmfile)
 
 
 def _show(cllmfile: Cllmfile) -> None:

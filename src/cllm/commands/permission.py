@@ -44,7 +44,7 @@ READ_ONLY: dict[str, Reads] = {
     "echo": Reads(),
     "file": Reads(options=_options("bhiLNp", "brief", "mime", "mime-type")),
     "grep": Reads(
-        options=_options("0123456789abcEFGHhiLlnoPqrRsTvwxzABCem", "include", "exclude", "color"),
+        options=_options("0123456789abcEFGHhiLlnoPqrsTvwxzABCem", "include", "exclude", "color"),
         content=True,
     ),
     "head": Reads(options=_options("0123456789cnqvz", "lines", "bytes"), content=True),
@@ -95,7 +95,7 @@ def judge(line: str, rules: CommandRules) -> Verdict:
     whole = line.strip()
     commands = simple_commands(whole)
     for command in commands or ():
-        if _matches(command, rules.deny):
+        if any(_is_denied(command, pattern) for pattern in rules.deny):
             return Verdict(allowed=False, basis="denied", command=command.text)
     if _is_denied_text(whole, rules.deny):
         return Verdict(allowed=False, basis="denied", command=whole)
@@ -116,7 +116,19 @@ def judge(line: str, rules: CommandRules) -> Verdict:
 def _basis(command: SimpleCommand, rules: CommandRules) -> Basis:
     if _matches(command, rules.allow):
         return "allowed"
+    if command.has_glob and rules.deny:
+        # What the shell makes of it could be what is denied.
+        return "unknown"
     return "read_only" if only_reads(command) else "unknown"
+
+
+def _is_denied(command: SimpleCommand, pattern: str) -> bool:
+    """Whether a pattern fits, also with other options between its words, or a path spelt anew."""
+    if _fits(command, pattern):
+        return True
+    first, *rest = pattern.split() or [""]
+    words = {word.removeprefix("./") for word in command.words}
+    return command.words[0] == first and bool(rest) and words.issuperset(rest)
 
 
 def _matches(command: SimpleCommand, patterns: Sequence[str]) -> bool:

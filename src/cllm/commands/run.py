@@ -42,7 +42,7 @@ async def run_commands(
         await asyncio.shield(work)
     except asyncio.CancelledError:
         for one in running:
-            one.end("failed")
+            one.end("timed_out")
         await work
         raise
     return tuple(one.outcome() for one in running)
@@ -143,17 +143,25 @@ class _Running:
             self.end("timed_out")
 
     def end(self, state: OutcomeState) -> None:
-        """End the process with everything it started that stayed in its group."""
+        """End the process with everything it started that stayed in its group.
+
+        One that can end what it started elsewhere, as another cllm does, is given a moment to.
+        """
         self.state = self.state or state
+        self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, number)
 
     def close(self) -> None:
         if self._process is not None:
             # A process of another user could not be ended, and is not waited for.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE)
+            for _ in range(2):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(GRACE)
+                self._signal(signal.SIGKILL)
             for pipe in self._said:
                 pipe.close()
 

@@ -4,14 +4,17 @@ A refusal is a result like any other, so that the model can go on. Asks the pers
 is given; it prints nothing.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cllm.commands.permission import CommandRules, judge
+from cllm.commands.reach import stays_inside
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
+from cllm.core.secret import without_secrets
 
 TOOL = "execute_bash_command"
 MAX_SHOWN = 64 * 1024
@@ -44,10 +47,20 @@ class _Arguments(msgspec.Struct):
 
 
 class CommandTool:
-    """Runs what the model asks for, if it may."""
+    """Runs what the model asks for, if it may.
+
+    What the model is told is without `secrets`, wherever a command found them.
+    """
 
     def __init__(
-        self, settings: CommandSettings, *, run: RunOne, confirm: Confirm | None, report: Report
+        self,
+        settings: CommandSettings,
+        *,
+        directory: Path,
+        run: RunOne,
+        confirm: Confirm | None,
+        report: Report,
+        secrets: Iterable[str] = (),
     ) -> None:
         self.most_uses = settings.most
         self.definitions = [_definition(settings.offers)]
@@ -55,6 +68,8 @@ class CommandTool:
         self._run = run
         self._confirm = confirm
         self._report = report
+        self._directory = directory
+        self._secrets = tuple(secrets)
 
     async def use(self, call: ToolCall) -> str:
         """Run the command of a call, or say why not."""
@@ -77,12 +92,14 @@ class CommandTool:
             timeout=self._settings.timeout,
         )
         (outcome,) = await self._run([command])
-        return result_text(outcome)
+        return without_secrets(result_text(outcome), self._secrets)
 
     async def _refusal(self, asked: _Arguments) -> str | None:
         verdict = judge(asked.command, self._settings.rules)
         if not verdict.allowed:
             return verdict.reason
+        if verdict.basis == "read_only" and not stays_inside(asked.command, self._directory):
+            return "only files in this folder may be read, and no hidden ones."
         if not self._settings.confirm:
             return None
         if self._confirm is None:

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from cllm.settings.load import Settings
-from cllm.settings.trust import SECRET_NAME
+from cllm.settings.trust import looks_secret
 
 
 def secrets_of(settings: Settings) -> list[str]:
@@ -13,11 +13,11 @@ def secrets_of(settings: Settings) -> list[str]:
     headers = [value for row in rows for value in row.headers.values()]
     revealed = [secret.reveal() for secret in (*keys, *headers)]
     environment = settings.place.environment
-    named = [value for name, value in environment.items() if SECRET_NAME.search(name)]
+    named = [value for name, value in environment.items() if looks_secret(name)]
     variables = [
         str(known.value)
         for name, known in settings.variables.by_name.items()
-        if SECRET_NAME.search(name) and known.value is not None
+        if looks_secret(name) and known.value is not None
     ]
     return [*revealed, *named, *variables, *_password(settings.store)]
 

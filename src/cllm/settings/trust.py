@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
-from cllm.settings.cllmfile import Cllmfile, variables_in
+from cllm.settings.cllmfile import VARIABLE, Cllmfile, variables_in
 from cllm.settings.schema import leads_out
 
 DANGEROUS_KEYS = (
@@ -33,11 +33,22 @@ DANGEROUS_KEYS = (
 SECRET_NAME = re.compile(
     r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|COOKIE|JWT|WEBHOOK|CONNECTION_STRING)$"
     r"|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|PWD|PAT|AUTH|CREDENTIALS?|BEARER|PRIVATE)(_|\d|$)"
+    r"|(^|_)(SK|CREDS?|SESSION|PROXY)(_|\d|$)|APIKEY"
     r"|(^|_)(URL|URI|DSN)$",
     re.IGNORECASE,
 )
+HARMLESS_NAMES = ("PWD", "OLDPWD")
 CREDENTIAL = re.compile(r"(^|_)(api_key|access_key|secret|token|password|bearer)(_|$)")
+PASSWORD_IN_ADDRESS = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+TOKEN_IN_ADDRESS = re.compile(
+    r"([?&](?:[a-z_-]*(?:key|token|secret|password|sig|signature|auth))=)[^&\s#]+", re.IGNORECASE
+)
 LEDGER_NAME = "trusted.json"
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name probably holds something that is nobody else's business."""
+    return name not in HARMLESS_NAMES and SECRET_NAME.search(name) is not None
 
 
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +63,7 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
         or key == "variables"
-        or any(SECRET_NAME.search(name) for name in variables_in(value))
+        or any(map(looks_secret, variables_in(value)))
         or (key in ("model", "fallbacks") and _could_load(value))
         or (key == "json_schema_file" and leads_out(value))
     }
@@ -91,8 +102,15 @@ def masked(key: str, value: Any) -> Any:
         return dict.fromkeys(inner, "***") if key == "extra_headers" else inner
     if isinstance(value, list):
         return [masked(key, item) for item in value]
-    secret = isinstance(value, str) and CREDENTIAL.search(key) and not variables_in(value)
-    return "***" if secret else value
+    if not isinstance(value, str):
+        return value
+    secret = CREDENTIAL.search(key) is not None and VARIABLE.fullmatch(value) is None
+    return "***" if secret else without_credentials(value)
+
+
+def without_credentials(text: str) -> str:
+    """A text without the passwords and tokens in its addresses."""
+    return TOKEN_IN_ADDRESS.sub(r"\1***", PASSWORD_IN_ADDRESS.sub(r"\1***@", text))
 
 
 def fingerprint(parts: dict[str, Any], folder: Path) -> str:

@@ -112,9 +112,10 @@ def parse_variable(text: str) -> tuple[str, Value]:
         raise UsageError(f"Give --var as KEY=VALUE, KEY of letters, digits and _; not {text!r}.")
     if value.lower() in WORDS:
         return name, WORDS[value.lower()]
-    if WHOLE_NUMBER.fullmatch(value):
+    # What would read differently as a number, such as 007, is a text.
+    if WHOLE_NUMBER.fullmatch(value) and str(int(value)) == value:
         return name, int(value)
-    if NUMBER.fullmatch(value):
+    if NUMBER.fullmatch(value) and repr(float(value)) == value:
         return name, float(value)
     return name, value
 

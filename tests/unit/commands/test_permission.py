@@ -193,6 +193,9 @@ class TestPatterns:
             ("rm *", "echo $(rm x)"),
             ("*", "ls"),
             ("*", "echo $(ls)"),
+            ("cat secret.txt", "cat -n secret.txt"),
+            ("cat secret.txt", "cat ./secret.txt"),
+            ("cat secret.txt", "cat -- secret.txt"),
         ],
     )
     def test_deny_is_over_everything(self, deny, line):
@@ -201,6 +204,11 @@ class TestPatterns:
         assert not verdict.allowed
         assert verdict.basis == "denied"
         assert "denied" in verdict.reason
+
+    @pytest.mark.parametrize("line", ["ls secr?t.txt", "ls s*"])
+    def test_a_glob_could_be_what_is_denied(self, line):
+        assert not may(line, deny=("*secret*",))
+        assert may(line, deny=("other",), allow=("ls",))
 
     def test_a_denied_word_inside_another_word_denies_nothing(self):
         assert may("ls format", deny=("rm",))

@@ -1,5 +1,7 @@
 """The tool of --allow-commands: what the model asks for, what it is told, and who is asked."""
 
+from pathlib import Path
+
 import pytest
 
 from cllm.commands.permission import CommandRules
@@ -11,7 +13,8 @@ from cllm.core.message import ToolCall
 class World:
     """A machine that remembers what was run, and a person who says what they were told to."""
 
-    def __init__(self, *, says_yes: bool = True) -> None:
+    def __init__(self, directory: Path = Path(), *, says_yes: bool = True) -> None:
+        self.directory = directory
         self.ran: list[ContextCommand] = []
         self.asked: list[tuple[str, str]] = []
         self.told: list[str] = []
@@ -28,7 +31,12 @@ class World:
     def tool(self, *, on_terminal: bool = True, **settings) -> CommandTool:
         confirm = self.confirm if on_terminal else None
         return CommandTool(
-            CommandSettings(**settings), run=self.run, confirm=confirm, report=self.told.append
+            CommandSettings(**settings),
+            directory=self.directory,
+            run=self.run,
+            confirm=confirm,
+            report=self.told.append,
+            secrets=["out-secret"],
         )
 
 
@@ -143,3 +151,47 @@ def test_silence_is_said():
     command = ContextCommand(name="x", command="x", written="x")
 
     assert result_text(CommandOutcome(command=command, state="ok", exit_code=0)) == "(no output)"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat link",
+        "cat folder/passwd",
+        "head -n 5 link",
+        "grep -r x folder",
+        "cat .hidden",
+        "cat sub/.env",
+        "ls && cat link",
+    ],
+)
+async def test_what_lies_elsewhere_or_is_hidden_is_not_read(line, tmp_path):
+    inside = tmp_path / "inside"
+    (inside / "sub").mkdir(parents=True)
+    (tmp_path / "key").write_text("sk", encoding="utf-8")
+    (inside / "link").symlink_to(tmp_path / "key")
+    (inside / "folder").symlink_to(tmp_path)
+    world = World(inside)
+
+    result = await world.tool().use(call(f'{{"command": "{line}"}}'))
+
+    assert result.startswith("Refused: only files in this folder")
+    assert world.ran == []
+
+
+@pytest.mark.parametrize("line", ["cat a.txt", "cat ./sub/a.txt", "grep -n word a.txt", "ls /"])
+async def test_what_lies_here_is(line, tmp_path):
+    assert await World(tmp_path).tool().use(call(f'{{"command": "{line}"}}')) == "out"
+
+
+async def test_the_model_is_told_no_secret_that_a_command_found():
+    world = World()
+
+    async def run(commands):
+        return [
+            CommandOutcome(command=commands[0], state="ok", output="is out-secret", exit_code=0)
+        ]
+
+    world.run = run  # type: ignore[method-assign]
+
+    assert await world.tool().use(LS) == "is ***"

@@ -72,9 +72,9 @@ class Ledger:
 
     def _answer(self, item: Item) -> None:
         self._waiting.difference_update(item.results)
-        if item.says and item.role == "user" and self._units:
-            if self._spoken[-1:] != self._units[-1:]:
-                self._spoken.append(self._units[-1])
+        says_more = item.says and item.role == "user"
+        if says_more and self._spoken[-1:] != self._units[-1:]:
+            self._spoken.append(self._units[-1])
         self._last = "answer"
 
     @property
