@@ -22,7 +22,7 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
 """Of the base64 of a file beside the text, of which nobody knows how many pages it has."""
-MARGIN = 1.15
+MARGIN = 1.2
 """On what follows a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
 """Tokens. A report that says less than was estimated is believed as far as it is longer."""

@@ -1,6 +1,7 @@
 """`cllm chat`: talk with a model in the terminal. Parses, and hands over to `cllm.repl`."""
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -249,10 +250,12 @@ def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     """Line editing where there is a terminal that can do it, else lines as they come."""
     from cllm.repl.input import LineReader, TerminalReader, open_history  # noqa: PLC0415
     from cllm.repl.names import KnownNames  # noqa: PLC0415
+    from cllm.repl.screen import NARROWEST  # noqa: PLC0415
     from cllm.repl.status import status_line  # noqa: PLC0415
 
     place = chat.app.settings.place
     able = place.environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    able = able and shutil.get_terminal_size().columns > NARROWEST
     if not (has_person and chat.screen.is_terminal and able):
         lines = None if sys.stdin is None or sys.stdin.closed else sys.stdin.buffer
         return LineReader(lines, asks=sys.stderr if has_person else None)

@@ -42,11 +42,9 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
     except asyncio.CancelledError:
         chat.screen.note(_interrupted(request))
         raise
-    else:
-        chat.taken()
     finally:
         chat.screen.end_answer()
-        await chat.look()
+        await chat.taken(request)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:

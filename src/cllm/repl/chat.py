@@ -63,12 +63,19 @@ class Chat:
         self.new_log = new_log
         self._tools = tools
         self._open_kept = open_kept
-        self.new()
+        self.chosen_model: str
+        self.system: GivenPrompt
+        self._enter(_automatic_id(), None)
 
-    def new(self, ref: str | None = None) -> None:
-        """Begin a conversation; what is stored stays so."""
-        self.ref = ref or _automatic_id()
-        self.conversation: Conversation | None = None
+    def new(self) -> None:
+        """Begin a conversation, with the same model and prompt; what is stored stays so."""
+        model, system = self.model, self.system
+        self._enter(_automatic_id(), None)
+        self.chosen_model, self.system = model, system
+
+    def _enter(self, ref: str, conversation: Conversation | None) -> None:
+        self.ref = ref
+        self.conversation = conversation
         self.title: str | None = None
         self.chosen_model = self.app.model
         self.system = self.app.settings.system
@@ -92,21 +99,23 @@ class Chat:
         kept = None if self.conversation is None else self.conversation.model
         return kept or self.chosen_model
 
-    async def open(self, ref: str) -> tuple[Notice, ...]:
-        """Go on with a stored conversation; what to know about it."""
+    async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
+        """Go on with a stored conversation; what to know about it.
+
+        UsageError if it was asked for `under` another system prompt than its own.
+        """
         conversation = await self.store.load(ref)
-        given = self.app.settings.system
+        given = under or self._configured()
         choice = choose_system(conversation, given, new_policy="captured", now=now())
-        self.new(conversation.id)
-        self.conversation = conversation
+        self._enter(conversation.id, conversation)
         return self.untold(choice.notices)
 
     async def open_or_begin(self, ref: str) -> tuple[Notice, ...]:
         """Go on with it, or begin it if it is not there."""
         try:
-            return await self.open(check_id(ref))
+            return await self.open(check_id(ref), under=self.app.settings.system)
         except ConversationNotFoundError:
-            self.new(ref)
+            self._enter(ref, None)
             return ()
 
     async def look(self) -> None:
@@ -120,14 +129,16 @@ class Chat:
         """The turn in which this is said, with what is attached to it."""
         parts = (Text(text=said), *self.attached)
         message = encode_parts("user", parts) if self.attached else plain_message("user", said)
-        return self._request((message,))
+        return self._request((message,), self.executed)
 
     def request_again(self) -> TurnRequest:
         """The last turn once more; the one that is there stays as a variant."""
         turn = self.last_turn()
         return msgspec.structs.replace(self._request(asked_in(turn)), place=turn.place)
 
-    def _request(self, messages: tuple[Message, ...]) -> TurnRequest:
+    def _request(
+        self, messages: tuple[Message, ...], executed: tuple[str, ...] = ()
+    ) -> TurnRequest:
         settings = self.app.settings
         configured = settings.variables.filled(settings.context)
         request = TurnRequest(
@@ -136,7 +147,7 @@ class Chat:
             ref=self.ref,
             create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
             system=self._given(),
-            context=(*configured, *map(exec_command, self.executed)),
+            context=(*configured, *map(exec_command, executed)),
             tools=self._tools,
             parameters=settings.parameters,
             fallbacks=settings.fallbacks,
@@ -153,13 +164,21 @@ class Chat:
 
     def _given(self) -> GivenPrompt:
         """The prompt of a new conversation; one that is stored keeps its own."""
-        if self.conversation is None:
-            return self.system
+        return self.system if self.conversation is None else self._configured()
+
+    def _configured(self) -> GivenPrompt:
+        """The settings' prompt, as one that nobody asked for in this very conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
-    def taken(self) -> None:
-        """What was for one turn only has been sent with it."""
-        self.attached, self.executed = (), ()
+    async def taken(self, request: TurnRequest) -> None:
+        """Look at what became of a turn; what was for it only goes with no other one.
+
+        A turn of which nothing was kept leaves that for the next.
+        """
+        await self.look()
+        turns = () if self.conversation is None else self.conversation.turns
+        if request.place is None and turns and asked_in(turns[-1]) == request.messages:
+            self.attached, self.executed = (), ()
 
     def last_turn(self) -> Turn:
         """The newest turn; UsageError if there is none yet."""
@@ -190,9 +209,9 @@ class Chat:
         opening = None if system is None else recapture(parent, system, now=now())
         branch = await self.store.branch(self.ref, made, at=at, opening=opening)
         attached, executed = self.attached, self.executed
-        self.new(branch.id)
-        self.conversation = branch
-        self.attached, self.executed = attached, executed
+        prompt = system or self.system
+        self._enter(branch.id, branch)
+        self.attached, self.executed, self.system = attached, executed, prompt
 
     def _stored(self) -> Conversation:
         if self.conversation is None:
@@ -216,7 +235,7 @@ class Chat:
         old, self.app = self.app, kept
         self.options = msgspec.structs.replace(self.options, saves=True)
         await old.close()
-        self.new(ref or self.ref)
+        self.ref = ref or self.ref
         await self.look()
 
 

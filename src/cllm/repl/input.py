@@ -30,6 +30,10 @@ STYLE = Style.from_dict(
 
 
 class Reader(Protocol):
+    """`blocks` says that reading stops everything else on the event loop."""
+
+    blocks: bool
+
     async def read(self) -> str: ...
 
 
@@ -39,6 +43,8 @@ class LineReader:
     `asks` is where the person is asked for a line, if there is a person.
     """
 
+    blocks = True
+
     def __init__(self, lines: BinaryIO | None, asks: TextIO | None = None) -> None:
         self._lines = lines
         self._asks = asks
@@ -47,22 +53,25 @@ class LineReader:
         read: list[str] = []
         while True:
             line = self._line()
-            if not line.endswith(CONTINUED):
-                return "\n".join([*read, line])
+            if line is None and not read:
+                raise EOFError
+            if line is None or not line.endswith(CONTINUED):
+                return "\n".join([*read, line or ""]).rstrip("\n")
             read.append(line.removesuffix(CONTINUED))
 
-    def _line(self) -> str:
+    def _line(self) -> str | None:
+        """The next line; None at the end of the input."""
         if self._asks is not None:
             self._asks.write(PROMPT)
             self._asks.flush()
         data = b"" if self._lines is None else self._lines.readline()
-        if not data:
-            raise EOFError
-        return data.decode("utf-8", "replace").rstrip("\r\n")
+        return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
 class TerminalReader:
     """Reads from a terminal, with editing, history, completion and a line of status below."""
+
+    blocks = False
 
     def __init__(self, *, history: History, names: KnownNames, status: Callable[[], str]) -> None:
         self._names = names

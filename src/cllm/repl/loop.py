@@ -1,5 +1,6 @@
 """The chat's loop: read a line, do what it says, until the person leaves."""
 
+import asyncio
 import contextlib
 
 from cllm.core.errors import CllmError
@@ -8,7 +9,7 @@ from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import read_order, said_in
 from cllm.repl.input import Reader
-from cllm.repl.signals import Signals
+from cllm.repl.signals import EndedBySignal, Signals
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
 AGAIN = "Press Ctrl-C again to leave, or Ctrl-D."
@@ -20,7 +21,7 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
     KeyboardInterrupt if the person left by Ctrl-C. At the prompt a `patient` chat, which has a
     person in front of it, takes two presses.
     """
-    signals = Signals()
+    signals = Signals(blocks=reader.blocks)
     signals.listen()
     pressed = False
     try:
@@ -41,6 +42,10 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
                 await signals.stoppable(_obey(chat, line))
                 continue
             return
+    except asyncio.CancelledError:
+        if signals.ended:
+            raise EndedBySignal from None
+        raise
     finally:
         await chat.app.close()
 

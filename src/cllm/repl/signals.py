@@ -17,13 +17,18 @@ class EndedBySignal(BaseException):
 
 
 class Signals:
-    """Hears the signals; made on the event loop that the work runs on."""
+    """Hears the signals; made in the task that the chat is.
 
-    def __init__(self) -> None:
+    Where reading a line `blocks` the event loop, only an exception ends it.
+    """
+
+    def __init__(self, *, blocks: bool) -> None:
+        self.ended = False
         self._loop = asyncio.get_running_loop()
+        self._chat = asyncio.current_task()
+        self._blocks = blocks
         self._work: asyncio.Task[None] | None = None
         self._presses = 0
-        self._ended = False
 
     def listen(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -38,7 +43,7 @@ class Signals:
         try:
             await self._work
         except asyncio.CancelledError:
-            if self._ended:
+            if self.ended:
                 raise EndedBySignal from None
             if not self._presses:
                 self._work.cancel()
@@ -47,11 +52,19 @@ class Signals:
             self._work = None
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if number != signal.SIGINT:
-            self._ended = True
-            if self._work is None:
-                raise EndedBySignal
-        elif self._work is None or self._presses > PATIENT_PRESSES:
+        if number == signal.SIGINT:
+            self._press()
+            return
+        self.ended = True
+        if self._work is not None:
+            self._loop.call_soon_threadsafe(self._work.cancel)
+        elif self._blocks:
+            raise EndedBySignal
+        elif self._chat is not None:
+            self._loop.call_soon_threadsafe(self._chat.cancel)
+
+    def _press(self) -> None:
+        if self._work is None or self._presses > PATIENT_PRESSES:
             raise KeyboardInterrupt
         self._presses += 1
         if self._presses == 1:

@@ -143,14 +143,14 @@ class TestLearning:
     def test_a_report_above_the_estimate_is_believed_at_once(self):
         learned = Learned().after(Weighed(plain=10), 20)
 
-        assert learned.expect(Weighed(plain=100)) == 230
+        assert learned.expect(Weighed(plain=100)) == 240
 
     def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
         short = Learned().after(Weighed(plain=100), 50).expect(Weighed(plain=1000))
         long = Learned().after(Weighed(plain=100_000), 50_000).expect(Weighed(plain=1000))
 
         assert short > 1000
-        assert 575 <= long < 585
+        assert 600 <= long < 610
 
     def test_what_chinese_teaches_is_not_applied_to_english(self):
         english = weigh(plain_message("user", "What is the capital of France?"))

@@ -64,6 +64,13 @@ class TestLines:
     async def test_a_backslash_at_the_end_goes_on_with_the_next_line(self):
         assert await LineReader(io.BytesIO(b"one\\\ntwo\n")).read() == "one\ntwo"
 
+    async def test_a_backslash_at_the_very_end_loses_nothing(self):
+        reader = LineReader(io.BytesIO(b"one\\\n"))
+
+        assert await reader.read() == "one"
+        with pytest.raises(EOFError):
+            await reader.read()
+
     async def test_bytes_that_are_no_text_are_replaced(self):
         assert await LineReader(io.BytesIO(b"a\xffb\n")).read() == "a\ufffdb"
 

@@ -129,6 +129,18 @@ def test_every_character_of_its_own_gives_the_same_screen():
     assert terminal.shown == whole(ANSWER)
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [("one\n#", "two"), ("one\n***", "bold***"), ("one\n```", " two ```"), ("a | b\n--", "|--\n")],
+)
+def test_half_a_line_does_not_end_a_block(pieces):
+    terminal = Terminal()
+
+    live(terminal, *pieces).end()
+
+    assert terminal.shown == whole("".join(pieces))
+
+
 def test_a_block_that_is_longer_than_the_screen_is_whole_in_the_end():
     code = "```\n" + "".join(f"line {number}\n" for number in range(100)) + "```\n"
     terminal = Terminal(lines=10)
