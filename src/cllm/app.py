@@ -20,6 +20,7 @@ from cllm.settings.trust import is_model_file, looks_secret
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
+    from cllm.assembly.window import Strategy
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
@@ -88,6 +89,7 @@ class App:
             clock=now,
             new_id=new_id,
             price=self._price,
+            context_window=self._context_window,
             run_commands=self.run_commands,
             retry=RetryRules(retries=self.settings.retries),
         )
@@ -101,6 +103,26 @@ class App:
             return None if cost is None else float(cost)
 
         return price
+
+    def _context_window(self, route: "Route") -> int | None:
+        """How many tokens the route's model takes, if somebody says."""
+        name = route.provider.name
+        if name == LOCAL:
+            return self._opener.local_context()
+        return (
+            None if self._opener.redirected(name) else self.prices.context_window(name, route.model)
+        )
+
+    def window_for(self, model: str) -> "Strategy":
+        """What of a conversation the model is sent, as the settings say."""
+        from cllm.assembly.window import ByTokens, ByTurns, prices_for  # noqa: PLC0415
+
+        chosen = self.settings.window
+        if chosen.strategy == "turns":
+            return ByTurns(max_turns=chosen.max_turns)
+        served = self._opener.find(model)
+        prices = prices_for(served.provider, served.name)
+        return ByTokens(max_tokens=chosen.max_tokens, prices=prices)
 
     @cached_property
     def prices(self) -> "PriceBook":

@@ -88,6 +88,13 @@ class ProviderOpener:
         configured = {name: row.models for name, row in self._settings.providers.items()}
         return find_server(model, configured=configured)
 
+    def local_context(self) -> int:
+        """How many tokens the local model is opened for."""
+        from cllm.providers.local.process import DEFAULT_CONTEXT  # noqa: PLC0415
+
+        options = self._provider_settings(LOCAL).options
+        return _whole_number(options, "context") or DEFAULT_CONTEXT
+
     def redirected(self, name: str) -> bool:
         """Whether the provider is asked at another address than its own, at prices nobody knows."""
         base = self._provider_settings(name).api_base
@@ -160,7 +167,6 @@ class ProviderOpener:
 
     def _open_local(self, model: str, given: ProviderSettings) -> Provider:
         from cllm.providers.local.models import resolve  # noqa: PLC0415
-        from cllm.providers.local.process import DEFAULT_CONTEXT  # noqa: PLC0415
         from cllm.providers.local.provider import LocalProvider  # noqa: PLC0415
         from cllm.providers.local.report import say_nothing  # noqa: PLC0415
 
@@ -173,7 +179,7 @@ class ProviderOpener:
             report=self._report or say_nothing,
             make_http=self._open_http,
             threads=_whole_number(given.options, "threads"),
-            context=_whole_number(given.options, "context") or DEFAULT_CONTEXT,
+            context=self.local_context(),
         )
 
     def _open_bedrock(self, name: str, given: ProviderSettings) -> Provider:

@@ -95,6 +95,7 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
         system=settings.system,
         policy=options.policy,
         context=_context(settings, options),
+        window=None if ref is None else app.window_for,
         tools=_tools(app, options),
         parameters=settings.parameters,
         fallbacks=settings.fallbacks,

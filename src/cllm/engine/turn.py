@@ -16,6 +16,7 @@ import msgspec
 from cllm.assembly.assemble import assemble
 from cllm.assembly.context import Context, gather_context, plan_context
 from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
+from cllm.assembly.window import Strategy
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.errors import (
@@ -42,6 +43,7 @@ from cllm.engine.keep import (
 from cllm.engine.renewal import renewed
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
 from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
+from cllm.engine.windowing import cut_to_window
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 
@@ -53,6 +55,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
+def unknown_window(_route: Route) -> int | None:
+    """For whoever knows of no limits."""
+    return None
+
+
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A turn as a surface asks for it.
 
@@ -61,6 +68,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     variant. `read_only` sends a conversation's history and keeps nothing.
     `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
     turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    `window` chooses, by the model, what of the conversation is sent; without it that is all.
     `tools` are used for the model when it asks for them.
     `context` are the commands whose output the model is to know, in the order of their blocks.
     `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
@@ -77,6 +85,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: GivenPrompt = GivenPrompt()
     policy: Policy = "captured"
     context: tuple[ContextCommand, ...] = ()
+    window: Callable[[str], Strategy] | None = None
     tools: ToolBox | None = None
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: Dialect = "openai"
@@ -159,6 +168,7 @@ class Engine:
         clock: Clock,
         new_id: NewId,
         price: Callable[[Route], Price] = unknown_price,
+        context_window: Callable[[Route], int | None] = unknown_window,
         run_commands: RunCommands | None = None,
         retry: RetryRules | None = None,
         sleep: Sleep = asyncio.sleep,
@@ -169,6 +179,7 @@ class Engine:
         self._clock = clock
         self._new_id = new_id
         self._price = price
+        self._context_window = context_window
         self._run_commands = run_commands
         self._retry = retry or RetryRules()
         self._sleep = sleep
@@ -272,8 +283,19 @@ class Engine:
         keeper: Keeper | Unkept,
     ) -> AsyncGenerator[TurnEvent, None]:
         """One model asked: its events, and the turn kept with its whole answer."""
-        prompt = _assemble(conversation, request, attempt)
         provider = attempt.route.provider
+        prompt = _assemble(conversation, request, attempt)
+        if request.window is not None:
+            prompt = cut_to_window(
+                prompt,
+                conversation,
+                request.window(attempt.model),
+                without_place=request.place,
+                model=attempt.model,
+                provider=provider.name,
+                context_window=partial(self._context_window, attempt.route),
+                now=self._clock(),
+            )
         keeper.send(
             Sent(
                 prompt=prompt,

@@ -32,6 +32,7 @@ from cllm.settings.providers import TOP_KEYS, ProviderSettings, TopProvider, rea
 from cllm.settings.schema import read_schema_source
 from cllm.settings.trust import TrustLedger
 from cllm.settings.variables import Variables, read_variables
+from cllm.settings.window import WindowSettings, read_window
 
 __all__ = [
     "CommandLine",
@@ -81,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, ProviderSettings]
     context: tuple[ContextCommand, ...]
     variables: Variables
+    window: WindowSettings
     allow_commands: bool
     commands: CommandSettings
     verbosity: int
@@ -201,6 +203,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
             for name, row in (values.get("providers") or {}).items()
         },
         context=read_context_commands(layered),
+        window=read_window(layered),
         variables=read_variables(layered, line.variables, place.environment),
         allow_commands=bool(values.get("allow_dynamic_commands")),
         commands=read_command_settings(layered),

@@ -278,6 +278,7 @@ class TestWhereKeysGo:
             "strict": "true",
             "debug": "true",
             "verbosity": "1",
+            "window": "{}",
             "allow_dynamic_commands": "true",
             "dynamic_commands": "{}",
             "json_logs": "true",

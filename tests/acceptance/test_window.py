@@ -1,0 +1,93 @@
+"""The window of a conversation on the command line: what is sent, what is kept, what is said."""
+
+import pytest
+
+LONG = "word " * 300
+
+
+@pytest.fixture
+def talk(provider, settings, cllm):
+    def talk(count: int, text: str = LONG, **keys):
+        settings(**keys)
+        results = []
+        for number in range(count):
+            provider.say(f"Answer {number}.", usage=None)
+            results.append(cllm(f"Question {number}. {text}", "--conversation", "demo").succeeded())
+        return results
+
+    return talk
+
+
+def first_words(request) -> str:
+    return request.said[0][1][:11]
+
+
+def test_by_turns_the_oldest_leave_with_a_warning_and_stay_on_disk(provider, talk, cllm):
+    results = talk(4, "", window={"strategy": "turns", "max_turns": 2})
+
+    assert [first_words(request) for request in provider.requests] == [
+        "Question 0.",
+        "Question 0.",
+        "Question 0.",
+        "Question 1.",
+    ]
+    assert [len(result.warnings) for result in results] == [0, 0, 0, 1]
+    assert "Trimmed old messages to fit context window" in results[3].err
+    assert len(cllm.home.messages("demo")) == 8
+
+
+def test_by_tokens_a_block_leaves_and_the_cut_is_remembered(provider, talk, cllm):
+    results = talk(8, window={"strategy": "blocks", "max_tokens": 1500})
+
+    trimmed = [number for number, result in enumerate(results) if result.warnings]
+    assert trimmed
+    for number in range(1, 8):
+        before, after = provider.requests[number - 1].messages, provider.requests[number].messages
+        if number not in trimmed:
+            assert after[: len(before)] == before
+    assert len(cllm.home.messages("demo")) == 16
+
+
+def test_the_system_prompt_never_leaves(provider, talk):
+    talk(
+        5,
+        "",
+        default_system_message="Be brief.",
+        window={"strategy": "turns", "max_turns": 1},
+    )
+
+    assert [request.said[0] for request in provider.requests] == [("system", "Be brief.")] * 5
+
+
+def test_a_message_that_cannot_fit_says_what_to_do_and_keeps_nothing(provider, settings, cllm):
+    settings(window={"max_tokens": 100})
+
+    result = cllm(LONG, "--conversation", "demo")
+
+    result.failed_with_one_sentence("100", "tokens")
+    assert provider.requests == []
+    assert not cllm.home.file("demo").exists()
+
+
+@pytest.mark.parametrize(
+    ("window", "word"),
+    [
+        ("all", "window"),
+        ({"strategy": "magic"}, "strategy"),
+        ({"max_turns": 3}, "max_turns"),
+        ({"strategy": "turns", "max_turns": 0}, "max_turns"),
+        ({"strategy": "turns", "max_turns": True}, "max_turns"),
+        ({"max_tokens": "many"}, "max_tokens"),
+    ],
+)
+def test_a_window_that_makes_no_sense_is_said(window, word, settings, cllm):
+    settings(window=window)
+
+    cllm("Hello").failed_with_one_sentence(word, "line", prefix="Configuration error: ")
+
+
+def test_without_a_limit_that_is_known_everything_is_sent(provider, talk):
+    talk(4, window={"strategy": "blocks", "max_tokens": "auto"})
+
+    assert first_words(provider.requests[-1]) == "Question 0."
+    assert len(provider.requests[-1].messages) == 7

@@ -1,0 +1,131 @@
+"""What of a conversation is sent: cut at turns, remembered, said, and still in the store."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.assembly.window import ByTokens, ByTurns
+from cllm.core.errors import WindowTooSmallError
+from cllm.core.reply import Usage
+from cllm.engine.turn import TurnBegan
+from cllm.engine.windowing import TRIMMED
+from cllm.providers.scripted import ScriptedProvider, spoken
+
+LONG = "word " * 200
+
+
+def by_turns(_model: str) -> ByTurns:
+    return ByTurns(max_turns=2)
+
+
+def by_tokens(_model: str) -> ByTokens:
+    return ByTokens()
+
+
+@pytest.fixture
+def talk(engine, ask, store):
+    """Takes turns in one conversation; the prompts that were sent, and the notices of each."""
+
+    async def talk(
+        questions: list[str], window: Any, *, counted: int | None = None, **options: Any
+    ):
+        usages = [
+            None if counted is None else Usage(input=counted * (n + 1), output=20)
+            for n in range(len(questions))
+        ]
+        script = [
+            spoken(f"answer {question[:12]}", usage=usage)
+            for question, usage in zip(questions, usages, strict=True)
+        ]
+        provider = ScriptedProvider(script)
+        running = engine(store, provider, **options)
+        told = []
+        for question in questions:
+            events = [e async for e in running.take_turn(ask(question, window=window))]
+            (began,) = [event for event in events if isinstance(event, TurnBegan)]
+            told.append([notice.code for notice in began.prompt.notices])
+        return provider.prompts, told
+
+    return talk
+
+
+def texts(prompt) -> list[str]:
+    return [message.text for message in prompt.messages]
+
+
+async def test_by_turns_the_oldest_leave_and_it_is_said(talk, store):
+    prompts, told = await talk(["one", "two", "three", "four"], by_turns)
+
+    assert texts(prompts[2])[0] == "one"
+    assert texts(prompts[3]) == ["two", "answer two", "three", "answer three", "four"]
+    assert told == [[], [], [], ["trimmed"]]
+    conversation = await store.load("demo")
+    assert conversation.message_count == 8
+    assert conversation.turns[3].window.first_sequence == 3
+    assert conversation.turns[3].window.left_out_messages == 2
+    assert TRIMMED in conversation.turns[3].notices[0].message
+
+
+async def test_within_the_models_window_everything_is_sent(talk):
+    prompts, told = await talk([f"q{n} {LONG}" for n in range(6)], by_tokens)
+
+    assert [len(prompt.messages) for prompt in prompts] == [1, 3, 5, 7, 9, 11]
+    assert told == [[]] * 6
+
+
+async def test_beyond_it_a_block_leaves_and_the_cut_stays(talk):
+    questions = [f"q{n} {LONG}" for n in range(12)]
+
+    prompts, told = await talk(questions, by_tokens, context_window=lambda _: 3000)
+
+    firsts = [texts(prompt)[0].split()[0] for prompt in prompts]
+    cuts = [n for n, codes in enumerate(told) if codes]
+    assert cuts
+    assert len(set(firsts)) == len(cuts) + 1
+    assert len(cuts) < len(questions) / 3
+    for n in range(1, len(prompts)):
+        if n not in cuts:
+            before, after = prompts[n - 1].messages, prompts[n].messages
+            assert after[: len(before)] == before
+
+
+async def test_what_the_provider_counted_is_believed(talk):
+    """It says that each question was far longer than it looks."""
+    questions = [f"q{n} " + "word " * 40 for n in range(5)]
+
+    _, unreported = await talk(questions, by_tokens, context_window=lambda _: 2200)
+    _, reported = await talk(questions, by_tokens, counted=400, context_window=lambda _: 2200)
+
+    assert not any(unreported)
+    assert any(reported)
+
+
+async def test_a_message_that_cannot_fit_is_an_error_with_both_numbers(talk, store):
+    with pytest.raises(WindowTooSmallError) as raised:
+        await talk([LONG * 20], by_tokens, context_window=lambda _: 2000)
+
+    assert raised.value.needed > raised.value.available > 0
+
+
+async def test_without_a_window_nothing_is_cut(talk):
+    prompts, _ = await talk([f"q{n}" for n in range(5)], None, context_window=lambda _: 1)
+
+    assert len(prompts[-1].messages) == 9
+
+
+async def test_positions_of_what_another_model_wrote_are_those_of_the_window(
+    engine, ask, store, talk
+):
+    await talk(["one", "two", "three"], by_turns)
+    provider = ScriptedProvider(["four!"])
+    request = msgspec.structs.replace(ask("four", window=by_turns), fallbacks=())
+    running = engine(store, provider)
+    conversation = await store.load("demo")
+    assert {turn.model for turn in conversation.turns} == {"m"}
+
+    events = [event async for event in running.take_turn(request)]
+
+    (began,) = [event for event in events if isinstance(event, TurnBegan)]
+    assert len(began.prompt.messages) == 5
+    assert began.prompt.foreign == frozenset()
