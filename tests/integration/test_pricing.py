@@ -97,6 +97,15 @@ class TestFigures:
 
         assert cost == five_minutes / 10
 
+    def test_one_for_an_hour_costs_more(self, book):
+        prices = model_of("anthropic", self.MODEL).prices
+        assert isinstance(prices, ModelPrice)
+        hour = figure(prices, "cache_write_1h_mtok")
+        assert hour == figure(prices, "input_mtok") * 2
+        usage = Usage(cache_write=100_000, cache_write_hour=100_000)
+
+        assert book.price("anthropic", self.MODEL, usage, NOW) == hour / 10
+
     def test_the_profile_of_a_bedrock_model_decides_its_price(self, book):
         name = "anthropic.claude-sonnet-4-5-20250929-v1:0"
         usage = Usage(input=1000, output=10)

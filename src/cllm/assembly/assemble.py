@@ -19,6 +19,7 @@ def assemble(
     notices: tuple[Notice, ...] = (),
     model: str,
     asked_model: str | None = None,
+    said_to: str | None = None,
     parameters: dict[str, Any],
     dialect: Dialect = "openai",
     strict: bool = False,
@@ -30,7 +31,9 @@ def assemble(
     """The prompt of the next turn. `without_place` leaves out the turn that is asked again.
 
     `model` is the model's name at its provider, `asked_model` the one that turns are kept with.
-    Of the context, what is for this turn goes in front of the newest user text.
+    `said_to` is the model that what is said now was meant for, if it is another: what it holds of
+    that one's thinking is not this one's. Of the context, what is for this turn goes in front of
+    the newest user text.
     """
     turns = () if conversation is None else _sent_turns(conversation, without_place)
     history = tuple(message for turn in turns for message in turn.messages)
@@ -45,7 +48,8 @@ def assemble(
         original=original,
         stream=stream,
         cache_key=cache_key,
-        foreign=_foreign(turns, asked_model or model),
+        foreign=_foreign(turns, asked_model or model)
+        | _meant_for_another(len(history), said, said_to, asked_model or model),
         window=WindowRecord(
             first_sequence=1 if conversation is None else conversation.first_sequence,
             sent_messages=len(history) + len(said),
@@ -71,6 +75,14 @@ def _foreign(turns: tuple[Turn, ...], model: str) -> frozenset[int]:
             positions.update(range(start, end))
         start = end
     return frozenset(positions)
+
+
+def _meant_for_another(
+    start: int, said: tuple[Message, ...], said_to: str | None, model: str
+) -> frozenset[int]:
+    if said_to is None or _own_name(said_to) == _own_name(model):
+        return frozenset()
+    return frozenset(range(start, start + len(said)))
 
 
 def _own_name(model: str) -> str:

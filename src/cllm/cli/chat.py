@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cllm.engine.rounds import ToolBox
     from cllm.providers.local.report import Event
     from cllm.repl.chat import Chat, ChatOptions
-    from cllm.repl.input import Reader
+    from cllm.repl.lines import Reader
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
 
@@ -248,10 +248,8 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
 
 def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     """Line editing where there is a terminal that can do it, else lines as they come."""
-    from cllm.repl.input import LineReader, TerminalReader, open_history  # noqa: PLC0415
-    from cllm.repl.names import KnownNames  # noqa: PLC0415
+    from cllm.repl.lines import LineReader  # noqa: PLC0415
     from cllm.repl.screen import NARROWEST  # noqa: PLC0415
-    from cllm.repl.status import status_line  # noqa: PLC0415
 
     place = chat.app.settings.place
     able = place.environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
@@ -259,6 +257,10 @@ def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     if not (has_person and chat.screen.is_terminal and able):
         lines = None if sys.stdin is None or sys.stdin.closed else sys.stdin.buffer
         return LineReader(lines, asks=sys.stderr if has_person else None)
+    from cllm.repl.input import TerminalReader, open_history  # noqa: PLC0415 - loads slowly
+    from cllm.repl.names import KnownNames  # noqa: PLC0415
+    from cllm.repl.status import status_line  # noqa: PLC0415
+
     return TerminalReader(
         history=open_history(user_folder(place) / HISTORY if chat.options.saves else None),
         names=KnownNames(chat),

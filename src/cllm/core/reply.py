@@ -20,7 +20,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of one call, as the provider counted them.
 
     The five numbers are disjoint and add up: `input` is what was neither read from nor written
-    to a cache, `output` is what was not reasoning.
+    to a cache, `output` is what was not reasoning. `cache_write_hour` is how much of `cache_write`
+    is to be kept for an hour, which costs more.
     """
 
     input: int = 0
@@ -28,6 +29,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    cache_write_hour: int = 0
     estimated: bool = False
 
     @property

@@ -196,6 +196,7 @@ def total_usage(used: Sequence[Usage]) -> Usage | None:
         cache_read=sum(one.cache_read for one in used),
         cache_write=sum(one.cache_write for one in used),
         reasoning=sum(one.reasoning for one in used),
+        cache_write_hour=sum(one.cache_write_hour for one in used),
         estimated=any(one.estimated for one in used),
     )
 

@@ -51,14 +51,23 @@ def is_passing(error: ProviderError) -> bool:
 async def ask_patiently(
     ask: Ask, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
-    """The events of the first attempt that answers. After its first event nothing is repeated."""
+    """The events of the first attempt that answers. After its first event nothing is repeated.
+
+    What every attempt notices is said once.
+    """
     attempt = 0
+    noticed: list[Noticed] = []
     while True:
         seen = False
         try:
             async with aclosing(ask()) as events:
                 async for event in events:
-                    seen = seen or not isinstance(event, Noticed)
+                    if isinstance(event, Noticed):
+                        if event in noticed:
+                            continue
+                        noticed.append(event)
+                    else:
+                        seen = True
                     yield event
         except ProviderError as error:
             attempt += 1

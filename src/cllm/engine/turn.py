@@ -394,6 +394,7 @@ def _assemble(conversation: Conversation | None, request: TurnRequest, attempt: 
         notices=() if fixed is None else (fixed,),
         model=attempt.route.model,
         asked_model=attempt.model,
+        said_to=_model(conversation, request),
         parameters=request.parameters,
         dialect=request.dialect,
         strict=request.strict,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from cllm.core.errors import SettingsError
 from cllm.prices.record import Rate, Rates
 
-KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
 HIGHEST_PRICE = 1_000_000
 
 

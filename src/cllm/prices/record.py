@@ -47,6 +47,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     output: Rate | None = None
     cache_read: Rate | None = None
     cache_write: Rate | None = None
+    cache_write_hour: Rate | None = None
     reasoning: Rate | None = None
     per_call: Decimal = Decimal(0)
 
@@ -54,10 +55,12 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         """Dollars, exactly; None if tokens were used that have no rate."""
         prompt_tokens = usage.input + usage.cache_read + usage.cache_write
         total = _EXACT.scaleb(self.per_call, -_PER_MILLION)
+        hour = usage.cache_write_hour
         for tokens, rate in (
             (usage.input, self.input),
             (usage.cache_read, self.cache_read),
-            (usage.cache_write, self.cache_write),
+            (usage.cache_write - hour, self.cache_write),
+            (hour, self.cache_write_hour),
             (usage.output, self.output),
             (usage.reasoning, self.reasoning or self.output),
         ):

@@ -26,10 +26,10 @@ KINDS = {
     "output": ("output_mtok",),
     "cache_read": ("cache_read_mtok",),
     "cache_write": ("cache_write_5m_mtok", "cache_write_mtok"),
+    "cache_write_hour": ("cache_write_1h_mtok",),
     "reasoning": ("output_reasoning_mtok",),
 }
-"""Our kinds of tokens and the table's names for their price, the best first. Usage does not say
-how long a cache entry is to live, and five minutes is what it lives unasked."""
+"""Our kinds of tokens and the table's names for their price, the best first."""
 
 UNCOUNTED = "output_citation_mtok"
 """Tokens that every answer of such a model has and that no usage of ours counts."""

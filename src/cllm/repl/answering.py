@@ -20,8 +20,8 @@ from cllm.core.reply import (
 )
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.repl.answer import Answer
 from cllm.repl.chat import Chat
-from cllm.repl.render import Answer
 from cllm.repl.screen import echo
 from cllm.repl.status import answer_line, counted, turns_before
 

@@ -1,13 +1,9 @@
-"""What the person types: with line editing on a terminal, line by line from anywhere else.
-
-A reader gives one message or command at a time. EOFError is the end, KeyboardInterrupt Ctrl-C.
-"""
+"""What the person types on a terminal: line editing, history, completion, a line of status."""
 
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO, Protocol, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
@@ -19,53 +15,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
 from cllm.repl.commands import COMMANDS, NAMES
+from cllm.repl.lines import CONTINUED, PROMPT
 from cllm.repl.names import KnownNames
 from cllm.repl.plain import one_line, whole_text
 
-PROMPT = "You: "
-CONTINUED = "\\"
 STYLE = Style.from_dict(
     {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
 )
-
-
-class Reader(Protocol):
-    """`blocks` says that reading stops everything else on the event loop."""
-
-    blocks: bool
-
-    async def read(self) -> str: ...
-
-
-class LineReader:
-    """Reads lines; one that ends with a backslash goes on with the next.
-
-    `asks` is where the person is asked for a line, if there is a person.
-    """
-
-    blocks = True
-
-    def __init__(self, lines: BinaryIO | None, asks: TextIO | None = None) -> None:
-        self._lines = lines
-        self._asks = asks
-
-    async def read(self) -> str:
-        read: list[str] = []
-        while True:
-            line = self._line()
-            if line is None and not read:
-                raise EOFError
-            if line is None or not line.endswith(CONTINUED):
-                return "\n".join([*read, line or ""]).rstrip("\n")
-            read.append(line.removesuffix(CONTINUED))
-
-    def _line(self) -> str | None:
-        """The next line; None at the end of the input."""
-        if self._asks is not None:
-            self._asks.write(PROMPT)
-            self._asks.flush()
-        data = b"" if self._lines is None else self._lines.readline()
-        return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
 class TerminalReader:

@@ -8,7 +8,7 @@ from cllm.repl.actions import Leave, show_tail
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import read_order, said_in
-from cllm.repl.input import Reader
+from cllm.repl.lines import Reader
 from cllm.repl.signals import EndedBySignal, Signals
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."

@@ -1,4 +1,4 @@
-"""An answer on the screen as it comes: Markdown on a terminal, the text itself elsewhere.
+"""An answer on a terminal as it comes: Markdown that grows.
 
 What is finished is printed once and stays in the scrollback. Only the block that is still growing
 is drawn again, in place, and never more of it than the screen has lines. Knows nothing of turns.
@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import ClassVar, Protocol, TextIO
+from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -32,66 +32,6 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 WAITING = "\x1b[2m…\x1b[0m"
 
 Size = Callable[[], os.terminal_size]
-
-
-class Answer(Protocol):
-    """An answer that is being shown."""
-
-    @property
-    def failure(self) -> OSError | None:
-        """Why no more of it can be shown."""
-        ...
-
-    def write(self, text: str) -> None: ...
-
-    def refresh(self) -> None:
-        """Show what has come, if that has waited."""
-        ...
-
-    def settle(self) -> None:
-        """Show all of it for good; what comes next begins on a new line."""
-        ...
-
-    def end(self) -> None: ...
-
-
-class PlainAnswer:
-    """Prints the text as it comes, and ends it with exactly one line break."""
-
-    def __init__(self, out: TextIO, *, terminal: bool) -> None:
-        self.failure: OSError | None = None
-        self._out = out
-        self._terminal = terminal
-        self._breaks = ""
-        self._open = False
-
-    def write(self, text: str) -> None:
-        shown = self._breaks + (plain(text) if self._terminal else text)
-        said = shown.rstrip("\n")
-        self._breaks = shown[len(said) :]
-        if said:
-            self._put(said)
-            self._open = True
-
-    def refresh(self) -> None:
-        """There is nothing that waits."""
-
-    def settle(self) -> None:
-        if self._open:
-            self._put("\n")
-        self._open, self._breaks = False, ""
-
-    def end(self) -> None:
-        self.settle()
-
-    def _put(self, text: str) -> None:
-        if self.failure is not None:
-            return
-        try:
-            self._out.write(text)
-            self._out.flush()
-        except OSError as error:
-            self.failure = error
 
 
 class Region:

@@ -8,14 +8,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
+from cllm.repl.answer import Answer, PlainAnswer
 from cllm.repl.plain import one_line, plain
-
-if TYPE_CHECKING:
-    from cllm.repl.render import Answer
 
 NARROWEST = 20
 OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
@@ -35,12 +33,12 @@ class Screen:
         self._dims = err.isatty() and usable and not environment.get("NO_COLOR")
         self._answer: Answer | None = None
 
-    def begin_answer(self) -> "Answer":
+    def begin_answer(self) -> Answer:
         """A new answer; it is shown until `end_answer`."""
-        from cllm.repl.render import LiveAnswer, PlainAnswer  # noqa: PLC0415 - rich loads slowly
-
         wide = shutil.get_terminal_size().columns > NARROWEST
         if self._draws and wide:
+            from cllm.repl.render import LiveAnswer  # noqa: PLC0415 - rich loads slowly
+
             self._answer = LiveAnswer(self._out)
         else:
             self._answer = PlainAnswer(self._out, terminal=self.is_terminal)

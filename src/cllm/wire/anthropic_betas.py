@@ -102,7 +102,7 @@ def allowed_betas(
     sent |= dict.fromkeys(flag for flag in wanted if flag not in unknown)
     notices = tuple(
         Notice(
-            code="beta_dropped",
+            code="beta_left_out",
             path="betas",
             message=f"The beta flag {flag!r} is not one that Anthropic is known to take.",
         )

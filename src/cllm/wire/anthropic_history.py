@@ -80,7 +80,7 @@ def system_parts(parts: Sequence[AnyPart], log: Log) -> Iterator[AnyPart]:
     """The parts that a system prompt can hold, which is text that is not blank."""
     for part in parts:
         if not isinstance(part, Text):
-            log.add("dropped_part", "system", f"a system prompt has no {type(part).__name__}")
+            log.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
         elif part.text.strip():
             yield part
 
@@ -99,7 +99,7 @@ def arrange(messages: Sequence[Spoken], model: str, log: Log) -> tuple[list[Spok
             moved += system_parts(cleaned.parts, log)
             if begun:
                 log.add(
-                    "moved_message", path, "a system message in the history, put with the system"
+                    "system_moved", path, "a system message in the history, put with the system"
                 )
         begun = begun or cleaned.role != "system"
     return said, moved
@@ -149,7 +149,7 @@ def _clean_parts(
 def _clean_unknown(part: Unknown, path: str, log: Log) -> AnyPart | None:
     if part.dialect == DIALECT:
         return part
-    log.add("dropped_part", path, f"a block that only {part.dialect} has")
+    log.add("part_left_out", path, f"a block that only {part.dialect} has")
     return None
 
 
@@ -175,7 +175,7 @@ def _naturalise(part: AnyPart, path: str, log: Log) -> AnyPart | None:
     if part.extra:
         names = ", ".join(sorted(part.extra.keys() - REDUNDANT.get(type(part), ())))
         if names:
-            log.add("dropped_field", path, f"Anthropic has no {names} on a {type(part).__name__}")
+            log.add("field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}")
         part = msgspec.structs.replace(part, extra={})
     change = NATURALISERS.get(type(part))
     return part if change is None else change(part, path, log)
@@ -183,7 +183,7 @@ def _naturalise(part: AnyPart, path: str, log: Log) -> AnyPart | None:
 
 def _naturalise_image(part: Image, path: str, log: Log) -> AnyPart | None:
     if part.data is None and part.url is None:
-        log.add("dropped_part", path, "an image without data and without a URL")
+        log.add("part_left_out", path, "an image without data and without a URL")
         return None
     if part.data is None:
         return part
@@ -207,7 +207,7 @@ def _naturalise_document(part: Document, path: str, log: Log) -> AnyPart | None:
     found = (
         "without content" if part.file_id is None else f"by another provider's id {part.file_id}"
     )
-    log.add("dropped_part", path, f"a document {found}")
+    log.add("part_left_out", path, f"a document {found}")
     return None
 
 
@@ -231,7 +231,7 @@ def _naturalise_call(part: ToolCall, path: str, log: Log) -> AnyPart | None:
     try:
         _objects.decode(part.arguments or "{}")
     except UNREADABLE:
-        log.add("changed_arguments", path, f"arguments that are no JSON object, as {INVALID_JSON}")
+        log.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
         wrapped = msgspec.json.encode({INVALID_JSON: part.arguments}).decode()
         return msgspec.structs.replace(part, arguments=wrapped)
     return part
@@ -293,7 +293,7 @@ def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> 
     """Without the marks above the limit: the oldest of the messages go, then system, then tools."""
     surplus = count_marks(fields, head, turns) - MAX_MARKS
     log.add(
-        "dropped_cache_mark", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
+        "cache_mark_left_out", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
     )
     for turn in (*turns, head):
         if surplus > 0:
@@ -317,7 +317,7 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> 
     hours = [ttl == HOUR for ttl in ttls]
     if hours == sorted(hours, reverse=True):
         return fields
-    log.add("changed_cache_mark", "cache_control", "a mark of an hour after one of five minutes")
+    log.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
     long_ones = hours.index(False)
     changed = [_shortened(tool) if long_ones <= n else tool for n, tool in _numbered(tools)]
     left = long_ones - len(marks)

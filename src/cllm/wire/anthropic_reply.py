@@ -167,10 +167,12 @@ def _usage(given: Any) -> Usage | None:
     written = usage.cache_creation_input_tokens
     if written is None:
         written = sum(count or 0 for count in (usage.cache_creation or {}).values())
+    hour = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
     return Usage(
         input=usage.input_tokens or 0,
         cache_read=usage.cache_read_input_tokens or 0,
         cache_write=written,
+        cache_write_hour=min(hour, written),
         output=output - thinking,
         reasoning=thinking,
     )

@@ -144,7 +144,7 @@ def _with_tools(parameters: Fields, turns: Sequence[Turn], log: Log) -> Fields:
     called = {part.name for turn in turns for part in turn.parts if isinstance(part, ToolCall)}
     if not called:
         return parameters
-    log.add("added_tools", "tools", "the tools called in the history, not to be called again")
+    log.add("tools_added", "tools", "the tools called in the history, not to be called again")
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(called)]
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 

@@ -56,7 +56,7 @@ class Cleaner:
         if not own:
             part = self._without_foreign(part, path)
             if role == "assistant" and isinstance(part, Image | Document):
-                self._notes.add("part_dropped", path, "Bedrock takes files from the user only")
+                self._notes.add("part_left_out", path, "Bedrock takes files from the user only")
                 return None
         return self._by_kind(part, path)
 
@@ -74,18 +74,18 @@ class Cleaner:
             return part
         kept = self.clean_mark(mark, path)
         if kept is not None and isinstance(part, Thinking | RedactedThinking):
-            self._notes.add("cache_mark_dropped", path, "thinking carries no cache mark")
+            self._notes.add("cache_mark_left_out", path, "thinking carries no cache mark")
             kept = None
         return part if kept is mark else msgspec.structs.replace(part, cache=kept)
 
     def clean_mark(self, mark: CacheMark, path: str) -> CacheMark | None:
         """The mark as this model takes it; None if it takes none."""
         if not self._known.cache:
-            self._notes.add("cache_mark_dropped", path, "this model keeps no prompt cache")
+            self._notes.add("cache_mark_left_out", path, "this model keeps no prompt cache")
             return None
         if mark.ttl is None or (mark.ttl in TTLS and (self._known.cache_hour or mark.ttl == "5m")):
             return mark
-        self._notes.add("cache_ttl_dropped", path, f"this model keeps no cache for {mark.ttl}")
+        self._notes.add("cache_ttl_left_out", path, f"this model keeps no cache for {mark.ttl}")
         return CacheMark()
 
     def _without_foreign(self, part: AnyPart, path: str) -> AnyPart:
@@ -98,7 +98,7 @@ class Cleaner:
         shared = SHARED_FIELDS.get(type(part), frozenset())
         for name in part.extra:
             if name not in shared:
-                self._notes.add("field_dropped", path, f"Bedrock has no field {name} here")
+                self._notes.add("field_left_out", path, f"Bedrock has no field {name} here")
         kept = {name: value for name, value in part.extra.items() if name in shared}
         return msgspec.structs.replace(part, extra=kept)
 
@@ -117,7 +117,7 @@ class Cleaner:
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):
             return part
-        self._notes.add("arguments_wrapped", path, "a call's arguments were no JSON object")
+        self._notes.add("arguments_changed", path, "a call's arguments were no JSON object")
         wrapped = msgspec.json.encode({"arguments": part.arguments}).decode()
         return msgspec.structs.replace(part, arguments=wrapped)
 
@@ -147,21 +147,21 @@ class Cleaner:
     def clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
         if self._known.thinking != "none":
             return part
-        self._notes.add("thinking_dropped", path, "this model takes no thinking")
+        self._notes.add("thinking_left_out", path, "this model takes no thinking")
         return None
 
     def clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
         if self._known.thinking != "none" and part.data and is_base64(part.data):
             return part
-        self._notes.add("thinking_dropped", path, "redacted thinking that cannot be sent here")
+        self._notes.add("thinking_left_out", path, "redacted thinking that cannot be sent here")
         return None
 
     def clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
         if part.dialect != "bedrock":
-            self._notes.add("part_dropped", path, f"a block that only {part.dialect} has")
+            self._notes.add("part_left_out", path, f"a block that only {part.dialect} has")
             return None
         if part.raw.startswith(CACHE_POINT):
-            self._notes.add("cache_mark_dropped", path, "a cache point where none may stand")
+            self._notes.add("cache_mark_left_out", path, "a cache point where none may stand")
             return None
         return part
 

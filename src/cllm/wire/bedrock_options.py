@@ -95,7 +95,7 @@ def _without_conflicts(options: Options, known: Features, notes: Notes) -> Optio
         options = msgspec.structs.replace(options, reasoning=None)
     refused = dict(_refused_sampling(options, known, thinks=thinks and not forced))
     for name, reason in refused.items():
-        notes.add("parameter_dropped", name, reason)
+        notes.add("parameter_left_out", name, reason)
     return msgspec.structs.replace(options, **dict.fromkeys(refused)) if refused else options
 
 
@@ -146,7 +146,7 @@ def _tool_config(
         if not history_has_tools:
             return None
         notes.add(
-            "tool_choice_dropped",
+            "tool_choice_left_out",
             "tool_choice",
             "Bedrock cannot forbid tools that the history speaks of: the model may call one",
         )
@@ -180,9 +180,9 @@ def _encode_tool(tool: Tool, known: Features, notes: Notes) -> Block:
     if tool.strict and known.json_schema:
         spec["strict"] = True
     elif tool.strict:
-        notes.add("field_dropped", f"tools.{tool.name}.strict", "this model has no strict tools")
+        notes.add("field_left_out", f"tools.{tool.name}.strict", "this model has no strict tools")
     for name in tool.extra:
-        notes.add("field_dropped", f"tools.{tool.name}.{name}", f"Bedrock's tools have no {name}")
+        notes.add("field_left_out", f"tools.{tool.name}.{name}", f"Bedrock's tools have no {name}")
     return {"toolSpec": spec}
 
 
@@ -191,14 +191,14 @@ def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
     if word in known.choices:
         return {"toolChoice": {word: {"name": choice.name or ""} if word == "tool" else {}}}
     if word != "auto":
-        notes.add("tool_choice_dropped", "tool_choice", f"this model cannot be told {word!r}")
+        notes.add("tool_choice_left_out", "tool_choice", f"this model cannot be told {word!r}")
     return {}
 
 
 def _own_fields(options: Options, notes: Notes) -> Block:
     for name in options.extra:
         if name not in (*OWN_FIELDS, "betas"):
-            notes.add("field_dropped", name, f"Bedrock has no field {name}")
+            notes.add("field_left_out", name, f"Bedrock has no field {name}")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 
@@ -211,7 +211,7 @@ def _model_fields(options: Options, known: Features, model: str, notes: Notes) -
             value = {name: value}
         fields |= value
     elif options.top_k is not None:
-        notes.add("field_dropped", "top_k", "this model has no top_k")
+        notes.add("field_left_out", "top_k", "this model has no top_k")
     if options.reasoning is not None:
         fields |= _encode_reasoning(options.reasoning, options, known, model, notes)
     betas = options.extra.get("betas")
@@ -223,7 +223,7 @@ def _encode_reasoning(
 ) -> Block:
     if known.thinking == "none":
         if reasoning.enabled:
-            notes.add("field_dropped", "thinking", "this model cannot be asked to think")
+            notes.add("field_left_out", "thinking", "this model cannot be asked to think")
         return {}
     if reasoning.raw is not None and reasoning.dialect in ("anthropic", "bedrock"):
         asked: Block = {"thinking": reasoning.raw} if reasoning.raw else {}
@@ -243,13 +243,13 @@ def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
     kept = [beta for beta in betas if known.claude and isinstance(beta, str) and beta in BETAS]
     for beta in betas:
         if beta not in kept:
-            notes.add("beta_dropped", "betas", f"Bedrock does not know the beta flag {beta!r}")
+            notes.add("beta_left_out", "betas", f"Bedrock does not know the beta flag {beta!r}")
     return {"anthropic_beta": kept} if kept else {}
 
 
 def _add_output(body: Block, output: JsonOutput, known: Features, notes: Notes) -> None:
     if output.schema is None or not known.json_schema:
-        notes.add("field_dropped", "response_format", "this model cannot be held to JSON this way")
+        notes.add("field_left_out", "response_format", "this model cannot be held to JSON this way")
         return
     schema: Block = {"schema": msgspec.json.encode(output.schema).decode()}
     if output.name:
@@ -260,7 +260,7 @@ def _add_output(body: Block, output: JsonOutput, known: Features, notes: Notes) 
 
 def _note_unsaid(options: Options, notes: Notes) -> None:
     if options.parallel_tool_calls is False:
-        notes.add("field_dropped", "parallel_tool_calls", "Bedrock cannot forbid parallel calls")
+        notes.add("field_left_out", "parallel_tool_calls", "Bedrock cannot forbid parallel calls")
     for name in ("seed", "user"):
         if getattr(options, name) is not None:
-            notes.add("field_dropped", name, f"Bedrock has no {name}")
+            notes.add("field_left_out", name, f"Bedrock has no {name}")

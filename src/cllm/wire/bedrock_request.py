@@ -106,7 +106,7 @@ def _system_blocks(
         own = isinstance(part, Unknown) and part.dialect == "bedrock"
         if not own and not isinstance(part, Text):
             kind = type(part).__name__
-            notes.add("part_dropped", path, f"a system prompt on Bedrock holds no {kind}")
+            notes.add("part_left_out", path, f"a system prompt on Bedrock holds no {kind}")
             continue
         kept = cleaner.clean(part, role="system", path=path, own=own)
         blank = isinstance(kept, Text) and not kept.text.strip()
@@ -152,7 +152,7 @@ def _encode_tools(
             mark = cleaner.clean_mark(CacheMark(ttl=point.get("ttl")), "tools")
             yield encode_mark(mark or CacheMark())
         else:
-            notes.add("cache_mark_dropped", "tools", "this model keeps no cache of its tools")
+            notes.add("cache_mark_left_out", "tools", "this model keeps no cache of its tools")
 
 
 def _is_open_loop_without_thinking(sent: list[Sent]) -> bool:
@@ -194,7 +194,7 @@ def _limit_marks(
     moving = [mark for message in sent for mark in _marks(message.blocks)]
     if len(fixed) + len(moving) <= MOST_MARKS:
         return tools, prompt
-    notes.add("cache_mark_dropped", "messages", f"Bedrock takes {MOST_MARKS} cache points")
+    notes.add("cache_mark_left_out", "messages", f"Bedrock takes {MOST_MARKS} cache points")
     still = fixed[-(MOST_MARKS - 1) :] if moving else fixed[-MOST_MARKS:]
     newest = moving[-(MOST_MARKS - len(still)) :]
     kept = {id(mark) for mark in (*still, *newest)}

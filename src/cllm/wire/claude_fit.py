@@ -40,7 +40,7 @@ WHILE_THINKING: dict[str, Callable[[float], bool]] = {
 }
 
 
-def dropped(path: str, message: str, *, code: str = "dropped_field") -> Notice:
+def dropped(path: str, message: str, *, code: str = "field_left_out") -> Notice:
     """What is left out, or what became of it."""
     return Notice(code=code, path=path, message=message)
 

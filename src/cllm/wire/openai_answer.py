@@ -167,7 +167,7 @@ def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
     hidden = (Image, Document, Unknown, ToolResult)
     return tuple(
         Notice(
-            code="block_left_out",
+            code="part_left_out",
             path=f"choices[0].message.content[{index}]",
             message="A block of the answer has no form in OpenAI's words and was left out.",
         )

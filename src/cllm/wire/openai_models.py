@@ -116,9 +116,9 @@ def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
         return fields
     effort = nearest_effort(wanted, known.efforts)
     if effort is None:
-        changes.append(("reasoning_left_out", "reasoning_effort"))
+        changes.append(("thinking_disabled", "reasoning_effort"))
         return {name: value for name, value in fields.items() if name != "reasoning_effort"}
-    changes.append(("reasoning_kept" if wanted == "none" else "effort_changed", "reasoning_effort"))
+    changes.append(("thinking_kept" if wanted == "none" else "effort_changed", "reasoning_effort"))
     return {**fields, "reasoning_effort": effort}
 
 

@@ -80,10 +80,10 @@ MESSAGES = {
     "part_left_out": "A message of this role cannot hold such a part at OpenAI.",
     "effort_changed": "This model does not take that effort; the nearest is asked for.",
     "parameter_left_out": "This model does not take that parameter while it thinks.",
-    "reasoning_kept": "This model cannot be kept from thinking; the least effort is asked for.",
-    "reasoning_changed": "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
-    "reasoning_left_out": "This model cannot be asked to think so.",
-    "stop_sequences_cut": f"OpenAI takes at most {MAX_STOP} stop sequences; more are ignored.",
+    "thinking_kept": "This model cannot be kept from thinking; the least effort is asked for.",
+    "thinking_changed": "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
+    "thinking_disabled": "This model cannot be asked to think so.",
+    "parameter_changed": f"OpenAI takes at most {MAX_STOP} stop sequences; more are ignored.",
     "thinking_left_out": "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
 }
 
@@ -296,7 +296,7 @@ def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
 
 def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None:
     if stop is not None and len(stop) > MAX_STOP:
-        notes.add("stop_sequences_cut", f"stop[{MAX_STOP}]")
+        notes.add("parameter_changed", f"stop[{MAX_STOP}]")
     return list(stop[:MAX_STOP]) if stop else None
 
 
@@ -360,15 +360,15 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str
         return None
     if NO_REASONING.match(model):
         if reasoning.enabled:
-            notes.add("reasoning_left_out", "reasoning")
+            notes.add("thinking_disabled", "reasoning")
         return None
     if not reasoning.enabled:
         return "none"
     if reasoning.effort is None:
-        notes.add("reasoning_changed", "reasoning")
+        notes.add("thinking_changed", "reasoning")
         return _effort_of_budget(reasoning.budget_tokens)
     if reasoning.effort not in EFFORTS:
-        notes.add("reasoning_left_out", "reasoning.effort")
+        notes.add("thinking_disabled", "reasoning.effort")
         return None
     return reasoning.effort
 

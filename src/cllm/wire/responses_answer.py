@@ -179,7 +179,7 @@ def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
     """What of a reply a client of this API is not shown."""
     return tuple(
         Notice(
-            code="block_left_out",
+            code="part_left_out",
             path=f"output[{index}]",
             message="A block of the answer has no form in the Responses API and was left out.",
         )

@@ -240,7 +240,7 @@ class TestBetaFlags:
         events = await ask(make(), parameters=parameters, dialect="anthropic")
 
         assert server.requests[0].headers["anthropic-beta"] == "skills-2025-10-02"
-        assert codes(events) == ["beta_dropped"]
+        assert codes(events) == ["beta_left_out"]
         assert isinstance(events[0], Noticed)
         assert "made-up-2030-01-01" in events[0].notice.message
 

@@ -292,7 +292,7 @@ class TestWholeAnswer:
         notices = answer_notices(self.PARTS)
 
         assert [(notice.code, notice.path) for notice in notices] == [
-            ("block_left_out", "output[5]")
+            ("part_left_out", "output[5]")
         ]
 
     def test_the_same_answer_twice_is_the_same_bytes(self):

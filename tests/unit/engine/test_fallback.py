@@ -4,6 +4,7 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from cllm.core.errors import (
@@ -21,6 +22,7 @@ from cllm.core.errors import (
     UnsendableError,
     UpstreamError,
 )
+from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
 from cllm.engine.fallback import may_fall_back
@@ -267,3 +269,38 @@ async def test_a_reader_that_leaves_during_the_fallback_leaves_no_turn_running(s
 
     again = await take(engine, ask("Again"))
     assert isinstance(again[-1], TurnEnded)
+
+
+async def test_thinking_that_was_meant_for_the_first_model_is_not_the_nexts(served, ask):
+    """A client that keeps its own history sends it with the request."""
+    second = ScriptedProvider(["Fine"])
+    engine = served(m=ScriptedProvider([DOWN]), n=second)
+    request = msgspec.structs.replace(
+        ask(fallbacks=("n",), ref=None),
+        messages=(
+            plain_message("user", "One"),
+            plain_message("assistant", "Two"),
+            plain_message("user", "Three"),
+        ),
+    )
+
+    await take(engine, request)
+
+    assert second.prompts[0].foreign == {0, 1, 2}
+
+
+async def test_what_every_attempt_notices_is_said_once(served, ask, store, clock, sleeper):
+    notice = Noticed(notice=Notice(code="field_left_out", message="No such field."))
+    provider = ScriptedProvider([[notice, DOWN], [notice, DOWN], [notice, *spoken("Fine")]])
+    engine = Engine(
+        store=store,
+        find_route=lambda model: Route(provider=provider, model=model),
+        clock=clock,
+        new_id=lambda: "turn-1",
+        retry=RetryRules(retries=2),
+        sleep=sleeper,
+    )
+
+    events = await take(engine, ask())
+
+    assert sum(isinstance(event, Noticed) for event in events) == 1

@@ -1,5 +1,7 @@
 """Which lines are commands, and what the table says about them."""
 
+from pathlib import Path
+
 import pytest
 
 from cllm.core.errors import UsageError
@@ -65,3 +67,13 @@ def test_help_has_a_line_for_each_command():
 
     for row in COMMANDS:
         assert any(line.startswith(f"/{row.name}") and row.about in line for line in lines)
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_every_command_has_its_row_in_the_reference(row):
+    reference = Path(__file__).parents[3] / "docs" / "reference" / "chat.md"
+    lines = reference.read_text(encoding="utf-8").splitlines()
+    found = next(line for line in lines if line.startswith(f"| `/{row.name}"))
+
+    assert row.takes in found.split("|")[1]
+    assert all(f"`/{alias}`" in found for alias in row.aliases)

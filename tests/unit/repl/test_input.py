@@ -8,7 +8,8 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from cllm.repl.input import ChatCompleter, LineReader, enter, open_history
+from cllm.repl.input import ChatCompleter, enter, open_history
+from cllm.repl.lines import LineReader
 from cllm.repl.plain import one_line, whole_text
 
 

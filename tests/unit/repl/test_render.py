@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cllm.repl.answer import PlainAnswer
 from cllm.repl.render import (
     LiveAnswer,
-    PlainAnswer,
     Region,
     finished_blocks,
     markdown_lines,

@@ -165,7 +165,7 @@ def test_system_blocks_and_their_breakpoints_are_kept():
     system = [Text(text="a", cache=CacheMark()), Text(text=" "), Text(text="b"), Image(url="x")]
     encoded = request(says("user", "q"), system=system)
     assert json.loads(encoded.body)["system"] == [{"text": "a"}, POINT, {"text": "b"}]
-    assert codes(encoded) == {"part_dropped"}
+    assert codes(encoded) == {"part_left_out"}
 
 
 def test_a_guarded_block_of_the_system_prompt_is_kept():
@@ -337,7 +337,7 @@ def test_broken_arguments_do_not_break_the_conversation():
     )
     asked = json.loads(encoded.body)["messages"][1]["content"][0]["toolUse"]
     assert asked["input"] == {"arguments": '{"a":'}
-    assert codes(encoded) == {"arguments_wrapped"}
+    assert codes(encoded) == {"arguments_changed"}
 
 
 @pytest.mark.parametrize("model", [LLAMA, MISTRAL])
@@ -468,7 +468,7 @@ def test_files_come_from_the_user_only():
     image = Image(media_type="image/png", data=PNG)
     encoded = request(says("user", "a"), says("assistant", image, "b"))
     assert json.loads(encoded.body)["messages"][1]["content"] == [{"text": "b"}]
-    assert codes(encoded) == {"part_dropped"}
+    assert codes(encoded) == {"part_left_out"}
     made = {"image": {"format": "png", "source": {"bytes": PNG}}}
     assert sent(says("user", "a"), own("assistant", made))[1]["content"] == [made]
 
@@ -508,7 +508,7 @@ def test_what_another_protocols_document_says_of_citations_is_kept():
         "citations": {"enabled": True},
         "context": "c",
     }
-    assert [notice.code for notice in encoded.notices] == ["field_dropped"]
+    assert [notice.code for notice in encoded.notices] == ["field_left_out"]
 
 
 def test_blocks_of_another_protocol_are_told_and_not_sent():
@@ -524,9 +524,9 @@ def test_blocks_of_another_protocol_are_told_and_not_sent():
     assert messages[1]["content"][0] == {"text": "no"}
     assert messages[2]["content"][0]["toolResult"]["content"] == [{"text": "t"}]
     assert codes(encoded) == {
-        "part_dropped",
+        "part_left_out",
         "refusal_as_text",
-        "field_dropped",
+        "field_left_out",
         "blank_text_left_out",
     }
 
@@ -592,7 +592,7 @@ def test_the_mark_of_a_document_does_not_stand_on_thinking():
 def test_a_cache_point_that_is_first_or_second_in_a_row_is_not_sent():
     encoded = request(own("user", POINT, {"text": "a"}, POINT, POINT))
     assert json.loads(encoded.body)["messages"][0]["content"] == [{"text": "a"}, POINT]
-    assert codes(encoded) == {"cache_mark_dropped"}
+    assert codes(encoded) == {"cache_mark_left_out"}
 
 
 def test_thinking_carries_no_mark():
@@ -612,7 +612,7 @@ def test_never_more_than_four_cache_points():
     assert encoded.body.count(b"cachePoint") == 4
     assert decoded["system"][1] == decoded["toolConfig"]["tools"][1] == POINT
     assert [len(message["content"]) for message in decoded["messages"]] == [1, 1, 1, 1, 2, 2]
-    assert codes(encoded) == {"cache_mark_dropped"}
+    assert codes(encoded) == {"cache_mark_left_out"}
 
 
 def test_five_marks_on_the_system_prompt_alone_are_four():
@@ -631,7 +631,7 @@ def test_marks_for_a_model_without_a_cache_are_stripped_and_told(model):
         parameters={"toolConfig": {"tools": tools}},
     )
     assert b"cachePoint" not in encoded.body
-    assert codes(encoded) == {"cache_mark_dropped"}
+    assert codes(encoded) == {"cache_mark_left_out"}
 
 
 def test_nova_caches_messages_and_not_tools():
@@ -646,7 +646,7 @@ def test_nova_caches_messages_and_not_tools():
 def test_a_lifetime_that_the_model_does_not_know_is_left_out(model, ttl):
     encoded = request(says("user", marked("a", ttl)), model=model)
     assert json.loads(encoded.body)["messages"][0]["content"][1] == POINT
-    assert codes(encoded) == {"cache_ttl_dropped"}
+    assert codes(encoded) == {"cache_ttl_left_out"}
 
 
 def test_an_hours_mark_does_not_follow_one_of_five_minutes():

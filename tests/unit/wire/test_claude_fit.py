@@ -183,7 +183,7 @@ def test_bedrock_is_told_the_same_of_thinking_and_tools(model):
     )
     fields, notices = encode_for_bedrock(options, model=f"us.anthropic.{model}")
     assert fields == {"additionalModelRequestFields": {"output_config": {"effort": "low"}}}
-    assert {notice.code for notice in notices} == {"thinking_kept", "parameter_dropped"}
+    assert {notice.code for notice in notices} == {"thinking_kept", "parameter_left_out"}
 
 
 THINKING = st.sampled_from(
@@ -224,7 +224,7 @@ def test_a_beta_flag_is_sent_once_and_an_unknown_one_is_named_once():
     flag = min(KNOWN)
     sent, notices = allowed_betas([flag, " x ", flag, "x", ""], always=["mine", "mine"])
     assert sent == ("mine", flag)
-    assert [notice.code for notice in notices] == ["beta_dropped"]
+    assert [notice.code for notice in notices] == ["beta_left_out"]
     assert "'x'" in notices[0].message
 
 

@@ -200,7 +200,7 @@ class TestOptions:
         five = ("a", "b", "c", "d", "e")
 
         assert asked(stop=five) == {"stop": ["a", "b", "c", "d"]}
-        assert noticed(stop=five)[0].code == "stop_sequences_cut"
+        assert noticed(stop=five)[0].code == "parameter_changed"
         assert noticed(stop=five)[0].path == "stop[4]"
 
     def test_empty_lists_that_openai_refuses_are_not_sent(self):
@@ -343,7 +343,7 @@ class TestOptions:
         reasoning = Reasoning(enabled=True, budget_tokens=budget)
 
         assert asked("o3", reasoning=reasoning) == {"reasoning_effort": effort}
-        assert codes(noticed("o3", reasoning=reasoning)) == ["reasoning_changed"]
+        assert codes(noticed("o3", reasoning=reasoning)) == ["thinking_changed"]
 
     def test_thinking_without_a_measure_is_asked_for_all_the_same(self):
         assert asked("o3", reasoning=Reasoning(enabled=True)) == {"reasoning_effort": "medium"}
@@ -352,14 +352,14 @@ class TestOptions:
         reasoning = Reasoning(enabled=True, effort="heroic")
 
         assert asked("o3", reasoning=reasoning) == {}
-        assert codes(noticed("o3", reasoning=reasoning)) == ["reasoning_left_out"]
+        assert codes(noticed("o3", reasoning=reasoning)) == ["thinking_disabled"]
 
     @pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "gpt-3.5-turbo", "gpt-5-chat"])
     def test_a_model_that_never_thinks_is_not_asked_to(self, model):
         asking = Reasoning(enabled=True, effort="high")
 
         assert asked(model, reasoning=asking) == {}
-        assert codes(noticed(model, reasoning=asking)) == ["reasoning_left_out"]
+        assert codes(noticed(model, reasoning=asking)) == ["thinking_disabled"]
         assert noticed(model, reasoning=Reasoning(enabled=False)) == ()
 
     def test_what_openai_has_no_word_for_is_named(self):
@@ -525,7 +525,7 @@ class TestToolResults:
             {"type": "text", "text": "a"},
             {"type": "new"},
         ]
-        assert codes(encoded.notices) == ["block_left_out"]
+        assert codes(encoded.notices) == ["part_left_out"]
 
     def test_marks_and_fields_on_a_result_are_left_out_and_said(self):
         marked = result("c1", "a", cache=CacheMark(), extra={"toolset_name": "x"})
@@ -597,10 +597,10 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("part", "code"),
         [
-            (Document(url="https://x/y.pdf"), "document_left_out"),
+            (Document(url="https://x/y.pdf"), "part_left_out"),
             (Document(text="a", name="b"), "document_name_left_out"),
-            (Image(data="QUJD"), "image_left_out"),
-            (Unknown(dialect="anthropic", raw=b"{}"), "block_left_out"),
+            (Image(data="QUJD"), "part_left_out"),
+            (Unknown(dialect="anthropic", raw=b"{}"), "part_left_out"),
             (Text(text="a", cache=CacheMark()), "cache_mark_left_out"),
             (Text(text="a", extra={"citations": []}), "field_left_out"),
             (Image(url="https://x", extra={"transformations": []}), "field_left_out"),

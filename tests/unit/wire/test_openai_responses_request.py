@@ -265,10 +265,10 @@ class TestHistory:
         assert codes == [
             "cache_mark_left_out",
             "field_left_out",
-            "image_left_out",
+            "part_left_out",
             "document_name_left_out",
-            "document_left_out",
-            "block_left_out",
+            "part_left_out",
+            "part_left_out",
             "part_left_out",
         ]
 
