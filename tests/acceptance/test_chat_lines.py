@@ -395,3 +395,30 @@ class TestSettings:
         cllm("chat", stdin=b"One\n").succeeded()
 
         assert "tools" not in provider.requests[0].json
+
+
+@pytest.mark.usefixtures("settings")
+class TestTheWindow:
+    def test_old_turns_leave_it_with_a_warning_and_stay_stored(self, home, provider, cllm):
+        lines = "\n".join(f"Question {number}" for number in range(5)).encode() + b"\n"
+
+        done = cllm("chat", "demo", "--max-turns", "2", stdin=lines).succeeded()
+
+        assert [request.said[0][1] for request in provider.requests] == [
+            "Question 0",
+            "Question 0",
+            "Question 0",
+            "Question 1",
+            "Question 2",
+        ]
+        assert done.err.count("Trimmed old messages to fit context window") == 2
+        assert len(home.messages("demo")) == 10
+
+    def test_by_default_ten_turns_are_sent(self, provider, cllm):
+        lines = "\n".join(f"Question {number}" for number in range(12)).encode() + b"\n"
+
+        cllm("chat", "demo", stdin=lines).succeeded()
+
+        assert provider.requests[10].said[0][1] == "Question 0"
+        assert provider.requests[11].said[0][1] == "Question 1"
+        assert len(provider.requests[11].messages) == 21

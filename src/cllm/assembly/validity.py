@@ -174,12 +174,18 @@ def ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     last = messages[position]
     if last.role != "assistant" or profile.ending == "anything":
         return
-    if profile.ending == "not_assistant":
-        yield Problem(code="assistant_last", position=position)
-        return
     end = last.parts[-1] if last.parts else None
+    if profile.ending == "not_assistant":
+        if not _is_paused(end):
+            yield Problem(code="assistant_last", position=position)
+        return
     if isinstance(end, Text) and end.text.strip() and end.text != end.text.rstrip():
         yield Problem(code="blank_prefill_end", position=position, part=len(last.parts) - 1)
+
+
+def _is_paused(end: AnyPart | None) -> bool:
+    """Whether a turn stopped in the middle of Anthropic's own tools, which goes on as it is."""
+    return isinstance(end, Unknown) and end.dialect == "anthropic"
 
 
 def _message_problems(position: int, message: HasParts, profile: Profile) -> Iterator[Problem]:

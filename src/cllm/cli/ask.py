@@ -40,6 +40,7 @@ Examples:
 
 EPILOG = """\b
 Commands (each has its own --help):
+  chat           talk in the terminal
   conversations  list, show, branch and delete conversations (also: c)
   doctor         look whether everything is in order
   init           write a first Cllmfile, from a template if you like

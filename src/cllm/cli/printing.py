@@ -8,11 +8,9 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
+from cllm.repl.plain import CONTROL
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
-# Control characters of a model's answer could move the cursor, set the title or answer for the
-# person; on a terminal only line breaks and tabs are let through.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # What turns the direction of writing around could show another line than the one that is meant.
 TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 

@@ -25,6 +25,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire.translate import parts_of
 
+TRIMMED_CODE = "trimmed"
 TRIMMED = "Trimmed old messages to fit context window"
 ROOM_FOR_AN_ANSWER = 4096
 LARGEST_ROOM = 0.25
@@ -189,5 +190,5 @@ def _notice(view: View) -> tuple[Notice, ...]:
         return ()
     turns = "1 turn" if view.newly_left == 1 else f"{view.newly_left} turns"
     return (
-        Notice(code="trimmed", path="messages", message=f"{TRIMMED} ({turns} left the window)."),
+        Notice(code=TRIMMED_CODE, path="messages", message=f"{TRIMMED} ({turns} left the window)."),
     )

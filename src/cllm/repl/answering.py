@@ -23,10 +23,9 @@ from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnW
 from cllm.repl.answer import Answer
 from cllm.repl.chat import Chat
 from cllm.repl.screen import echo
-from cllm.repl.status import answer_line, counted, turns_before
+from cllm.repl.status import answer_line
 
 TICK = 0.08
-TRIMMED = "Trimmed old messages to fit context window"
 
 
 async def take_turn(chat: Chat, request: TurnRequest) -> None:
@@ -109,16 +108,6 @@ class _Turn:
     def _begin(self, event: TurnBegan) -> None:
         for notice in self._chat.untold(event.prompt.notices):
             self._screen.warn(notice)
-        window = event.prompt.window
-        if window is None:
-            return
-        conversation = self._chat.conversation
-        gone = turns_before(conversation, window.first_sequence)
-        last = conversation.turns[-1].window if conversation and conversation.turns else None
-        before = 0 if last is None else turns_before(conversation, last.first_sequence)
-        if gone > before:
-            in_all = f"{counted(gone, 'turn')} of this conversation {_verb(gone)} not sent any more"
-            self._screen.note(f"{TRIMMED} ({in_all}).")
 
     def _end(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
@@ -130,7 +119,3 @@ class _Turn:
         if self._chat.options.show_stats:
             seconds = time.monotonic() - self._began
             self._screen.note(answer_line(usage, event.cost, seconds))
-
-
-def _verb(number: int) -> str:
-    return "is" if number == 1 else "are"

@@ -19,6 +19,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation, Opening, Store, TurnStart
 from cllm.engine.rounds import ToolBox
 from cllm.engine.turn import TurnEvent, TurnRequest
+from cllm.engine.windowing import TRIMMED_CODE
 from cllm.repl.screen import Screen
 from cllm.repl.status import Spent
 from cllm.settings.context import exec_command
@@ -84,8 +85,15 @@ class Chat:
         self._told: set[str] = set()
 
     def untold(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Those of which the person was not told in this conversation; now they are."""
-        new = tuple(notice for notice in notices if notice.message not in self._told)
+        """Those of which the person was not told in this conversation; now they are.
+
+        That turns leave the window is said each time it happens.
+        """
+        new = tuple(
+            notice
+            for notice in notices
+            if notice.code == TRIMMED_CODE or notice.message not in self._told
+        )
         self._told.update(notice.message for notice in new)
         return new
 
@@ -141,7 +149,7 @@ class Chat:
     ) -> TurnRequest:
         settings = self.app.settings
         configured = settings.variables.filled(settings.context)
-        request = TurnRequest(
+        return TurnRequest(
             messages=messages,
             model=self.chosen_model,
             ref=self.ref,
@@ -155,12 +163,8 @@ class Chat:
             stream=settings.stream,
             on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
+            window=lambda _model: self.options.window,
         )
-        return self._in_window(request)
-
-    def _in_window(self, request: TurnRequest) -> TurnRequest:
-        """The request with the chat's window, `self.options.window`."""
-        return request
 
     def _given(self) -> GivenPrompt:
         """The prompt of a new conversation; one that is stored keeps its own."""

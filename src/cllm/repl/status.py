@@ -120,16 +120,3 @@ def _spent_lines(spent: Spent) -> Iterator[str]:
     yield f"    into cache     {usage.cache_write:,}"
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
     yield f"  cost             {cost_text(spent)}"
-
-
-def turns_before(conversation: Conversation | None, sequence: int) -> int:
-    """How many turns of the path lie before that sequence number, and so outside the window."""
-    if conversation is None:
-        return 0
-    number, before = conversation.first_sequence, 0
-    for turn in conversation.turns:
-        if number >= sequence:
-            break
-        before += 1
-        number += len(turn.messages)
-    return before

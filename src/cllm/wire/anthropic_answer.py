@@ -1,8 +1,10 @@
 """Answers for Anthropic's clients: whole messages, streams and errors, written from reply events.
 
 Makes of events from any provider the sequence of events that Anthropic's own clients expect; an
-answer that came in Anthropic's words goes on in them. Reads no clock, makes up no message's id, and
-decodes no provider's bytes into events.
+answer that came in Anthropic's words goes on in them. A call that was cut off is given with the
+text that the model wrote: piece by piece in a stream, and in a whole answer, where the input is an
+object, under the one key of `cut_calls`. Blocks that only another protocol has are left out. Reads
+no clock, makes up no message's id, and decodes no provider's bytes into events.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,6 +26,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_parts, encode_block
+from cllm.wire.bedrock_citations import citations_of
+from cllm.wire.cut_calls import as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError
 
 Fields = dict[str, Any]
@@ -52,7 +56,8 @@ def encode_answer(
     if own and finished.raw is not None:
         return finished.raw
     said = decode_parts(finished.message) if parts is None and own else parts or ()
-    content = list(_sayable(said)) or [{"type": "text", "text": ""}]
+    shown = said if own else [_shown(part) for part in said]
+    content = list(_sayable(shown)) or [{"type": "text", "text": ""}]
     ending, usage = _ending(finished)
     return msgspec.json.encode(
         {**_head(message_id, model), "content": content, **ending, "usage": usage}
@@ -66,6 +71,19 @@ def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
         except NotExpressibleError:
             continue
         yield block
+
+
+def _shown(part: AnyPart) -> AnyPart:
+    """A part of another protocol, without the fields that only that one knows."""
+    if isinstance(part, Text):
+        return Text(text=part.text, extra=_given_citations(citations_of(part)))
+    if isinstance(part, ToolCall):
+        return ToolCall(id=part.id, name=part.name, arguments=as_object(part.arguments))
+    return msgspec.structs.replace(part, extra={}) if part.extra else part
+
+
+def _given_citations(citations: list[Any]) -> Fields:
+    return {"citations": citations} if citations else {}
 
 
 def _signed(part: AnyPart) -> AnyPart:

@@ -26,22 +26,20 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.core.notice import Notice
 from cllm.wire.anthropic_options import Fields, version_of
-from cllm.wire.anthropic_parts import DIALECT, UNREADABLE
+from cllm.wire.anthropic_parts import DIALECT
+from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
 from cllm.wire.files import IMAGE_FORMATS, checked, plain_type
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.spoken import NOTHING, Spoken, rewritten
+from cllm.wire.notes import Notes
+from cllm.wire.spoken import NOTHING, Spoken, rewritten, telling_fields
 
 MAX_MARKS = 4
 HOUR = "1h"
 EMPTY_CONTENT = re.compile(rb'"content"\s*:\s*(""|\[\s*\])')
 MARK = re.compile(rb'"cache_control"\s*:\s*\{')
-INVALID_JSON = "INVALID_JSON"
 PDF = "application/pdf"
 SYSTEM_TURNS_SINCE = (4, 8)
-
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Turn(msgspec.Struct):
@@ -59,46 +57,31 @@ class Turn(msgspec.Struct):
             self.parts, self.raw = parts, None
 
 
-class Log:
-    """Notices of one request: each kind once, with its first place and how often it was."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[str, int]] = {}
-
-    def add(self, code: str, path: str, message: str) -> None:
-        first, count = self._seen.get((code, message), (path, 0))
-        self._seen[code, message] = first, count + 1
-
-    def notices(self) -> tuple[Notice, ...]:
-        return tuple(
-            Notice(code=code, path=path, message=message if n == 1 else f"{message} ({n} times)")
-            for (code, message), (path, n) in self._seen.items()
-        )
-
-
-def system_parts(parts: Sequence[AnyPart], log: Log) -> Iterator[AnyPart]:
+def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
     """The parts that a system prompt can hold, which is text that is not blank."""
     for part in parts:
         if not isinstance(part, Text):
-            log.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
+            notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
         elif part.text.strip():
             yield part
 
 
-def arrange(messages: Sequence[Spoken], model: str, log: Log) -> tuple[list[Spoken], list[AnyPart]]:
+def arrange(
+    messages: Sequence[Spoken], model: str, notes: Notes
+) -> tuple[list[Spoken], list[AnyPart]]:
     """The messages as Anthropic can say them, and the system messages that may not stay there."""
     said: list[Spoken] = []
     moved: list[AnyPart] = []
     begun = False
     for index, spoken in enumerate(messages):
         path = f"messages[{spoken.place}]"
-        cleaned = _clean_message(spoken, path, log)
+        cleaned = _clean_message(spoken, path, notes)
         if cleaned.role != "system" or _may_stay(messages, index, model):
             said.append(cleaned)
         else:
-            moved += system_parts(cleaned.parts, log)
+            moved += system_parts(cleaned.parts, notes)
             if begun:
-                log.add(
+                notes.add(
                     "system_moved", path, "a system message in the history, put with the system"
                 )
         begun = begun or cleaned.role != "system"
@@ -114,8 +97,8 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
     return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
 
 
-def _clean_message(spoken: Spoken, path: str, log: Log) -> Spoken:
-    parts = _clean_parts(spoken.parts, path, log, foreign=not spoken.is_own(DIALECT))
+def _clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+    parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
     same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
     return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)
 
@@ -129,7 +112,7 @@ def _has_empty_result(spoken: Spoken) -> bool:
 
 
 def _clean_parts(
-    parts: Sequence[AnyPart], path: str, log: Log, *, foreign: bool
+    parts: Sequence[AnyPart], path: str, notes: Notes, *, foreign: bool
 ) -> Sequence[AnyPart]:
     """The parts that can be said, as they can be said; a part that needs no change is the same."""
     said: list[AnyPart] = []
@@ -138,31 +121,31 @@ def _clean_parts(
             said.append(part)
             continue
         clean = CLEANERS.get(type(part))
-        cleaned = part if clean is None else clean(part, path, log)
+        cleaned = part if clean is None else clean(part, path, notes)
         if cleaned is not None and foreign:
-            cleaned = _naturalise(cleaned, path, log)
+            cleaned = _naturalise(cleaned, path, notes)
         if cleaned is not None:
             said.append(cleaned)
     return said
 
 
-def _clean_unknown(part: Unknown, path: str, log: Log) -> AnyPart | None:
+def _clean_unknown(part: Unknown, path: str, notes: Notes) -> AnyPart | None:
     if part.dialect == DIALECT:
         return part
-    log.add("part_left_out", path, f"a block that only {part.dialect} has")
+    notes.add("part_left_out", path, f"a block that only {part.dialect} has")
     return None
 
 
-def _clean_result(part: ToolResult, path: str, log: Log) -> AnyPart | None:
+def _clean_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
     if Unknown not in map(type, part.content):
         return part
-    content: Any = tuple(_clean_parts(part.content, path, log, foreign=False))
+    content: Any = tuple(_clean_parts(part.content, path, notes, foreign=False))
     if len(content) == len(part.content):
         return part
     return msgspec.structs.replace(part, content=content)
 
 
-CLEANERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
+CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
     ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
@@ -170,20 +153,22 @@ CLEANERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
 REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
 
 
-def _naturalise(part: AnyPart, path: str, log: Log) -> AnyPart | None:
+def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
     """A part from another protocol, without the fields that only that one knows."""
     if part.extra:
-        names = ", ".join(sorted(part.extra.keys() - REDUNDANT.get(type(part), ())))
+        names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
-            log.add("field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}")
+            notes.add(
+                "field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}"
+            )
         part = msgspec.structs.replace(part, extra={})
     change = NATURALISERS.get(type(part))
-    return part if change is None else change(part, path, log)
+    return part if change is None else change(part, path, notes)
 
 
-def _naturalise_image(part: Image, path: str, log: Log) -> AnyPart | None:
+def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
     if part.data is None and part.url is None:
-        log.add("part_left_out", path, "an image without data and without a URL")
+        notes.add("part_left_out", path, "an image without data and without a URL")
         return None
     if part.data is None:
         return part
@@ -198,7 +183,7 @@ def _naturalise_image(part: Image, path: str, log: Log) -> AnyPart | None:
     return part if same else msgspec.structs.replace(part, media_type=kind)
 
 
-def _naturalise_document(part: Document, path: str, log: Log) -> AnyPart | None:
+def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | None:
     """A document as Anthropic takes it: a PDF, plain text or an address."""
     if part.data is not None:
         return _naturalise_data(checked(part, part.data))
@@ -207,7 +192,7 @@ def _naturalise_document(part: Document, path: str, log: Log) -> AnyPart | None:
     found = (
         "without content" if part.file_id is None else f"by another provider's id {part.file_id}"
     )
-    log.add("part_left_out", path, f"a document {found}")
+    notes.add("part_left_out", path, f"a document {found}")
     return None
 
 
@@ -227,29 +212,28 @@ def _naturalise_data(part: Document) -> AnyPart:
     return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
 
 
-def _naturalise_call(part: ToolCall, path: str, log: Log) -> AnyPart | None:
-    try:
-        _objects.decode(part.arguments or "{}")
-    except UNREADABLE:
-        log.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
-        wrapped = msgspec.json.encode({INVALID_JSON: part.arguments}).decode()
-        return msgspec.structs.replace(part, arguments=wrapped)
-    return part
+def _naturalise_call(part: ToolCall, path: str, notes: Notes) -> AnyPart | None:
+    if not part.arguments or is_json_object(part.arguments):
+        return part
+    notes.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
+    return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
 
 
-def _naturalise_thought(part: Thinking | RedactedThinking, _path: str, _log: Log) -> AnyPart | None:
+def _naturalise_thought(
+    part: Thinking | RedactedThinking, _path: str, _notes: Notes
+) -> AnyPart | None:
     return part if part.cache is None else msgspec.structs.replace(part, cache=None)
 
 
-def _naturalise_result(part: ToolResult, path: str, log: Log) -> AnyPart | None:
-    content = [_naturalise(inner, path, log) for inner in part.content]
+def _naturalise_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
+    content = [_naturalise(inner, path, notes) for inner in part.content]
     if all(map(operator.is_, content, part.content)):
         return part
     kept: Any = tuple(inner for inner in content if inner is not None)
     return msgspec.structs.replace(part, content=kept)
 
 
-NATURALISERS: dict[type, Callable[[Any, str, Log], AnyPart | None]] = {
+NATURALISERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
     Image: _naturalise_image,
     Document: _naturalise_document,
     ToolCall: _naturalise_call,
@@ -289,26 +273,45 @@ def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
     return marks + tools
 
 
-def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> Fields:
-    """Without the marks above the limit: the oldest of the messages go, then system, then tools."""
+def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """Without the marks above the limit: the newest of the messages stays, the oldest go first.
+
+    Of the fixed beginning the last three stay, if the messages have a mark: the first go, which
+    are those of tools.
+    """
     surplus = count_marks(fields, head, turns) - MAX_MARKS
-    log.add(
+    notes.add(
         "cache_mark_left_out", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
     )
-    for turn in (*turns, head):
-        if surplus > 0:
-            before = sum(map(_marks_of, turn.parts))
-            turn.change(_unmark(turn.parts, surplus))
-            surplus -= before - sum(map(_marks_of, turn.parts))
+    moving = sum(_marks_in(turn) for turn in turns)
+    fixed = count_marks(fields, head, ()) - (1 if fields.get("cache_control") else 0)
+    room = MAX_MARKS - (1 if fields.get("cache_control") else 0)
+    still = min(fixed, room if room < MAX_MARKS or not moving else room - 1)
+    _unmark_first(turns, moving - min(moving, room - still))
+    surplus = fixed - still
     tools = []
     for tool in _tools_of(fields):
         marked = surplus > 0 and _is_marked(tool)
         tools.append({k: tool[k] for k in tool if k != "cache_control"} if marked else tool)
         surplus -= marked
+    _unmark_first((head,), surplus)
     return {**fields, "tools": tools} if tools else fields
 
 
-def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> Fields:
+def _marks_in(turn: Turn) -> int:
+    return sum(map(_marks_of, turn.parts))
+
+
+def _unmark_first(turns: Sequence[Turn], surplus: int) -> None:
+    """The turns with their first so many marks gone."""
+    for turn in turns:
+        if surplus > 0:
+            before = _marks_in(turn)
+            turn.change(_unmark(turn.parts, surplus))
+            surplus -= before - _marks_in(turn)
+
+
+def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
     """An hour's marks stand before those of five minutes, which a later one becomes."""
     tools = _tools_of(fields)
     marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
@@ -317,7 +320,7 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], log: Log) -> 
     hours = [ttl == HOUR for ttl in ttls]
     if hours == sorted(hours, reverse=True):
         return fields
-    log.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
+    notes.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
     long_ones = hours.index(False)
     changed = [_shortened(tool) if long_ones <= n else tool for n, tool in _numbered(tools)]
     left = long_ones - len(marks)

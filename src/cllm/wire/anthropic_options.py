@@ -23,7 +23,14 @@ from cllm.core.options import (
     ToolChoiceKind,
 )
 from cllm.wire.anthropic_parts import DIALECT
-from cllm.wire.claude_fit import DISABLED, Fields, Notices, asked_thinking, fit
+from cllm.wire.claude_fit import (
+    DISABLED,
+    Fields,
+    Notices,
+    asked_thinking,
+    fit,
+    without_idle_choice,
+)
 from cllm.wire.claude_fit import dropped as _dropped
 from cllm.wire.claude_models import claude_model, version_of
 from cllm.wire.malformed import FieldError, NotExpressibleError
@@ -39,6 +46,7 @@ __all__ = [
     "fit",
     "limit_notices",
     "version_of",
+    "without_idle_choice",
 ]
 
 OWN_FIELDS = frozenset(
@@ -222,15 +230,21 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     return fit(fields, model, notices), tuple(notices)
 
 
+def _unknown(path: str, message: str) -> Notice:
+    """A field that has no place in this protocol."""
+    return _dropped(path, message, code="field_left_out")
+
+
 def _encode_sampling(options: Options, notices: Notices) -> Fields:
     said = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
     fields: Fields = {name: value for name, value in said.items() if value is not None}
     if options.stop is not None:
         fields["stop_sequences"] = [text for text in options.stop if text.strip()]
         if len(fields["stop_sequences"]) < len(options.stop):
-            notices.append(_dropped("stop_sequences", "a stop sequence of white space left out"))
+            why = "a stop sequence of white space left out"
+            notices.append(_dropped("stop_sequences", why, code="parameter_changed"))
     if options.seed is not None:
-        notices.append(_dropped("seed", "Anthropic has no seed"))
+        notices.append(_unknown("seed", "Anthropic has no seed"))
     return fields
 
 
@@ -249,7 +263,7 @@ def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
         if name in TOOL_FIELDS:
             fields[name] = value
         else:
-            notices.append(_dropped(f"tools.{tool.name}.{name}", f"Anthropic has no {name}"))
+            notices.append(_unknown(f"tools.{tool.name}.{name}", f"Anthropic has no {name}"))
     if tool.cache is not None:
         ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}
         fields["cache_control"] = {"type": "ephemeral", **ttl}
@@ -284,7 +298,7 @@ def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) 
     if output is None:
         return
     if output.schema is None:
-        notices.append(_dropped("output_config.format", "Anthropic has no JSON without a schema"))
+        notices.append(_unknown("output_config.format", "Anthropic has no JSON without a schema"))
         return
     form = {"format": {"type": "json_schema", "schema": output.schema}}
     fields["output_config"] = {**fields.get("output_config", {}), **form}
@@ -297,7 +311,7 @@ def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
         elif name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             fields[name] = value
         else:
-            notices.append(_dropped(name, f"Anthropic has no such {name}"))
+            notices.append(_unknown(name, f"Anthropic has no such {name}"))
 
 
 def default_max_tokens(model: str) -> int:

@@ -24,6 +24,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.cut_calls import is_json, unwrapped, wrapped
 from cllm.wire.malformed import MalformedError, NotExpressibleError
 from cllm.wire.spoken import NOTHING
 
@@ -137,7 +138,6 @@ _loose_messages = msgspec.json.Decoder(_LooseMessage)
 _loose_results = msgspec.json.Decoder(_LooseResult)
 _blocks = msgspec.json.Decoder(_AnyBlock)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
@@ -313,7 +313,7 @@ def _decode_call(block: _ToolUse) -> ToolCall:
     return ToolCall(
         id=block.id,
         name=block.name,
-        arguments=bytes(block.input).decode(),
+        arguments=unwrapped(bytes(block.input)),
         cache=_mark(block.cache_control),
         extra=_given(caller=block.caller, toolset_name=block.toolset_name),
     )
@@ -403,12 +403,10 @@ def _encode_source(part: Document) -> Block:
 
 
 def _encode_call(part: ToolCall) -> Block:
-    arguments = part.arguments.encode() or b"{}"
-    try:
-        _any_json.decode(arguments)
-    except UNREADABLE as error:
-        raise NotExpressibleError(f"the arguments of {part.name} are not JSON: {error}") from error
-    return {"type": "tool_use", "id": part.id, "name": part.name, "input": msgspec.Raw(arguments)}
+    """A call; its arguments are wrapped if they are no JSON, as when they were cut off."""
+    arguments = part.arguments or "{}"
+    given = msgspec.Raw((arguments if is_json(arguments) else wrapped(arguments)).encode())
+    return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
 
 
 def _encode_result(part: ToolResult) -> Block:

@@ -1,7 +1,8 @@
 """Anthropic's replies: whole answers, streams and errors, read into reply events.
 
 Every block is kept as it came, also those no part has a name for. Carries nothing, writes nothing
-for a client, and never calls an answer finished that its provider did not finish.
+for a client, and never calls an answer finished that its provider did not finish. The input of a
+call that was cut off is kept as `cut_calls` says, and told as the model wrote it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_block, decode_parts
+from cllm.wire.cut_calls import as_object
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.surrogates import HalfCharacters
 
@@ -35,7 +37,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_calls",
 }
-INVALID_JSON = "INVALID_JSON"
 NO_NAMES: Mapping[str, str] = {}
 STATUSES = {
     "invalid_request_error": 400,
@@ -273,7 +274,6 @@ _AnyEvent = _BlockDelta | _BlockStart | _BlockStop | _Start | _MessageDelta | _S
 _events = msgspec.json.Decoder(_AnyEvent)
 _loose_events = msgspec.json.Decoder(_Loose)
 _block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 class _Block(msgspec.Struct):
@@ -293,21 +293,14 @@ class _Block(msgspec.Struct):
         for name, pieces in self.pieces.items():
             text = "".join(pieces)
             if name == "input":
-                fields[name] = _input(text) if text else fields.get(name, {})
+                fields[name] = (
+                    msgspec.Raw(as_object(text).encode()) if text else fields.get(name, {})
+                )
             else:
                 fields[name] = _as_text(fields.get(name)) + text
         if self.citations:
             fields["citations"] = [*_as_list(fields.get("citations")), *self.citations]
         return msgspec.json.encode(fields)
-
-
-def _input(text: str) -> msgspec.Raw:
-    """The tool's input as the model wrote it; wrapped, if it was cut off and is no JSON."""
-    try:
-        _any_json.decode(text)
-    except UNREADABLE:
-        return msgspec.Raw(msgspec.json.encode({INVALID_JSON: text}))
-    return msgspec.Raw(text.encode())
 
 
 def _as_text(raw: Any) -> str:

@@ -26,7 +26,6 @@ from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.anthropic_betas import read_betas
 from cllm.wire.anthropic_history import (
     MAX_MARKS,
-    Log,
     Turn,
     arrange,
     count_marks,
@@ -42,8 +41,10 @@ from cllm.wire.anthropic_options import (
     encode_options,
     field_error,
     fit,
+    without_idle_choice,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, encode_block
+from cllm.wire.notes import Notes
 from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
@@ -79,21 +80,22 @@ def encode_request(
 
     `system_raw` is the system prompt as the message it is, if it is in Anthropic's words.
     """
-    log = Log()
+    notes = Notes()
     aliases = Aliases(names=NAMES, ids=IDS)
-    said, moved = arrange(messages, model, log)
+    said, moved = arrange(messages, model, notes)
     mended = mend(tuple(address(said, aliases)))
     turns = [_as_turn(spoken) for spoken in mended.messages]
-    head = _head(system or (), moved, system_raw, log)
+    head = _head(system or (), moved, system_raw, notes)
     fitted: Notices = []
     fields = dict(with_named_tools(parameters, aliases, "name"))
-    fields = _with_tools(fit(fields, model, fitted), turns, log)
-    fields = _fit_thinking(fields, turns, log)
+    fields = fit(without_idle_choice(fields, fitted), model, fitted)
+    fields = _with_tools(fields, turns, notes)
+    fields = _fit_thinking(fields, turns, notes)
     marks = count_marks(fields, head, turns)
     if marks > MAX_MARKS:
-        fields = limit_marks(fields, head, turns, log)
+        fields = limit_marks(fields, head, turns, notes)
     if marks > 1:
-        fields = order_marks(fields, head, turns, log)
+        fields = order_marks(fields, head, turns, notes)
     asked = {name: value for name, value in fields.items() if name not in NOT_ASKED}
     body: Fields = {"model": model, **asked}
     if head.parts:
@@ -104,7 +106,7 @@ def encode_request(
     return EncodedRequest(
         body=msgspec.json.encode(body),
         betas=read_betas(fields.get("betas")),
-        notices=(*fitted, *log.notices(), *mended.notices),
+        notices=(*fitted, *notes.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
         own=asked == parameters and _is_own(messages, turns) and head.raw is system_raw,
@@ -124,10 +126,12 @@ def _as_turn(spoken: Spoken) -> Turn:
     return Turn(role=role, parts=spoken.parts, raw=spoken.raw, extra=spoken.extra)
 
 
-def _head(system: Sequence[AnyPart], moved: Sequence[AnyPart], raw: bytes | None, log: Log) -> Turn:
+def _head(
+    system: Sequence[AnyPart], moved: Sequence[AnyPart], raw: bytes | None, notes: Notes
+) -> Turn:
     """The system prompt and what was moved to it."""
     head = Turn(role="system", parts=tuple(system), raw=raw)
-    head.change([*system_parts(system, log), *moved])
+    head.change([*system_parts(system, notes), *moved])
     return head
 
 
@@ -137,34 +141,45 @@ def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw
     return _raw_fields.decode(head.raw)["content"]
 
 
-def _with_tools(parameters: Fields, turns: Sequence[Turn], log: Log) -> Fields:
+def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
     """The parameters; with the tools that the history names, if it has calls and they have none."""
     if parameters.get("tools"):
         return parameters
-    called = {part.name for turn in turns for part in turn.parts if isinstance(part, ToolCall)}
+    parts = (part for turn in turns for part in turn.parts)
+    called = dict.fromkeys(part.name for part in parts if isinstance(part, ToolCall))
     if not called:
         return parameters
-    log.add("tools_added", "tools", "the tools called in the history, not to be called again")
-    tools = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(called)]
+    notes.add("tools_added", "tools", "the tools called in the history, not to be called again")
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 
 
-def _fit_thinking(fields: Fields, turns: Sequence[Turn], log: Log) -> Fields:
-    """Without thinking, if an open tool loop began without: the API wants its thinking back."""
+def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """Without thinking, where the answer is begun or an open tool loop began without.
+
+    A model that thinks does not go on from words that were put into its mouth, and the API wants
+    the thinking of an open loop back.
+    """
     thinking = fields.get("thinking")
-    if (
-        not isinstance(thinking, dict)
-        or thinking.get("type") != "enabled"
-        or len(turns) < len(LOOP)
-    ):
+    if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
+        return fields
+    if turns and _begins_answer(turns[-1]):
+        notes.add("thinking_disabled", "thinking", "the beginning of the answer was given")
+        return {**fields, "thinking": DISABLED}
+    if thinking["type"] != "enabled" or len(turns) < len(LOOP):
         return fields
     asked, answered = turns[-2:]
     is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
     thought = bool(asked.parts) and isinstance(asked.parts[0], Thinking | RedactedThinking)
     if (asked.role, answered.role) != LOOP or not is_loop or thought:
         return fields
-    log.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
+    notes.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
     return {**fields, "thinking": DISABLED}
+
+
+def _begins_answer(turn: Turn) -> bool:
+    """Whether it is the assistant's text, to be gone on with; a paused turn ends in a block."""
+    return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
 
 
 def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:

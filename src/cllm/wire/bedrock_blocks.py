@@ -23,6 +23,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.cut_calls import is_json_object
 from cllm.wire.files import IMAGE_FORMATS, plain_type
 from cllm.wire.malformed import NotExpressibleError
 
@@ -44,9 +45,6 @@ IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
 DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
 S3 = "s3://"
 TTLS = ("5m", "1h")
-
-
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_blocks(part: AnyPart) -> list[Block]:
@@ -160,15 +158,6 @@ def _encode_call(part: ToolCall) -> Block:
         said = part.arguments
     call = {"toolUseId": part.id, "name": part.name, "input": said}
     return {"toolUse": {**call, **part.extra}}
-
-
-def is_json_object(text: str) -> bool:
-    """Whether this text is one JSON object and nothing else."""
-    try:
-        _object_decoder.decode(text)
-    except BROKEN:
-        return False
-    return True
 
 
 def _encode_result(part: ToolResult) -> Block:

@@ -24,10 +24,12 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock_blocks import TTLS, is_json_object
+from cllm.wire.bedrock_blocks import TTLS
 from cllm.wire.bedrock_models import Features
-from cllm.wire.bedrock_options import Notes
+from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
 from cllm.wire.files import checked, is_base64
+from cllm.wire.notes import Notes
+from cllm.wire.spoken import telling_fields
 
 EMPTY = "(empty)"
 CACHE_POINT = b'{"cachePoint"'
@@ -96,7 +98,7 @@ class Cleaner:
         if not part.extra:
             return part
         shared = SHARED_FIELDS.get(type(part), frozenset())
-        for name in part.extra:
+        for name in sorted(telling_fields(part)):
             if name not in shared:
                 self._notes.add("field_left_out", path, f"Bedrock has no field {name} here")
         kept = {name: value for name, value in part.extra.items() if name in shared}
@@ -117,9 +119,9 @@ class Cleaner:
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):
             return part
-        self._notes.add("arguments_changed", path, "a call's arguments were no JSON object")
-        wrapped = msgspec.json.encode({"arguments": part.arguments}).decode()
-        return msgspec.structs.replace(part, arguments=wrapped)
+        problem = f"a call's arguments were no JSON object, and go as {INVALID_JSON}"
+        self._notes.add("arguments_changed", path, problem)
+        return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """A result with content; a mark inside it stands on the whole of it."""

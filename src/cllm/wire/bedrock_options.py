@@ -15,15 +15,15 @@ from cllm.core.options import (
     ForeignTool,
     JsonOutput,
     Options,
-    Reasoning,
     Tool,
     ToolChoice,
 )
 from cllm.wire.bedrock_blocks import Block, encode_mark
 from cllm.wire.bedrock_models import BETAS, Features, features
 from cllm.wire.bedrock_parameters import MATCHED_STOP
-from cllm.wire.claude_fit import asked_thinking, fit_thinking
+from cllm.wire.claude_fit import DISABLED, SAMPLING, asked_thinking, fit
 from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.notes import Notes
 
 OWN_FIELDS = (
     "additionalModelRequestFields",
@@ -35,20 +35,8 @@ OWN_FIELDS = (
     "requestMetadata",
     "serviceTier",
 )
-THINKING_LEAST_TOP_P = 0.95
-
-
-class Notes:
-    """The notices of one encoding, each said once."""
-
-    def __init__(self) -> None:
-        self._said: dict[Notice, None] = {}
-
-    def add(self, code: str, path: str, message: str) -> None:
-        self._said[Notice(code=code, path=path, message=message)] = None
-
-    def all(self) -> tuple[Notice, ...]:
-        return tuple(self._said)
+# What is so without being said.
+UNSAID = {"service_tier": "auto"}
 
 
 def encode_options(
@@ -61,7 +49,7 @@ def encode_options(
     """
     notes = Notes()
     known = features(model)
-    options = _without_conflicts(options, known, notes)
+    options, thinking = _fitted(options, known, model, notes)
     body: Block = {}
     inference = dict(_inference(options, notes))
     if inference:
@@ -70,7 +58,7 @@ def encode_options(
     if config:
         body["toolConfig"] = config
     body |= _own_fields(options, notes)
-    more = _model_fields(options, known, model, notes)
+    more = thinking | _model_fields(options, known, notes)
     if more:
         body["additionalModelRequestFields"] = {
             **body.get("additionalModelRequestFields", {}),
@@ -81,43 +69,56 @@ def encode_options(
     if options.stop and known.claude:
         body.setdefault("additionalModelResponseFieldPaths", [MATCHED_STOP])
     _note_unsaid(options, notes)
-    return body, notes.all()
+    return body, notes.notices()
 
 
-def _without_conflicts(options: Options, known: Features, notes: Notes) -> Options:
-    """Options that go together: what one of them or the model excludes is left out and told."""
-    thinks = options.reasoning is not None and options.reasoning.enabled
-    thinks = thinks and known.claude and known.thinking != "none"
+def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tuple[Options, Block]:
+    """Options that go together by the rules of Claude models, and thinking in these models' words.
+
+    What has to give way is left out and told. Other models are asked for what is said.
+    """
+    if not known.claude:
+        if options.reasoning is not None and options.reasoning.enabled:
+            why = "this model cannot be asked to think"
+            notes.add("thinking_disabled", "thinking", why)
+        return options, {}
+    asked = _asked(options, model)
+    noticed: list[Notice] = []
+    fitted = fit(asked, model, noticed)
+    notes.extend(noticed)
     choice = options.tool_choice
-    forced = choice is not None and choice.kind in ("any", "tool") and choice.kind in known.choices
-    if thinks and forced:
-        notes.add("thinking_disabled", "thinking", "thinking is off: the tool choice is forced")
-        options = msgspec.structs.replace(options, reasoning=None)
-    refused = dict(_refused_sampling(options, known, thinks=thinks and not forced))
-    for name, reason in refused.items():
-        notes.add("parameter_left_out", name, reason)
-    return msgspec.structs.replace(options, **dict.fromkeys(refused)) if refused else options
+    if fitted.get("tool_choice") != asked.get("tool_choice"):
+        choice = ToolChoice(kind="auto")
+    sampling = {name: fitted.get(name) for name in SAMPLING}
+    asked_of = ("thinking", "output_config")
+    thinking: Block = {name: fitted[name] for name in asked_of if name in fitted}
+    if thinking.get("thinking") == DISABLED != asked.get("thinking"):
+        del thinking["thinking"]
+    return msgspec.structs.replace(options, tool_choice=choice, **sampling), thinking
 
 
-def _refused_sampling(
-    options: Options, known: Features, *, thinks: bool
-) -> Iterator[tuple[str, str]]:
-    """The sampling parameters that Claude refuses here, and why."""
-    said = [n for n in ("temperature", "top_p", "top_k") if getattr(options, n) is not None]
-    if known.sampling == "none":
-        yield from ((name, f"this model takes no {name}") for name in said)
-        return
-    if known.sampling == "one" and "temperature" in said and "top_p" in said:
-        yield "top_p", "this model takes temperature or top_p, not both"
-    if thinks:
-        allowed = {"temperature": options.temperature == 1, "top_p": _is_wide(options.top_p)}
-        for name in said:
-            if not allowed.get(name):
-                yield name, f"{name} cannot be set while the model thinks"
-
-
-def _is_wide(top_p: float | None) -> bool:
-    return top_p is not None and top_p >= THINKING_LEAST_TOP_P
+def _asked(options: Options, model: str) -> Block:
+    """What Claude's rules are about, in the words they are written in."""
+    asked: Block = {
+        "max_tokens": options.max_tokens,
+        "betas": options.extra.get("betas"),
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "top_k": options.top_k,
+    }
+    choice = options.tool_choice
+    if choice is not None and options.tools:
+        asked["tool_choice"] = {"type": choice.kind}
+    reasoning = options.reasoning
+    if reasoning is None:
+        return asked
+    if reasoning.raw is None or reasoning.dialect not in ("anthropic", "bedrock"):
+        return asked | asked_thinking(reasoning, model)
+    if reasoning.raw:
+        asked["thinking"] = reasoning.raw
+    if reasoning.effort is not None:
+        asked["output_config"] = {"effort": reasoning.effort}
+    return asked
 
 
 def _inference(options: Options, notes: Notes) -> Iterator[tuple[str, Any]]:
@@ -139,9 +140,12 @@ def _inference(options: Options, notes: Notes) -> Iterator[tuple[str, Any]]:
 def _tool_config(
     options: Options, known: Features, notes: Notes, *, history_has_tools: bool
 ) -> Block | None:
-    if not options.tools:
-        return None
     choice = options.tool_choice
+    if not options.tools:
+        if choice is not None:
+            why = "there are no tools to choose from"
+            notes.add("tool_choice_left_out", "tool_choice", why)
+        return None
     if choice is not None and choice.kind == "none":
         if not history_has_tools:
             return None
@@ -197,12 +201,13 @@ def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
 
 def _own_fields(options: Options, notes: Notes) -> Block:
     for name in options.extra:
-        if name not in (*OWN_FIELDS, "betas"):
+        said = name not in UNSAID or options.extra[name] != UNSAID[name]
+        if said and name not in (*OWN_FIELDS, "betas"):
             notes.add("field_left_out", name, f"Bedrock has no field {name}")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 
-def _model_fields(options: Options, known: Features, model: str, notes: Notes) -> Block:
+def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
     """The fields that belong to a family of models and not to Converse."""
     fields: Block = {}
     if options.top_k is not None and known.top_k:
@@ -211,32 +216,9 @@ def _model_fields(options: Options, known: Features, model: str, notes: Notes) -
             value = {name: value}
         fields |= value
     elif options.top_k is not None:
-        notes.add("field_left_out", "top_k", "this model has no top_k")
-    if options.reasoning is not None:
-        fields |= _encode_reasoning(options.reasoning, options, known, model, notes)
+        notes.add("parameter_left_out", "top_k", "this model has no top_k")
     betas = options.extra.get("betas")
     return fields | (_encode_betas(betas, known, notes) if isinstance(betas, list) else {})
-
-
-def _encode_reasoning(
-    reasoning: Reasoning, options: Options, known: Features, model: str, notes: Notes
-) -> Block:
-    if known.thinking == "none":
-        if reasoning.enabled:
-            notes.add("field_left_out", "thinking", "this model cannot be asked to think")
-        return {}
-    if reasoning.raw is not None and reasoning.dialect in ("anthropic", "bedrock"):
-        asked: Block = {"thinking": reasoning.raw} if reasoning.raw else {}
-        if reasoning.effort is not None:
-            asked["output_config"] = {"effort": reasoning.effort}
-    else:
-        asked = asked_thinking(reasoning, model)
-    beside = {"max_tokens": options.max_tokens, "betas": options.extra.get("betas")}
-    noticed: list[Notice] = []
-    fitted = fit_thinking(asked | beside, model, noticed)
-    for notice in noticed:
-        notes.add(notice.code, notice.path, notice.message)
-    return {name: fitted[name] for name in ("thinking", "output_config") if name in fitted}
 
 
 def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:

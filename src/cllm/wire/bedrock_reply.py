@@ -36,6 +36,7 @@ from cllm.wire.bedrock_answer import (
     Trace,
 )
 from cllm.wire.bedrock_blocks import BROKEN, encode_blocks
+from cllm.wire.bedrock_citations import citations_of, cited_text, shared_citation
 from cllm.wire.bedrock_parts import decode_blocks
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
 
@@ -107,6 +108,8 @@ def _whole_events(
             case Text():
                 if part.text:
                     events.append(TextDelta(text=part.text, index=index))
+                cited = map(cited_text, citations_of(part))
+                events.extend(PartAdded(part=text, index=index) for text in cited)
             case Thinking():
                 delta = ThinkingDelta(text=part.text, signature=part.signature, index=index)
                 events.append(delta)
@@ -242,8 +245,7 @@ class StreamDecoder:
             return [ToolCallDelta(index=block.index, arguments=delta.tool_use.input)]
         if delta.reasoning_content is not None:
             return list(_reasoning_deltas(block, delta.reasoning_content))
-        _keep_whole(block, delta)
-        return []
+        return list(_whole_pieces(block, delta))
 
     def _decode_block_stop(self, payload: bytes) -> list[ReplyEvent]:
         block = self._blocks.get(_block_stop_decoder.decode(payload).content_block_index)
@@ -298,10 +300,13 @@ def _from_base64(text: str) -> bytes:
         raise MalformedError(f"redacted thinking that is no base64: {error}") from error
 
 
-def _keep_whole(block: BuiltBlock, delta: DeltaOf) -> None:
-    """Pieces that are of use only together: citations, results of Bedrock's tools, images."""
+def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
+    """A citation; and pieces that are of use only together, results of Bedrock's tools, images."""
     if delta.citation is not None:
         block.citations.append(delta.citation)
+        told = shared_citation(delta.citation)
+        if told is not None:
+            yield PartAdded(part=cited_text(told), index=block.index)
     if delta.tool_result is not None:
         block.result = block.result or {"content": []}
         block.result["content"] += delta.tool_result

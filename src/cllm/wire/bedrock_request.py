@@ -16,9 +16,10 @@ from cllm.wire.bedrock_blocks import Block, encode_blocks, encode_mark
 from cllm.wire.bedrock_clean import Cleaner
 from cllm.wire.bedrock_history import Sent, clean_history, encode_message
 from cllm.wire.bedrock_models import Features, features
-from cllm.wire.bedrock_options import Notes, encode_options
+from cllm.wire.bedrock_options import encode_options
 from cllm.wire.bedrock_parameters import decode_options
 from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.notes import Notes
 from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
@@ -67,10 +68,12 @@ def encode_request(
     hidden = (*NOT_IN_BODY, "toolConfig")
     body |= {name: value for name, value in parameters.items() if name not in hidden}
     if _is_open_loop_without_thinking(sent):
-        _stop_thinking(body, notes)
+        _stop_thinking(body, "thinking is off: the open calls have none", notes)
+    elif sent and sent[-1].role == "assistant":
+        _stop_thinking(body, "thinking is off: the beginning of the answer was given", notes)
     return Encoded(
         body=msgspec.json.encode(body),
-        notices=(*notes.all(), *mended.notices),
+        notices=(*notes.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
     )
@@ -126,7 +129,11 @@ def _tool_config(
         schema = {"json": {"type": "object"}}
         names = dict.fromkeys(_called(sent))
         known_tools = [{"toolSpec": {"name": name, "inputSchema": schema}} for name in names]
-        return {"tools": known_tools} if known_tools else None
+        if not known_tools:
+            return None
+        why = "the tools called in the history, which Bedrock wants described: one may be called"
+        notes.add("tools_added", "tools", why)
+        return {"tools": known_tools}
     config = dict(given)
     config["tools"] = list(_encode_tools(tools, cleaner, known, notes))
     return config
@@ -167,13 +174,13 @@ def _first(message: Sent) -> Block:
     return first if isinstance(first, dict) else {}
 
 
-def _stop_thinking(body: Block, notes: Notes) -> None:
-    """Claude refuses to think in the middle of a loop that it began without thinking."""
+def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
+    """Claude refuses to think in a loop or an answer that began without thinking."""
     fields = body.get(MODEL_FIELDS)
     fields = fields if isinstance(fields, dict) else {}
     thinking = fields.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") == "enabled":
-        notes.add("thinking_disabled", "thinking", "thinking is off: the open calls have none")
+        notes.add("thinking_disabled", "thinking", why)
         body[MODEL_FIELDS] = {name: fields[name] for name in fields if name != "thinking"}
 
 

@@ -40,7 +40,7 @@ WHILE_THINKING: dict[str, Callable[[float], bool]] = {
 }
 
 
-def dropped(path: str, message: str, *, code: str = "field_left_out") -> Notice:
+def dropped(path: str, message: str, *, code: str = "parameter_left_out") -> Notice:
     """What is left out, or what became of it."""
     return Notice(code=code, path=path, message=message)
 
@@ -56,12 +56,13 @@ def fit(fields: Fields, model: str, notices: Notices) -> Fields:
     return _fit_temperature(fields, notices)
 
 
-def fit_thinking(fields: Fields, model: str, notices: Notices) -> Fields:
-    """Thinking and effort alone, for a service that says the rest in words of its own."""
-    known = claude_model(model)
-    if known is None:
+def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
+    """The parameters without a choice among tools where there are none, which is refused."""
+    if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
-    return _fit_effort(_fit_thinking(fields, model, known, notices), model, known, notices)
+    why = "there are no tools to choose from"
+    notices.append(dropped("tool_choice", why, code="tool_choice_left_out"))
+    return _without(fields, "tool_choice")
 
 
 def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
@@ -105,7 +106,8 @@ def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notic
     kind = thinking.get("type")
     if known.thinking == "none":
         if kind != "disabled":
-            notices.append(dropped("thinking", f"{model} does not think"))
+            why = f"{model} does not think"
+            notices.append(dropped("thinking", why, code="thinking_disabled"))
         return _without(fields, "thinking")
     if known.thinking == "always" and kind == "disabled":
         why = f"{model} always thinks: the least effort is asked for"

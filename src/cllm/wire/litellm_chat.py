@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import Message, RedactedThinking
+from cllm.core.message import Message, RedactedThinking, Unknown
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
@@ -148,7 +148,7 @@ _chunk_decoder = msgspec.json.Decoder(_Chunk)
 
 def decode_answer(body: bytes) -> list[ReplyEvent]:
     """The events of an answer that came in one piece."""
-    *deltas, finished = openai_chat.decode_answer(body)
+    *deltas, finished = _without_added(openai_chat.decode_answer(body))
     if not isinstance(finished, ReplyFinished):
         raise MalformedError("a chat completion without an end")
     fields = finished.message.json()
@@ -159,6 +159,16 @@ def decode_answer(body: bytes) -> list[ReplyEvent]:
         deltas = [event for event in deltas if not isinstance(event, ThinkingDelta)]
         deltas = [*_whole_blocks(blocks), *deltas]
     return [*deltas, msgspec.structs.replace(finished, message=message, usage=usage)]
+
+
+def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
+    """The events without those that carry nothing but an addition of LiteLLM's."""
+    return [event for event in events if type(event) is not PartAdded or not _is_added(event)]
+
+
+def _is_added(event: PartAdded) -> bool:
+    part = event.part
+    return isinstance(part, Unknown) and part.field in ADDED_FIELDS
 
 
 def _whole_blocks(blocks: list[dict[str, Any]]) -> Iterator[ReplyEvent]:
@@ -224,7 +234,7 @@ class StreamDecoder:
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """The events in one chunk."""
-        events = self._openai.decode(data)
+        events = _without_added(self._openai.decode(data))
         if b'"thinking_blocks"' not in data and b'"usage"' not in data:
             return events
         try:

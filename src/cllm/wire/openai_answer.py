@@ -23,7 +23,6 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.core.notice import Notice
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -36,7 +35,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.openai_beside import CHOICES, IN_DELTA, LOGPROBS, said_of_answer
+from cllm.wire.openai_beside import CHOICES, FUNCTION_CALL, LOGPROBS, TOOL_CALLS, said_of_answer
 from cllm.wire.openai_usage import encode_usage
 
 FINISH_REASONS: dict[StopReason, str] = {
@@ -89,7 +88,7 @@ def encode_answer(
     id: str,  # noqa: A002  the protocol's own word
     created: int,
 ) -> bytes:
-    """A whole answer; `answer_notices` says what of it OpenAI's words could not hold."""
+    """A whole answer; blocks that OpenAI's words have no form for are not in it."""
     refused = any(isinstance(part, Refusal) for part in parts)
     choice = {
         "index": 0,
@@ -162,20 +161,6 @@ def _whole_call(part: ToolCall) -> dict[str, Any]:
     return {"id": part.id, "type": "function", "function": function}
 
 
-def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
-    """What of a reply an OpenAI client is not shown."""
-    hidden = (Image, Document, Unknown, ToolResult)
-    return tuple(
-        Notice(
-            code="part_left_out",
-            path=f"choices[0].message.content[{index}]",
-            message="A block of the answer has no form in OpenAI's words and was left out.",
-        )
-        for index, part in enumerate(parts)
-        if isinstance(part, hidden)
-    )
-
-
 class _OpenCall(msgspec.Struct):
     """What the client has been told of a tool call, and what stands before more arguments."""
 
@@ -212,6 +197,7 @@ class StreamEncoder:
         self._calls: dict[int, _OpenCall] = {}
         self._begun = False
         self._refused = False
+        self._legacy = False
         self._closed = False
 
     def encode(self, event: ReplyEvent) -> bytes:
@@ -312,15 +298,25 @@ class StreamEncoder:
 
     def _beside(self, part: Unknown) -> bytes:
         """What an answer in OpenAI's own words has beside its message."""
-        raw = msgspec.Raw(part.raw)
         if part.field == CHOICES:
             return self._head + b',"choices":[' + part.raw + b"]" + self._end
-        if part.field in IN_DELTA:
-            return self._before + encode({**self._role(), part.field: raw}) + self._after
         if part.field == LOGPROBS:
             after = b',"logprobs":' + part.raw + b',"finish_reason":null}]'
             return self._before + encode(self._role()) + after + self._end
-        return b""
+        self._legacy = self._legacy or part.field == FUNCTION_CALL
+        raw = self._placed(part.raw) if part.field == TOOL_CALLS else part.raw
+        return self._before + encode({**self._role(), part.field: msgspec.Raw(raw)}) + self._after
+
+    def _placed(self, raw: bytes) -> bytes:
+        """Pieces of calls that are of no function, under the numbers that the client knows."""
+        pieces = msgspec.json.decode(raw)
+        for piece in pieces:
+            call = self._calls.get(piece["index"])
+            if call is None:
+                call = self._open_call(piece["index"])
+                call.argued = True
+            piece["index"] = call.place
+        return encode(pieces)
 
     def _role(self) -> dict[str, Any]:
         """The role, for the first chunk."""
@@ -338,7 +334,7 @@ class StreamEncoder:
                 *(self._no_arguments(call) for call in self._calls.values() if not call.argued),
                 self._before,
                 b'{},"logprobs":null,"finish_reason":',
-                encode(finish_reason(event.stop_reason, refused=self._refused)),
+                encode(self._reason(event.stop_reason)),
                 b"}]",
                 more,
                 self._end,
@@ -346,6 +342,12 @@ class StreamEncoder:
                 DONE,
             )
         )
+
+    def _reason(self, stop_reason: StopReason) -> str:
+        """Why it ended; the old way to call a function has a word of its own."""
+        if stop_reason == "tool_calls" and self._legacy and not self._calls:
+            return FUNCTION_CALL
+        return finish_reason(stop_reason, refused=self._refused)
 
     def _no_arguments(self, call: _OpenCall) -> bytes:
         function = _Function(arguments=NO_ARGUMENTS)

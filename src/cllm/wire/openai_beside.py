@@ -1,8 +1,9 @@
 """What an answer in OpenAI's words carries beside its message, on its way through our events.
 
-Log probabilities, annotations, audio and the choices after the first have no part of their own.
-In a stream they travel as unknown parts, under the name of the field in which they stood, and only
-an OpenAI client is shown them. Only the first choice is the reply that is kept; that is said.
+Log probabilities, annotations, audio, the choices after the first and every field that our code
+has no name for: no part stands for them. In a stream they travel as unknown parts, under the name
+of the field in which they stood, and only an OpenAI client is shown them. Only the first choice is
+the reply that is kept; that is said.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, PartAdded, ReplyFinished
 
 LOGPROBS, CHOICES = "logprobs", "choices"
-IN_DELTA = ("annotations", "audio", "tool_calls")
+TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
+SAID_ONCE = frozenset({"id", "type", "index", "role"})
 OF_ANSWER = ("service_tier", "system_fingerprint")
 
 
@@ -36,34 +38,38 @@ def more_choices() -> Noticed:
     )
 
 
+def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add the pieces of fields to what came before, in the way of OpenAI's own clients.
+
+    Texts are joined, lists go on, objects are merged; what is said once is not joined.
+    """
+    for name, value in more.items():
+        before = into.get(name)
+        if isinstance(before, str) and isinstance(value, str) and name not in SAID_ONCE:
+            into[name] = before + value
+        elif isinstance(before, list) and isinstance(value, list):
+            into[name] = [*before, *value]
+        elif isinstance(before, dict) and isinstance(value, dict):
+            merge(before, value)
+        elif value is not None:
+            into[name] = value
+
+
 class Gathered(msgspec.Struct):
     """What came beside the pieces of a streamed message."""
 
     head: dict[str, Any] = msgspec.field(default_factory=dict)
     logprobs: dict[str, list[Any]] = msgspec.field(default_factory=dict)
-    annotations: list[Any] = msgspec.field(default_factory=list)
-    audio: dict[str, Any] = msgspec.field(default_factory=dict)
-    reasoning_details: list[Any] = msgspec.field(default_factory=list)
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def add_logprobs(self, given: Any) -> None:
         for name, tokens in given.items() if isinstance(given, dict) else ():
             if isinstance(tokens, list):
                 self.logprobs.setdefault(name, []).extend(tokens)
 
-    def add_audio(self, given: Mapping[str, Any]) -> None:
-        """Pieces of data and transcript are joined; id and expiry come once."""
-        for name, value in given.items():
-            before = self.audio.get(name)
-            joined = isinstance(before, str) and isinstance(value, str) and name != "id"
-            self.audio[name] = f"{before}{value}" if joined else value
-
-    def of_message(self) -> dict[str, Any]:
-        """The fields of the message that no event of its own stands for; empty ones too."""
-        return {
-            "annotations": self.annotations,
-            "audio": self.audio,
-            "reasoning_details": self.reasoning_details,
-        }
+    def add(self, name: str, value: Any) -> None:
+        """A piece of a field of the message."""
+        merge(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
         """The answer as it would have come in one piece."""

@@ -4,14 +4,15 @@ Servers differ here more than anywhere: calls come without ids, without numbers,
 an object. What leaves this module has an id to be answered by and arguments as text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from cllm.core.reply import ReplyEvent, ToolCallDelta
+from cllm.wire.cut_calls import is_json_object
 from cllm.wire.malformed import MalformedError
-from cllm.wire.openai_beside import beside
+from cllm.wire.openai_beside import TOOL_CALLS, beside, merge
 
 
 class Function(msgspec.Struct):
@@ -24,29 +25,47 @@ class Function(msgspec.Struct):
         return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
 
 
-class CallPiece(msgspec.Struct):
-    """A call, or a piece of one; `extra_content` is what a server wants back with it."""
+class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
+    """A call of a function, or a piece of one, with no field but those that all servers have."""
 
     index: int | None = None
     id: str | None = None
+    type: str | None = None
     function: Function | None = None
-    extra_content: Any = None
+
+
+class OddPiece(CallPiece, forbid_unknown_fields=False):
+    """A piece with fields that have no name here: a custom call, or what a server wants back."""
+
+    rest: Any = None
 
 
 NO_FUNCTION = Function()
+NAMED = frozenset(CallPiece.__struct_fields__)
 
 
-def whole_calls(given: Any) -> list[ToolCallDelta]:
-    """The calls of a message, each as one delta."""
+def odd_piece(fields: Mapping[str, Any]) -> OddPiece:
+    """A piece, whatever fields it has."""
+    piece = msgspec.convert({name: fields[name] for name in fields if name in NAMED}, OddPiece)
+    piece.rest = {name: fields[name] for name in fields if name not in NAMED}
+    return piece
+
+
+def whole_calls(given: Any) -> Iterator[ReplyEvent]:
+    """The calls of a message, each as one event; one of no function goes by as it is."""
     try:
-        calls = msgspec.convert(given or [], list[CallPiece])
+        said = msgspec.convert(given or [], list[dict[str, Any]])
+        calls = [odd_piece(call) for call in said]
     except msgspec.ValidationError as error:
         raise MalformedError(f"a tool call that cannot be read: {error}") from error
-    functions = [call.function or NO_FUNCTION for call in calls]
-    return [
-        ToolCallDelta(index=index, id=call.id, name=function.name, arguments=function.text())
-        for index, (call, function) in enumerate(zip(calls, functions, strict=True))
-    ]
+    for index, (call, fields) in enumerate(zip(calls, said, strict=True)):
+        if call.function is None and call.rest:
+            yield beside(TOOL_CALLS, [{"index": index, **fields}])
+        else:
+            function = call.function or NO_FUNCTION
+            yield ToolCallDelta(
+                index=index, id=call.id, name=function.name, arguments=function.text()
+            )
 
 
 def mend_calls(message: Mapping[str, Any]) -> bool:
@@ -73,11 +92,17 @@ def give_names_back(message: Mapping[str, Any], names: Mapping[str, str]) -> Non
 
 
 class BuiltCalls:
-    """The calls of one streamed message, put together from their pieces."""
+    """The calls of one streamed message, put together from their pieces.
+
+    Servers number the calls, but some give every call of a message the same number. A piece that
+    brings a new id and a name begins a call of its own therefore, and so does one that brings a
+    name, or more arguments under a new id, for a call whose arguments are whole.
+    """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._calls: dict[int, _BuiltCall] = {}
+        self._places: dict[int, int] = {}
         self._last = 0
 
     def __bool__(self) -> bool:
@@ -85,31 +110,45 @@ class BuiltCalls:
 
     def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
         """Take a piece, and append what is to be told of it."""
-        index = piece.index if piece.index is not None else self._index_for(piece)
-        self._last = index
         function = piece.function or NO_FUNCTION
         name, call_id, given = function.name, piece.id, function.arguments
-        call = self._calls.get(index)
+        place = self._last if piece.index is None else self._places.get(piece.index)
+        if place is None or call_id or name or place not in self._calls:
+            place = self._place_for(piece, function, place)
+        self._last = place
+        call = self._calls.get(place)
         if call is None:
-            call_id = call_id or f"call_{index}"
-            call = self._calls[index] = _BuiltCall(id=call_id)
+            lent, call_id = not call_id, call_id or f"call_{place}"
+            call = self._calls[place] = _BuiltCall(id=call_id, lent=lent)
+        if piece.function is None and type(piece) is OddPiece:
+            events.append(_add_odd(call, piece, place))
+            return
         if name is not None:
             name = self._names.get(name, name)
             call.name = call.name or name
         arguments = given if isinstance(given, str) else function.text()
         call.arguments.append(arguments)
-        events.append(ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments))
-        if piece.extra_content is not None:
-            call.extra["extra_content"] = piece.extra_content
-            more = {"index": index, "function": {"arguments": ""}, **call.extra}
-            events.append(beside("tool_calls", [more]))
+        events.append(ToolCallDelta(index=place, id=call_id, name=name, arguments=arguments))
+        if type(piece) is OddPiece and piece.rest:
+            merge(call.rest, piece.rest)
+            more = {"index": place, "function": {"arguments": ""}, **piece.rest}
+            events.append(beside(TOOL_CALLS, [more]))
 
-    def _index_for(self, piece: CallPiece) -> int:
-        """A piece without a number begins a call if its id is new, else goes on with one."""
-        if not piece.id:
-            return self._last
-        known = (index for index, call in self._calls.items() if call.id == piece.id)
-        return next(known, len(self._calls))
+    def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
+        """Where a piece belongs that may begin a call; one without a number goes by its id."""
+        if piece.id and (place is not None or piece.index is None):
+            known = (place for place, call in self._calls.items() if call.id == piece.id)
+            found = next(known, None)
+            if found is not None:
+                return found
+        call = None if place is None else self._calls.get(place)
+        if place is not None and call is not None and not _begins(call, piece, function):
+            return place
+        wanted = len(self._calls) if piece.index is None else piece.index
+        new = wanted if wanted not in self._calls else max(self._calls) + 1
+        if piece.index is not None:
+            self._places[piece.index] = new
+        return new
 
     def fields(self) -> list[dict[str, Any]]:
         """The calls as they stand in a message."""
@@ -117,12 +156,44 @@ class BuiltCalls:
 
 
 class _BuiltCall(msgspec.Struct):
+    """A call so far; `lent` says that its id is ours, for want of one."""
+
     id: str
+    lent: bool = False
     name: str | None = None
+    type: str | None = None
     arguments: list[str] = msgspec.field(default_factory=list)
-    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    rest: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
+        head = {"id": self.id, "type": self.type or "function"}
+        if self.rest and not self.arguments:
+            return {**head, **self.rest}
         arguments = "".join(self.arguments) or "{}"
         function = {"name": self.name or "", "arguments": arguments}
-        return {"id": self.id, "type": "function", "function": function, **self.extra}
+        return {**head, "function": function, **self.rest}
+
+
+def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
+    """Whether a piece with the number of this call, and not its id, is of another one."""
+    if piece.id and piece.index is None:
+        return True
+    named = function.name or (type(piece) is OddPiece and "custom" in piece.rest)
+    if piece.id and named and not call.lent and (call.name or call.rest):
+        return True
+    more = function.text().strip()
+    other = bool(function.name) and function.name != call.name
+    return (
+        bool(more or other)
+        and bool(piece.id or function.name)
+        and is_json_object("".join(call.arguments))
+    )
+
+
+def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:
+    """Take a piece of a call of no function, which goes by as it is."""
+    call.type = call.type or piece.type
+    merge(call.rest, piece.rest)
+    said = {"id": piece.id, "type": piece.type, **piece.rest}
+    told = {name: value for name, value in said.items() if value is not None}
+    return beside(TOOL_CALLS, [{"index": place, **told}])

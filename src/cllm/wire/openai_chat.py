@@ -23,6 +23,7 @@ from cllm.wire.openai_beside import (
     CHOICES,
     LOGPROBS,
     OF_ANSWER,
+    TOOL_CALLS,
     Gathered,
     beside,
     more_choices,
@@ -30,10 +31,18 @@ from cllm.wire.openai_beside import (
 )
 from cllm.wire.openai_calls import (
     BuiltCalls,
-    CallPiece,
     give_names_back,
     mend_calls,
     whole_calls,
+)
+from cllm.wire.openai_chunks import (
+    BESIDE,
+    SPOKEN,
+    UNREADABLE,
+    Delta,
+    OddDelta,
+    decode_odd,
+    decode_usual,
 )
 from cllm.wire.openai_errors import decode_error, error_details
 from cllm.wire.openai_usage import decode_usage
@@ -51,7 +60,7 @@ STOP_REASONS: dict[str, StopReason] = {
 }
 NO_NAMES: Mapping[str, str] = {}
 DONE = b"[DONE]"
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+NOTHING: tuple[Any, ...] = (None, [], {})
 
 
 def encode_request(prompt: Prompt) -> bytes:
@@ -75,31 +84,6 @@ def _encode_message(message: Message) -> msgspec.Raw:
     return msgspec.Raw(without_reasoning(message.raw))
 
 
-class _Delta(msgspec.Struct):
-    content: str | list[Any] | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: Any = None
-    tool_calls: list[CallPiece] | None = None
-    annotations: list[Any] | None = None
-    audio: dict[str, Any] | None = None
-    reasoning_details: list[Any] | None = None
-
-
-class _ChunkChoice(msgspec.Struct):
-    index: int = 0
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-    logprobs: Any = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_ChunkChoice] | None = None
-    model: str | None = None
-    usage: Any = None
-    error: Any = None
-
-
 class _Head(msgspec.Struct):
     """What a chunk says of the answer as a whole, which only the first and the last are asked."""
 
@@ -121,7 +105,6 @@ class _Answer(msgspec.Struct):
     usage: Any = None
 
 
-_chunk_decoder = msgspec.json.Decoder(_Chunk)
 _answer_decoder = msgspec.json.Decoder(_Answer)
 _head_decoder = msgspec.json.Decoder(_Head)
 
@@ -165,7 +148,10 @@ def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
         yield from _from_blocks(content)
     if isinstance(refusal, str) and refusal:
         yield RefusalDelta(text=refusal)
-    yield from whole_calls(message.get("tool_calls"))
+    yield from whole_calls(message.get(TOOL_CALLS))
+    for name, value in message.items():
+        if name not in SPOKEN and value not in NOTHING:
+            yield beside(name, value)
 
 
 def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
@@ -182,7 +168,7 @@ def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
 
 def _reply_message(fields: dict[str, Any]) -> Message:
     """The reply as it is kept: what the provider said, without the fields it left empty."""
-    said = {name: value for name, value in fields.items() if value not in (None, [], {})}
+    said = {name: value for name, value in fields.items() if value not in NOTHING}
     said.pop("role", None)
     ordered = {"role": "assistant", "content": said.pop("content", None), **said}
     return Message(role="assistant", raw=msgspec.json.encode(ordered))
@@ -224,9 +210,13 @@ class StreamDecoder:
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data."""
         try:
-            chunk = _chunk_decoder.decode(data)
-        except UNREADABLE as error:
-            return self._decode_otherwise(data, error)
+            chunk = decode_usual(data)
+        except UNREADABLE:
+            if data.strip() == DONE:
+                self._done = True
+                return []
+            data = self._halves.mend(data) or data
+            chunk = decode_odd(data)
         if chunk.error is not None:
             raise ProviderSaidError(error_details(chunk.error))
         self._model = chunk.model or self._model
@@ -247,16 +237,6 @@ class StreamDecoder:
                 events.extend(self._other_choice(data, number))
         return events
 
-    def _decode_otherwise(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
-        """The end of the stream, or a chunk with half a character in it; nothing else is read."""
-        if data.strip() == DONE:
-            self._done = True
-            return []
-        mended = self._halves.mend(data)
-        if mended is None:
-            raise MalformedError(f"not a chunk of a chat completion: {problem}") from problem
-        return self.decode(mended)
-
     def _other_choice(self, data: bytes, number: int) -> Iterator[ReplyEvent]:
         """A piece of another answer to the same question, which goes by as it is."""
         if not self._several:
@@ -264,7 +244,7 @@ class StreamDecoder:
             yield more_choices()
         yield beside(CHOICES, msgspec.json.decode(data)[CHOICES][number])
 
-    def _add_deltas(self, delta: _Delta, events: list[ReplyEvent]) -> None:
+    def _add_deltas(self, delta: Delta, events: list[ReplyEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
         if reasoning and isinstance(reasoning, str):
             self._reasoning.append(reasoning)
@@ -282,7 +262,14 @@ class StreamDecoder:
         if delta.tool_calls:
             for piece in delta.tool_calls:
                 self._calls.add(piece, events)
-        if delta.annotations or delta.audio or delta.reasoning_details:
+        if (
+            type(delta) is not Delta
+            or delta.annotations
+            or delta.audio
+            or delta.reasoning_details
+            or delta.function_call
+            or delta.provider_specific_fields
+        ):
             events.extend(self._beside_deltas(delta))
 
     def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
@@ -291,15 +278,14 @@ class StreamDecoder:
             kept.append(event.text)
             yield event
 
-    def _beside_deltas(self, delta: _Delta) -> Iterator[ReplyEvent]:
-        if delta.reasoning_details:
-            self._beside.reasoning_details.extend(delta.reasoning_details)
-        if delta.annotations:
-            self._beside.annotations.extend(delta.annotations)
-            yield beside("annotations", delta.annotations)
-        if delta.audio:
-            self._beside.add_audio(delta.audio)
-            yield beside("audio", delta.audio)
+    def _beside_deltas(self, delta: Delta) -> Iterator[ReplyEvent]:
+        """Fields that no event of their own stands for; they go by as they are, and are kept."""
+        said = {name: getattr(delta, name) for name in BESIDE}
+        said |= delta.rest if isinstance(delta, OddDelta) else {}
+        for name, value in said.items():
+            if value not in NOTHING:
+                self._beside.add(name, value)
+                yield beside(name, value)
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""
@@ -336,6 +322,6 @@ class StreamDecoder:
                 "refusal": refusal or None,
                 "reasoning_content": "".join(self._reasoning) or None,
                 "tool_calls": calls,
-                **self._beside.of_message(),
+                **self._beside.fields,
             }
         )

@@ -1,7 +1,7 @@
 """A look at messages in OpenAI's words that reads no more of them than who answers whom.
 
 It tells an ordinary history, which can go as the bytes it is, from one that has to be looked into.
-It never says what is wrong with that.
+It says what is wrong with a message only where there is nothing in it to look into.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,14 @@ from collections.abc import Sequence
 import msgspec
 
 from cllm.core.message import Message
+from cllm.wire.malformed import FieldError
 
 CALLS = b'"tool_calls"'
 CALL_ID = b'"tool_call_id"'
+CONTENT = b'"content"'
 DEVELOPER = b'"developer"'
+FUNCTION = b'"function"'
+NULL = b"null"
 
 
 class _Call(msgspec.Struct):
@@ -30,6 +34,31 @@ class _Answer(msgspec.Struct):
 _callers = msgspec.json.Decoder(_Caller)
 _answers = msgspec.json.Decoder(_Answer)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def check_contents(messages: Sequence[Message]) -> None:
+    """An error for a message of OpenAI's own without a content, which only an assistant may be.
+
+    What an assistant said instead is not looked at: a call, a refusal, or thinking that it had.
+    """
+    for place, message in enumerate(messages):
+        if message.dialect != "openai" or message.role == "assistant":
+            continue
+        if CONTENT in message.raw and NULL not in message.raw:
+            continue
+        if _is_without_content(message):
+            path = f"messages[{place}].content"
+            raise FieldError(path, "a text or a list of parts is needed")
+
+
+def _is_without_content(message: Message) -> bool:
+    try:
+        fields = _fields.decode(message.raw)
+    except msgspec.MsgspecError:
+        return False
+    content, role = fields.get("content"), bytes(fields.get("role", b""))
+    # A function may have had nothing to say.
+    return role != FUNCTION and (content is None or bytes(content) == NULL)
 
 
 def is_ordinary(messages: Sequence[Message]) -> bool:

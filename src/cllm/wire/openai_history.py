@@ -23,7 +23,9 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.aliases import Rule
-from cllm.wire.openai_options import MAX_CALL_ID, Notes
+from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.notes import Notes
+from cllm.wire.openai_options import MAX_CALL_ID
 from cllm.wire.openai_parts import encode_parts
 from cllm.wire.reasoning import without_reasoning
 from cllm.wire.spoken import Spoken, rewritten
@@ -56,8 +58,8 @@ class _Place(NamedTuple):
     notes: Notes
     has_files: bool = True
 
-    def left_out(self, code: str, index: int, *, subject: str = "") -> None:
-        self.notes.add(code, f"{self.path}[{index}]", subject=subject)
+    def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
+        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
 
 
 def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Spoken, ...]:
@@ -78,6 +80,11 @@ def at_home(message: Spoken, notes: Notes) -> Spoken:
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
         said = _translated(numbered, _Place(role, path, notes, has_files))
+        if role == "user" and message.parts and not said:
+            raise NotExpressibleError(
+                f"messages[{message.place}]: nothing in it can be said to OpenAI: "
+                "say it as text, or leave the message out."
+            )
         return Spoken(role=role, parts=tuple(said), place=message.place)
     place = _Place("user", path, notes, has_files)
     results: list[AnyPart] = []
@@ -161,7 +168,7 @@ def _translate_result(
 ) -> tuple[ToolResult, list[AnyPart]]:
     """The result as a tool message can hold it, and what it held beside text."""
     if result.is_error:
-        place.left_out("error_flag_left_out", index)
+        place.left_out("error_flag", index)
     _note_tail(result, index, place)
     inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: list[Text | Image | Document | Unknown] = []
@@ -205,7 +212,7 @@ def _translated(parts: Iterable[tuple[int, AnyPart]], place: _Place) -> list[Any
         if isinstance(translated, allowed):
             said.append(translated)
         else:
-            place.left_out("part_left_out", index, subject=type(part).__name__)
+            place.left_out("part", index, subject=type(part).__name__)
     return _without_blanks(said, place.role)
 
 
@@ -224,10 +231,10 @@ def _note_tail(
     part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = frozenset()
 ) -> None:
     if part.cache is not None:
-        place.left_out("cache_mark_left_out", index)
+        place.left_out("cache_mark", index)
     for name in part.extra:
         if name not in known:
-            place.notes.add("field_left_out", f"{place.path}[{index}].{name}", subject=name)
+            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
 
 
 def _translate_text(part: Text, index: int, place: _Place) -> Text:
@@ -244,7 +251,7 @@ def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
 
 def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
     if part.url is None and (part.data is None or part.media_type is None):
-        return place.left_out("image_left_out", index)
+        return place.left_out("image", index)
     _note_tail(part, index, place, known=frozenset({"image_url"}))
     detail = part.extra.get("image_url")
     extra = {"image_url": detail} if isinstance(detail, dict) else {}
@@ -254,11 +261,14 @@ def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
 def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
     """Plain text as text; data under a name, which OpenAI asks for."""
     if part.text is None and part.data is None and not (part.file_id and place.has_files):
-        return place.left_out("document_left_out", index)
+        if part.url is None:
+            return place.left_out("document", index)
+        place.left_out("url_document", index)
+        return Text(text=part.url)
     _note_tail(part, index, place)
     if part.text is not None:
         if part.name is not None:
-            place.left_out("document_name_left_out", index)
+            place.left_out("document_name", index)
         return Text(text=part.text)
     if part.data is None:
         return Document(file_id=part.file_id, name=part.name)
@@ -273,13 +283,13 @@ def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
 
 
 def _leave_thinking(_: Thinking | RedactedThinking, index: int, place: _Place) -> None:
-    place.left_out("thinking_left_out", index)
+    place.left_out("thinking", index)
 
 
 def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
     if part.dialect == "openai":
         return part
-    return place.left_out("block_left_out", index)
+    return place.left_out("block", index)
 
 
 def _same(part: ToolResult, _index: int, _place: _Place) -> ToolResult:

@@ -65,7 +65,7 @@ SAMPLING: Fields = {
     "top_logprobs": 0,
 }
 """What is refused while a model thinks, with the values that say nothing."""
-UNSAID: Fields = {**SAMPLING, "n": 1, "store": False}
+UNSAID: Fields = {**SAMPLING, "n": 1, "store": False, "metadata": {}}
 
 
 DEVELOPED = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")

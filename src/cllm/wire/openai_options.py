@@ -5,7 +5,7 @@ another protocol has is an error. It does not see the messages, and never makes 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from cllm.core.options import (
     ToolChoiceKind,
 )
 from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.notes import Notes
 from cllm.wire.openai_models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
 
 Fields = dict[str, Any]
@@ -67,46 +68,64 @@ OWN_FIELDS = frozenset(
         "web_search_options",
     }
 )
-MESSAGES = {
-    "block_left_out": "A block of a kind that OpenAI does not have was left out.",
-    "cache_mark_left_out": "OpenAI has no cache marks; it caches by itself.",
-    "document_left_out": "OpenAI takes documents as data or by its own file id only.",
-    "document_name_left_out": "A document of plain text is sent as text, without its name.",
-    "error_flag_left_out": "A tool message cannot say that a tool failed; only its text is sent.",
-    "field_left_out": "OpenAI has no such field.",
-    "image_left_out": "An image needs a URL, or data and a media type.",
-    "media_moved": "OpenAI's tool messages hold text only; the rest follows in a user message.",
-    "needs_tools": "OpenAI takes this only together with tools.",
-    "part_left_out": "A message of this role cannot hold such a part at OpenAI.",
-    "effort_changed": "This model does not take that effort; the nearest is asked for.",
-    "parameter_left_out": "This model does not take that parameter while it thinks.",
-    "thinking_kept": "This model cannot be kept from thinking; the least effort is asked for.",
-    "thinking_changed": "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
-    "thinking_disabled": "This model cannot be asked to think so.",
-    "parameter_changed": f"OpenAI takes at most {MAX_STOP} stop sequences; more are ignored.",
-    "thinking_left_out": "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
+WITHOUT_TOOLS = {
+    "parallel_tool_calls": "parallel_without_tools",
+    "tool_choice": "tool_choice_without_tools",
 }
-
-
-class Notes:
-    """What could not be said, gathered: one notice for a code, at the first place it stood."""
-
-    def __init__(self, messages: Mapping[str, str] = MESSAGES) -> None:
-        self._messages = messages
-        self._places: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, code: str, path: str, *, subject: str = "") -> None:
-        self._places.setdefault((code, subject), []).append(path)
-
-    def notices(self) -> tuple[Notice, ...]:
-        return tuple(
-            Notice(code=code, path=paths[0], message=self._messages[code] + _times(len(paths)))
-            for (code, _), paths in self._places.items()
-        )
-
-
-def _times(count: int) -> str:
-    return "" if count == 1 else f" ({count} times)"
+SENTENCES = {
+    "block": ("part_left_out", "A block of a kind that OpenAI does not have was left out."),
+    "cache_mark": ("cache_mark_left_out", "OpenAI has no cache marks; it caches by itself."),
+    "document": ("part_left_out", "OpenAI takes documents as data or by its own file id only."),
+    "document_name": (
+        "document_name_left_out",
+        "A document of plain text is sent as text, without its name.",
+    ),
+    "effort_changed": (
+        "effort_changed",
+        "This model does not take that effort; the nearest is asked for.",
+    ),
+    "error_flag": (
+        "error_flag_left_out",
+        "A tool message cannot say that a tool failed; only its text is sent.",
+    ),
+    "field": ("field_left_out", "OpenAI has no such field."),
+    "image": ("part_left_out", "An image needs a URL, or data and a media type."),
+    "media_moved": (
+        "media_moved",
+        "OpenAI's tool messages hold text only; the rest follows in a user message.",
+    ),
+    "parallel_without_tools": (
+        "parameter_left_out",
+        "OpenAI takes this only together with tools.",
+    ),
+    "parameter_left_out": (
+        "parameter_left_out",
+        "This model does not take that parameter while it thinks.",
+    ),
+    "part": ("part_left_out", "A message of this role cannot hold such a part at OpenAI."),
+    "stop": ("parameter_changed", f"OpenAI takes at most {MAX_STOP} stop sequences, not more."),
+    "thinking": (
+        "thinking_left_out",
+        "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
+    ),
+    "thinking_changed": (
+        "thinking_changed",
+        "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
+    ),
+    "thinking_disabled": ("thinking_disabled", "This model cannot be asked to think so."),
+    "thinking_kept": (
+        "thinking_kept",
+        "This model cannot be kept from thinking; the least effort is asked for.",
+    ),
+    "tool_choice_without_tools": (
+        "tool_choice_left_out",
+        "OpenAI takes this only together with tools.",
+    ),
+    "url_document": (
+        "part_changed",
+        "OpenAI takes no document by its address; the address is sent as text.",
+    ),
+}
 
 
 class _Known(msgspec.Struct):
@@ -175,6 +194,14 @@ def decode_options(parameters: Fields) -> Options:
         user=known.user,
         extra=extra,
     )
+
+
+def check_parameters(parameters: Fields) -> None:
+    """An error for a parameter that is not of the type that OpenAI takes it in."""
+    known = _convert(parameters, _Known, "")
+    for index, tool in enumerate(known.tools or ()):
+        if tool.get("type") == "function":
+            _convert(tool.get("function"), _Function, f"tools[{index}].function")
 
 
 def _convert(value: Any, kind: type[T], path: str) -> T:
@@ -261,7 +288,7 @@ def _decode_effort(effort: str | None) -> Reasoning | None:
 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """The parameters that ask a model for this, and what it cannot be asked for."""
-    notes = Notes()
+    notes = Notes(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     said: Fields = {
         limit: options.max_tokens,
@@ -276,27 +303,27 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
         **_encode_extra(options, notes),
     }
     if options.top_k is not None:
-        notes.add("field_left_out", "top_k", subject="top_k")
+        notes.tell("field", "top_k", subject="top_k")
     given = {name: value for name, value in said.items() if value is not None}
     return _fit(given, model, notes), notes.notices()
 
 
 def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Parameters in OpenAI's words as this model takes them; the same ones, if it takes them."""
-    notes = Notes()
+    notes = Notes(SENTENCES)
     return _fit(parameters, model, notes), notes.notices()
 
 
 def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
     fitted, changes = fit(parameters, model)
     for code, name in changes:
-        notes.add(code, name, subject=name)
+        notes.tell(code, name, subject=name)
     return fitted
 
 
 def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None:
     if stop is not None and len(stop) > MAX_STOP:
-        notes.add("parameter_changed", f"stop[{MAX_STOP}]")
+        notes.tell("stop", f"stop[{MAX_STOP}]")
     return list(stop[:MAX_STOP]) if stop else None
 
 
@@ -311,7 +338,7 @@ def _encode_tool_use(options: Options, notes: Notes) -> Fields:
         return {"tools": tools, **about}
     for name, value in about.items():
         if value is not None:
-            notes.add("needs_tools", name, subject=name)
+            notes.tell(WITHOUT_TOOLS[name], name, subject=name)
     return {}
 
 
@@ -322,9 +349,9 @@ def _encode_tool(tool: AnyTool, index: int, notes: Notes) -> Fields:
             raise NotExpressibleError(f"{path}: OpenAI has no tool like '{tool.name}'")
         return tool.raw
     if tool.cache is not None:
-        notes.add("cache_mark_left_out", path)
+        notes.tell("cache_mark", path)
     for name in tool.extra:
-        notes.add("field_left_out", f"{path}.{name}", subject=name)
+        notes.tell("field", f"{path}.{name}", subject=name)
     function = {
         "name": tool.name,
         "description": tool.description,
@@ -360,15 +387,15 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str
         return None
     if NO_REASONING.match(model):
         if reasoning.enabled:
-            notes.add("thinking_disabled", "reasoning")
+            notes.tell("thinking_disabled", "reasoning")
         return None
     if not reasoning.enabled:
         return "none"
     if reasoning.effort is None:
-        notes.add("thinking_changed", "reasoning")
+        notes.tell("thinking_changed", "reasoning")
         return _effort_of_budget(reasoning.budget_tokens)
     if reasoning.effort not in EFFORTS:
-        notes.add("thinking_disabled", "reasoning.effort")
+        notes.tell("thinking_disabled", "reasoning.effort")
         return None
     return reasoning.effort
 
@@ -385,5 +412,5 @@ def _encode_extra(options: Options, notes: Notes) -> Fields:
         if name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             said[name] = value
         else:
-            notes.add("field_left_out", name, subject=name)
+            notes.tell("field", name, subject=name)
     return said

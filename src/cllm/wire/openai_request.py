@@ -13,8 +13,9 @@ from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Original, Prompt
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
+from cllm.wire.notes import Notes
 from cllm.wire.openai_history import IDS, at_home, encode_history, head
-from cllm.wire.openai_options import Fields, Notes, decode_options, encode_options
+from cllm.wire.openai_options import SENTENCES, Fields, decode_options, encode_options
 from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
@@ -51,7 +52,7 @@ def encode_request(
     With `own_names` tools keep the names they have: they were chosen for the server that is asked.
     `system_raw` is the system prompt as the message it is, if it is in OpenAI's words.
     """
-    notes = Notes()
+    notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
     home = [at_home(message, notes) for message in messages]

@@ -19,7 +19,6 @@ from cllm.core.message import (
     ToolCall,
     Unknown,
 )
-from cllm.core.notice import Notice
 from cllm.core.reply import StopReason, Usage
 from cllm.wire.openai_options import Fields
 from cllm.wire.responses_parts import (
@@ -112,7 +111,7 @@ def encode_answer(
     usage: Usage | None,
     heading: Heading,
 ) -> bytes:
-    """A whole answer; `answer_notices` says what of it these words could not hold."""
+    """A whole answer; parts that are not `shown` are not in it."""
     refused = any(isinstance(part, Refusal) for part in parts)
     status, details = ending(stop_reason, refused=refused)
     output = list(encode_output(parts, heading, status))
@@ -173,16 +172,3 @@ def _output_item(run: Sequence[AnyPart], place: int, heading: Heading, status: S
 def message_item(item_id: str, blocks: list[Any], status: str) -> Fields:
     head = {"id": item_id, "type": "message", "status": status, "role": "assistant"}
     return {**head, "content": blocks}
-
-
-def answer_notices(parts: Sequence[AnyPart]) -> tuple[Notice, ...]:
-    """What of a reply a client of this API is not shown."""
-    return tuple(
-        Notice(
-            code="part_left_out",
-            path=f"output[{index}]",
-            message="A block of the answer has no form in the Responses API and was left out.",
-        )
-        for index, part in enumerate(parts)
-        if shown(part) is None
-    )

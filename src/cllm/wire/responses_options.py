@@ -15,18 +15,22 @@ from cllm.core.notice import Notice
 from cllm.core.options import AnyTool, ForeignTool, Options
 from cllm.wire import openai_options
 from cllm.wire.malformed import FieldError
-from cllm.wire.openai_options import Fields, Notes
+from cllm.wire.notes import Notes
+from cllm.wire.openai_options import Fields
 from cllm.wire.responses_parts import DIALECT
 
 MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"
-MESSAGES = {
-    **openai_options.MESSAGES,
-    "document_left_out": "A document needs data, a URL or a file id at OpenAI.",
-    "field_left_out": "OpenAI's Responses API has no such field.",
-    "image_left_out": "An image needs a URL, a file id, or data and a media type.",
-    "limit_raised": f"The Responses API takes no limit below {MIN_OUTPUT_TOKENS} tokens.",
-    "thinking_left_out": "Thinking that this model cannot take back was left out.",
+SENTENCES = {
+    **openai_options.SENTENCES,
+    "document": ("part_left_out", "A document needs data, a URL or a file id at OpenAI."),
+    "field": ("field_left_out", "OpenAI's Responses API has no such field."),
+    "image": ("part_left_out", "An image needs a URL, a file id, or data and a media type."),
+    "limit": (
+        "parameter_changed",
+        f"The Responses API takes no limit below {MIN_OUTPUT_TOKENS} tokens.",
+    ),
+    "thinking": ("thinking_left_out", "Thinking that this model cannot take back was left out."),
 }
 
 # What chat completions nest under the name of its type, and this API says flat.
@@ -93,7 +97,7 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
         ),
         model=model,
     )
-    notes = Notes(MESSAGES)
+    notes = Notes(SENTENCES)
     return _from_chat(chat, own, notes), (*noticed, *notes.notices())
 
 
@@ -175,13 +179,13 @@ def _from_chat(chat: Fields, own: Fields, notes: Notes) -> Fields:
             write(said, own, chat[name], notes)
     for name in chat:
         if name not in SAME and name not in WRITERS:
-            notes.add("field_left_out", name, subject=name)
+            notes.tell("field", name, subject=name)
     return {**own, **said}
 
 
 def _write_limit(said: Fields, _own: Fields, value: int, notes: Notes) -> None:
     if value < MIN_OUTPUT_TOKENS:
-        notes.add("limit_raised", "max_output_tokens")
+        notes.tell("limit", "max_output_tokens")
     said["max_output_tokens"] = max(value, MIN_OUTPUT_TOKENS)
 
 

@@ -26,9 +26,10 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
-from cllm.wire.openai_options import NO_REASONING, Fields, Notes
+from cllm.wire.notes import Notes
+from cllm.wire.openai_options import NO_REASONING, Fields
 from cllm.wire.responses_input import decode_request
-from cllm.wire.responses_options import MESSAGES, decode_options, encode_options
+from cllm.wire.responses_options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses_parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
 from cllm.wire.spoken import Encoded, Mend, Spoken, rewritten, unmended
 
@@ -56,7 +57,7 @@ def encode_request(
 
     With `own_names` tools keep the names they have: they were chosen for the server that is asked.
     """
-    notes = Notes(MESSAGES)
+    notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
     own: Fields = {"model": model}
     items: list[Item] = []
@@ -123,8 +124,8 @@ class _Place(NamedTuple):
     notes: Notes
     has_files: bool = True
 
-    def left_out(self, code: str, index: int, *, subject: str = "") -> None:
-        self.notes.add(code, f"{self.path}[{index}]", subject=subject)
+    def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
+        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
 
 
 def _at_home(message: Spoken, notes: Notes) -> Spoken:
@@ -150,7 +151,7 @@ def _fitted_items(items: list[Any], place: _Place) -> list[Any]:
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
     for index in sorted(lost):
-        place.left_out("thinking_left_out", index)
+        place.left_out("thinking", index)
     return [_fitted(item, named=not lost) for n, item in enumerate(items) if n not in lost]
 
 
@@ -184,7 +185,7 @@ def _translated(parts: Sequence[AnyPart], place: _Place) -> list[AnyPart]:
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
         if not isinstance(part, ALLOWED[place.role]):
-            place.left_out("part_left_out", index, subject=type(part).__name__)
+            place.left_out("part", index, subject=type(part).__name__)
             continue
         translated = TRANSLATORS[type(part)](part, index, place)
         if translated is not None:
@@ -203,10 +204,10 @@ def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
 def _noted(part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = SHARED) -> Fields:
     """The fields that can be sent with a part; the others, and cache marks, are noted."""
     if part.cache is not None:
-        place.left_out("cache_mark_left_out", index)
+        place.left_out("cache_mark", index)
     for name in part.extra:
         if name not in known:
-            place.notes.add("field_left_out", f"{place.path}[{index}].{name}", subject=name)
+            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
     return {name: value for name, value in part.extra.items() if name in known}
 
 
@@ -225,7 +226,7 @@ def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
 def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
     has_data = part.data is not None and part.media_type is not None
     if part.url is None and not has_data and "file_id" not in part.extra:
-        return place.left_out("image_left_out", index)
+        return place.left_out("image", index)
     extra = _noted(part, index, place, known=SHARED | {"file_id", "image_url"})
     if not isinstance(extra.get("image_url", {}), dict):
         del extra["image_url"]
@@ -235,11 +236,11 @@ def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
 def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
     """Plain text as text; data under a name, which OpenAI asks for."""
     if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
-        return place.left_out("document_left_out", index)
+        return place.left_out("document", index)
     extra = _noted(part, index, place, known=SHARED | {"detail"})
     if part.text is not None:
         if part.name is not None:
-            place.left_out("document_name_left_out", index)
+            place.left_out("document_name", index)
         return Text(text=part.text)
     if part.data is None:
         return msgspec.structs.replace(part, cache=None, extra=extra)
@@ -255,7 +256,7 @@ def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
 
 def _translate_result(part: ToolResult, index: int, place: _Place) -> ToolResult:
     if part.is_error:
-        place.left_out("error_flag_left_out", index)
+        place.left_out("error_flag", index)
     # A call says its tool's name: nothing is lost with it here.
     _noted(part, index, place, known=frozenset({"name"}))
     inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
@@ -270,13 +271,13 @@ def _translate_thinking(part: Thought, index: int, place: _Place) -> Thought | N
     """Reasoning of this API's, which says so by its id; no other can be read there."""
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
-        return place.left_out("thinking_left_out", index)
+        return place.left_out("thinking", index)
     extra = {name: value for name, value in part.extra.items() if name != "content"}
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
 def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
-    return part if part.dialect == DIALECT else place.left_out("block_left_out", index)
+    return part if part.dialect == DIALECT else place.left_out("block", index)
 
 
 TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {

@@ -14,6 +14,9 @@ from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
+# What is lost with a field of which the rest is said in another way.
+LOST_WITH: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
 
 
 class Spoken(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,13 @@ def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
         dialect=spoken.dialect,
         extra=spoken.extra,
     )
+
+
+def telling_fields(part: AnyPart) -> set[str]:
+    """The names of a part's fields of another protocol that say more than is so without them."""
+    return {
+        LOST_WITH.get(name, name) for name, value in part.extra.items() if value != UNSAID.get(name)
+    }
 
 
 class Mended(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,9 +26,14 @@ from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
-from cllm.wire.openai_glance import is_legacy, is_ordinary, without_developer
+from cllm.wire.openai_glance import check_contents, is_legacy, is_ordinary, without_developer
+from cllm.wire.openai_legacy import (
+    restricted_to_allowed,
+    with_calls_for_functions,
+    with_tools_for_functions,
+)
 from cllm.wire.openai_models import knows_developer
-from cllm.wire.openai_options import fit_parameters
+from cllm.wire.openai_options import check_parameters, fit_parameters
 from cllm.wire.reasoning import without_reasoning
 from cllm.wire.spoken import (
     NOTHING,
@@ -121,9 +126,8 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
     """The prompt's pieces for that dialect; the codec makes a body of them."""
-    messages = tuple(
-        spoken_for(message, target, place=place) for place, message in enumerate(prompt.messages)
-    )
+    kept = prompt.messages if target == "openai" else with_calls_for_functions(prompt.messages)
+    messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
     messages, notices = _without_foreign_fields(messages)
     foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
     if foreign and target != "openai":
@@ -131,7 +135,7 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
         notices = (*notices, *thoughts)
     parameters = prompt.parameters
     if prompt.dialect != target:
-        options = request_codec(prompt.dialect).decode_options(prompt.parameters)
+        options = _options_for(target, prompt)
         # Only Bedrock wants tools described that were called before and are not offered now.
         known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
         codec = request_codec(target)
@@ -145,6 +149,16 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
         parameters=parameters,
         notices=notices,
     )
+
+
+def _options_for(target: Dialect, prompt: Prompt) -> Options:
+    """What the prompt asks for, without forms that only its own protocol has."""
+    parameters = prompt.parameters
+    if prompt.dialect == "openai":
+        parameters = with_tools_for_functions(parameters)
+    options = request_codec(prompt.dialect).decode_options(parameters)
+    # Both of OpenAI's protocols can say that only some of the tools are allowed.
+    return options if target in ("openai", "responses") else restricted_to_allowed(options)
 
 
 def _without_foreign_fields(
@@ -211,6 +225,9 @@ def encode_openai(
     With `takes_texts_as_they_are` a history whose calls are answered in order is not looked into:
     all but the strictest servers take it, whatever else is said in it.
     """
+    check_contents(prompt.messages)
+    if prompt.dialect == "openai":
+        check_parameters(prompt.parameters)
     prompt = _for_model(prompt)
     parameters, unfit = _fitted(prompt)
     own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
@@ -289,16 +306,17 @@ def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
 def encode_anthropic(prompt: Prompt, *, default_max_tokens: int, mend: Mend = unmended) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer."""
     said = translate(prompt, "anthropic")
+    given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
         system=said.system,
         system_raw=said.system_raw,
         messages=said.messages,
-        parameters={"max_tokens": default_max_tokens, **said.parameters},
+        parameters={"max_tokens": default_max_tokens, **given},
         stream=prompt.stream,
         mend=mend,
     )
-    if "max_tokens" not in said.parameters:
+    if "max_tokens" not in given:
         encoded = msgspec.structs.replace(encoded, own=False)
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 

@@ -49,7 +49,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.responses_answer import Heading, answer_notices, encode_answer
+from cllm.wire.responses_answer import Heading, encode_answer
 from cllm.wire.responses_parts import decode_parts
 from cllm.wire.responses_reply import StreamDecoder
 from cllm.wire.responses_request import decode_request, encode_options, encode_request
@@ -287,13 +287,6 @@ class TestWholeAnswer:
         assert (answer.output[2].call_id, answer.output[2].arguments) == ("c", "{}")
         assert answer.usage.output_tokens_details.reasoning_tokens == 5
         assert len({item.id for item in answer.output}) == 4
-
-    def test_what_it_cannot_hold_is_named(self):
-        notices = answer_notices(self.PARTS)
-
-        assert [(notice.code, notice.path) for notice in notices] == [
-            ("part_left_out", "output[5]")
-        ]
 
     def test_the_same_answer_twice_is_the_same_bytes(self):
         made = [

@@ -4,6 +4,7 @@ import io
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.repl.conversations import conversation_of, turn_of
 
@@ -11,10 +12,11 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished, TextDelta, Usage
+from cllm.core.reply import ReplyFinished
 from cllm.engine.turn import TurnBegan, TurnEnded
-from cllm.repl.answering import TRIMMED, _Turn
-from cllm.repl.chat import Chat, ChatOptions, asked_in
+from cllm.engine.windowing import TRIMMED, TRIMMED_CODE
+from cllm.repl.answering import _Turn
+from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen
 from cllm.repl.transcript import as_markdown, tail_lines
 
@@ -57,66 +59,22 @@ def seen() -> Seen:
 
 
 class TestTheWindow:
-    def test_turns_that_leave_it_are_told(self, seen):
-        seen.chat.conversation = conversation_of(turn_of("1"), turn_of("2", window=window_from(1)))
-
-        seen.turn.hear(began(3))
-
-        assert seen.err.getvalue() == (
-            f"{TRIMMED} (1 turn of this conversation is not sent any more).\n"
+    def test_turns_that_leave_it_are_told_each_time(self, seen):
+        notice = Notice(code=TRIMMED_CODE, message=f"{TRIMMED} (1 turn left the window).")
+        event = began(3)
+        event = msgspec.structs.replace(
+            event, prompt=msgspec.structs.replace(event.prompt, notices=(notice,))
         )
 
-    def test_turns_that_had_left_it_before_are_not_told_again(self, seen):
-        seen.chat.conversation = conversation_of(
-            turn_of("1"), turn_of("2"), turn_of("3", window=window_from(3))
-        )
+        seen.turn.hear(event)
+        seen.turn.hear(event)
 
-        seen.turn.hear(began(3))
-
-        assert seen.err.getvalue() == ""
+        assert seen.err.getvalue().count(TRIMMED) == 2
 
     def test_a_whole_conversation_is_not_trimmed(self, seen):
-        seen.chat.conversation = conversation_of(turn_of("1"), turn_of("2"))
-
         seen.turn.hear(began(1))
 
         assert seen.err.getvalue() == ""
-
-
-def test_a_notice_is_told_once_in_a_conversation(seen):
-    notice = Notice(code="x", message="Something is left out.")
-
-    seen.turn.hear(began(1, notice))
-    seen.turn.hear(began(1, notice))
-
-    assert seen.err.getvalue() == "Warning: Something is left out.\n"
-
-
-def test_an_answer_goes_to_standard_output_and_its_figures_beside_it(seen):
-    seen.turn.hear(TextDelta(text="Hi."))
-    seen.turn.hear(ended(usage=Usage(input=3, output=2)))
-
-    assert seen.out.getvalue() == "Hi.\n"
-    assert seen.err.getvalue().startswith("3 tokens sent, 2 received · cost unknown")
-    assert seen.chat.sitting.answers == 1
-
-
-def test_an_answer_that_was_cut_or_empty_is_said_to_be():
-    seen = Seen(show_stats=False)
-
-    seen.turn.hear(ended(" ", stop_reason="length"))
-
-    assert seen.err.getvalue().splitlines() == [
-        "The model answered without a text.",
-        "The answer reached its limit of tokens (`max_tokens`).",
-    ]
-
-
-def test_what_was_asked_in_a_turn_is_what_stands_before_the_answer():
-    turn = turn_of("1")
-
-    assert asked_in(turn) == turn.messages[:1]
-    assert asked_in(turn_of("2", answer=None)) == turn.messages[:1]
 
 
 class TestTranscript:

@@ -12,7 +12,6 @@ from cllm.repl.status import (
     spent_on,
     stats_lines,
     status_line,
-    turns_before,
 )
 
 
@@ -86,12 +85,3 @@ def test_stats_have_the_conversation_and_the_sitting():
     assert lines[3].split() == ["into", "cache", "4"]
     assert lines[5].split() == ["cost", "unknown"]
     assert lines[6] == "Since the chat was started: 0 answers"
-
-
-@pytest.mark.parametrize(("sequence", "turns"), [(1, 0), (3, 1), (5, 2), (7, 3)])
-def test_turns_before_a_sequence_number_are_outside_the_window(sequence, turns):
-    assert turns_before(conversation_of(*map(turn_of, "123")), sequence) == turns
-
-
-def test_nothing_is_outside_the_window_of_no_conversation():
-    assert turns_before(None, 5) == 0

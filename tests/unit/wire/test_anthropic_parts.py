@@ -290,13 +290,27 @@ def test_a_refusal_is_said_as_a_text():
     [
         Image(),
         Document(),
-        ToolCall(id="a", name="f", arguments="{"),
         Unknown(dialect="openai", raw=b"{}"),
     ],
 )
 def test_what_cannot_be_said_is_an_error(part):
     with pytest.raises(NotExpressibleError):
         encode_block(part)
+
+
+def test_arguments_that_are_no_json_are_wrapped_and_read_back_as_they_were():
+    call = ToolCall(id="a", name="f", arguments='{"x":"a')
+    block = encode_block(call)
+
+    assert json.loads(msgspec.json.encode(block))["input"] == {"INVALID_JSON": '{"x":"a'}
+    assert decode_block(msgspec.json.encode(block)) == call
+
+
+@pytest.mark.parametrize("said", ['{"INVALID_JSON":"{}"}', '{"INVALID_JSON":"{","b":1}'])
+def test_a_tool_may_have_a_parameter_of_the_name_that_wraps(said):
+    raw = b'{"type":"tool_use","id":"a","name":"f","input":%b}' % said.encode()
+
+    assert decode_block(raw) == ToolCall(id="a", name="f", arguments=said)
 
 
 def test_a_call_without_arguments_has_an_empty_object():

@@ -132,7 +132,7 @@ def test_stop_and_stop_sequences_are_one_thing():
 def test_a_model_for_one_sampler_gets_temperature_and_says_so(model):
     fields, notices = encode_options(Options(temperature=0, top_p=0.5), model=model)
     assert fields == {"temperature": 0}
-    assert [(notice.code, notice.path) for notice in notices] == [("field_left_out", "top_p")]
+    assert [(notice.code, notice.path) for notice in notices] == [("parameter_left_out", "top_p")]
 
 
 @pytest.mark.parametrize("model", [OLD, "claude-3-7-sonnet-20250219", "other", "claude-2.1"])
@@ -436,7 +436,7 @@ def test_parameters_in_anthropics_words_that_exclude_one_another_are_fitted_too(
     sent = json.loads(encoded.body)
     assert (sent["temperature"], sent["thinking"]) == (0, {"type": "disabled"})
     assert "top_p" not in sent
-    assert codes(encoded) == ["thinking_disabled", "field_left_out"]
+    assert codes(encoded) == ["thinking_disabled", "parameter_left_out"]
 
 
 def test_messages_that_need_no_change_go_as_the_bytes_they_came_as():
@@ -658,7 +658,7 @@ def test_tools_are_rebuilt_from_a_history_that_has_calls():
     )
     encoded = encode(*messages)
     sent = json.loads(encoded.body)
-    assert [tool["name"] for tool in sent["tools"]] == ["f", "g"]
+    assert [tool["name"] for tool in sent["tools"]] == ["g", "f"]
     assert sent["tool_choice"] == {"type": "none"}
     assert codes(encoded) == ["tools_added"]
 
@@ -776,14 +776,14 @@ def test_surplus_cache_marks_go_the_oldest_of_the_messages_first():
     assert codes(encoded) == ["cache_mark_left_out"]
 
 
-def test_surplus_marks_on_tools_go_last():
+def test_surplus_marks_of_the_beginning_go_the_first_of_the_tools_first():
     tools: list[Any] = [
         {**TOOLS[0], "name": f"t{n}", "cache_control": {"type": "ephemeral"}} for n in range(6)
     ]
     encoded = encode(HI, system=[Text(text="s", cache=CacheMark())], tools=[*tools, "odd"])
     sent = json.loads(encoded.body)
-    assert ["cache_control" in tool for tool in sent["tools"][:6]] == [False] * 2 + [True] * 4
-    assert sent["system"] == "s"
+    assert ["cache_control" in tool for tool in sent["tools"][:6]] == [False] * 3 + [True] * 3
+    assert "cache_control" in sent["system"][0]
     assert codes(encode(HI, tools="odd")) == []
 
 

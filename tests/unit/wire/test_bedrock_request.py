@@ -299,7 +299,7 @@ def test_a_call_that_was_interrupted_is_answered_with_an_error():
     answer = json.loads(encoded.body)["messages"][2]["content"]
     assert answer[0]["toolResult"]["status"] == "error"
     assert answer[1] == {"text": "go on"}
-    assert codes(encoded) == {"interrupted_call_answered"}
+    assert codes(encoded) == {"interrupted_call_answered", "tools_added"}
 
 
 def test_a_call_at_the_very_end_is_answered_too():
@@ -336,8 +336,8 @@ def test_broken_arguments_do_not_break_the_conversation():
         says("user", "a"), says("assistant", call(arguments='{"a":')), says("tool", result())
     )
     asked = json.loads(encoded.body)["messages"][1]["content"][0]["toolUse"]
-    assert asked["input"] == {"arguments": '{"a":'}
-    assert codes(encoded) == {"arguments_changed"}
+    assert asked["input"] == {"INVALID_JSON": '{"a":'}
+    assert codes(encoded) == {"arguments_changed", "tools_added"}
 
 
 @pytest.mark.parametrize("model", [LLAMA, MISTRAL])
@@ -426,7 +426,7 @@ def test_thinking_is_off_in_a_loop_that_began_without_it(before, kept):
     said = json.loads(encoded.body)["additionalModelRequestFields"]
     assert ("thinking" in said) is kept
     assert said["top_k"] == 1
-    assert bool(encoded.notices) is not kept
+    assert ("thinking_disabled" in codes(encoded)) is not kept
     after = [*loop, says("assistant", "b"), says("user", "c")]
     assert "thinking" in body(*after, parameters=parameters)["additionalModelRequestFields"]
     assert "additionalModelRequestFields" not in body(*loop)
@@ -528,6 +528,7 @@ def test_blocks_of_another_protocol_are_told_and_not_sent():
         "refusal_as_text",
         "field_left_out",
         "blank_text_left_out",
+        "tools_added",
     }
 
 
@@ -736,8 +737,8 @@ def test_strict_true_is_said_where_it_is_known():
     tool = Tool(name="a", strict=True, extra={"odd": 1})
     assert options_of(Options(tools=(tool,)))["toolConfig"]["tools"][0]["toolSpec"]["strict"]
     assert told(Options(tools=(tool,)), LLAMA) == {
-        "field_dropped:tools.a.strict",
-        "field_dropped:tools.a.odd",
+        "field_left_out:tools.a.strict",
+        "field_left_out:tools.a.odd",
     }
 
 
@@ -892,7 +893,7 @@ def test_a_budget_for_a_model_that_decides_itself_is_left_to_it():
 def test_only_beta_flags_that_bedrock_knows_are_sent():
     options = Options(extra={"betas": ["context-1m-2025-08-07", "made-up"]})
     assert thinking(options) == {"anthropic_beta": ["context-1m-2025-08-07"]}
-    assert told(options) == {"beta_dropped:betas"}
+    assert told(options) == {"beta_left_out:betas"}
     assert thinking(options, LLAMA) is None
 
 
@@ -900,7 +901,7 @@ def test_json_of_a_schema_is_asked_for_where_it_is_known():
     output = JsonOutput(schema={"type": "object"}, name="n")
     text = options_of(Options(output=output))["outputConfig"]["textFormat"]
     assert text["structure"] == {"jsonSchema": {"schema": '{"type":"object"}', "name": "n"}}
-    assert told(Options(output=JsonOutput())) == {"field_dropped:response_format"}
+    assert told(Options(output=JsonOutput())) == {"field_left_out:response_format"}
     options_of(Options(output=JsonOutput(schema={})))
 
 

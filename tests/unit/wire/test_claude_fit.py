@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core.message import Text
-from cllm.core.options import Options, Reasoning, ToolChoice
+from cllm.core.options import Options, Reasoning, Tool, ToolChoice
 from cllm.wire.anthropic_betas import KNOWN, allowed_betas, read_betas
 from cllm.wire.anthropic_options import default_max_tokens, encode_options, limit_notices
 from cllm.wire.anthropic_request import encode_request
@@ -64,7 +64,7 @@ def test_a_model_of_today_is_told_the_same_by_anthropic_and_by_bedrock(name):
 def test_the_newest_models_get_no_sampling_and_that_is_said(model):
     fields, told = fitted(model, temperature=0, top_p=0.5, top_k=3, max_tokens=5)
     assert fields == {"max_tokens": 5}
-    assert told == ["dropped_field:temperature", "dropped_field:top_p", "dropped_field:top_k"]
+    assert told == [f"parameter_left_out:{name}" for name in ("temperature", "top_p", "top_k")]
     assert fitted(model, temperature=1, top_p=1.0) == ({}, [])
 
 
@@ -78,7 +78,7 @@ def test_thinking_in_a_clients_own_words_excludes_sampling_too():
     said = {"thinking": thinking, "max_tokens": 9000, "temperature": 0.5, "top_p": 0.97, "top_k": 1}
     fields, told = fitted("claude-3-7-sonnet-20250219", **said)
     assert fields == {"thinking": thinking, "max_tokens": 9000, "top_p": 0.97}
-    assert told == ["dropped_field:temperature", "dropped_field:top_k"]
+    assert told == ["parameter_left_out:temperature", "parameter_left_out:top_k"]
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-fable-5-1", "claude-mythos-5-2"])
@@ -178,12 +178,30 @@ def test_an_effort_is_one_that_the_model_takes(model, asked, sent):
 def test_bedrock_is_told_the_same_of_thinking_and_tools(model):
     options = Options(
         reasoning=Reasoning(enabled=False),
+        tools=(Tool(name="f", schema={}),),
         tool_choice=ToolChoice(kind="any"),
         temperature=0.2,
     )
     fields, notices = encode_for_bedrock(options, model=f"us.anthropic.{model}")
-    assert fields == {"additionalModelRequestFields": {"output_config": {"effort": "low"}}}
-    assert {notice.code for notice in notices} == {"thinking_kept", "parameter_left_out"}
+    assert fields["additionalModelRequestFields"] == {"output_config": {"effort": "low"}}
+    assert fields["toolConfig"]["toolChoice"] == {"auto": {}}
+    assert {notice.code for notice in notices} == {
+        "thinking_kept",
+        "parameter_left_out",
+        "tool_choice_changed",
+    }
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-sonnet-5"])
+@pytest.mark.parametrize("said", [{"temperature": 1}, {"top_p": 1.0}, {"temperature": 0.3}])
+def test_a_model_without_sampling_is_told_of_alike_by_both_services(model, said):
+    _, here = encode_options(Options(**said), model=model)
+    fields, there = encode_for_bedrock(Options(**said), model=f"us.anthropic.{model}")
+    assert fields == {}
+    assert [(notice.code, notice.path) for notice in here] == [
+        (notice.code, notice.path) for notice in there
+    ]
+    assert bool(here) is (said.get("temperature") == 0.3)
 
 
 THINKING = st.sampled_from(

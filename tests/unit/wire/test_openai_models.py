@@ -62,13 +62,13 @@ def test_every_model_that_thinks_is_one_of_a_row():
     ("model", "effort", "told"),
     [
         ("gpt-5.1", "none", []),
-        ("gpt-5", "minimal", ["reasoning_kept:reasoning_effort"]),
-        ("o3-mini", "low", ["reasoning_kept:reasoning_effort"]),
-        ("gpt-6.1-sol", "low", ["reasoning_kept:reasoning_effort"]),
-        ("gpt-oss-20b", "low", ["reasoning_kept:reasoning_effort"]),
+        ("gpt-5", "minimal", ["thinking_kept:reasoning_effort"]),
+        ("o3-mini", "low", ["thinking_kept:reasoning_effort"]),
+        ("gpt-6.1-sol", "low", ["thinking_kept:reasoning_effort"]),
+        ("gpt-oss-20b", "low", ["thinking_kept:reasoning_effort"]),
         ("some-reasoner", "none", []),
         ("gpt-4o", None, []),
-        ("o1-mini", None, ["reasoning_left_out:reasoning_effort"]),
+        ("o1-mini", None, ["thinking_disabled:reasoning_effort"]),
     ],
 )
 def test_thinking_switched_off_is_the_least_a_model_takes(model, effort, told):
@@ -137,7 +137,7 @@ def test_a_temperature_stays_out_when_thinking_could_not_be_switched_off():
     options = Options(reasoning=OFF, temperature=0.0)
     fields, notices = encode_options(options, model="gpt-5")
     assert fields == {"reasoning_effort": "minimal"}
-    assert codes(notices) == ["reasoning_kept:reasoning_effort", "parameter_left_out:temperature"]
+    assert codes(notices) == ["thinking_kept:reasoning_effort", "parameter_left_out:temperature"]
 
 
 def test_the_oldest_reasoners_are_not_told_about_parallel_calls():

@@ -468,7 +468,7 @@ class TestOptions:
 
         assert parameters == {"max_output_tokens": 16}
         assert {(notice.code, notice.path) for notice in notices} == {
-            ("limit_raised", "max_output_tokens"),
+            ("parameter_changed", "max_output_tokens"),
             ("field_left_out", "stop"),
             ("field_left_out", "seed"),
             ("field_left_out", "top_k"),

@@ -1,0 +1,104 @@
+"""Forms that only OpenAI has, said in those that every protocol has: for all targets but OpenAI.
+
+Functions, as they were called before there were tools, become tools; a choice among some of the
+tools becomes those tools alone. It leaves a request that has none of this as it is, makes up
+nothing but the ids that functions did not have, and never looks at a reply.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cllm.core.message import Message
+from cllm.core.options import ForeignTool, Options, Tool, ToolChoice, ToolChoiceKind
+from cllm.wire.malformed import FieldError
+
+Fields = dict[str, Any]
+FUNCTION_CALL = b'"function_call"'
+FUNCTION_ROLE = b'"function"'
+MODES: dict[str, ToolChoiceKind] = {"auto": "auto", "required": "any"}
+
+
+def with_tools_for_functions(parameters: Fields) -> Fields:
+    """Parameters in OpenAI's words with tools in the place of functions."""
+    functions = parameters.get("functions")
+    choice = parameters.get("function_call")
+    if functions is None and choice is None:
+        return parameters
+    said = {k: v for k, v in parameters.items() if k not in ("functions", "function_call")}
+    if functions is not None:
+        if not isinstance(functions, list):
+            raise FieldError("functions", "a list of functions is needed")
+        tools = [{"type": "function", "function": function} for function in functions]
+        said["tools"] = [*(said.get("tools") or ()), *tools]
+        # A function is called alone: its answers have no ids.
+        said.setdefault("parallel_tool_calls", False)
+    if choice is not None and said.get("tool_choice") is None:
+        named = isinstance(choice, dict)
+        said["tool_choice"] = {"type": "function", "function": choice} if named else choice
+    return said
+
+
+def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Messages with calls of tools in the place of calls of functions, each under an id."""
+    said: list[Message] = []
+    open_call = ""
+    for place, message in enumerate(messages):
+        if message.dialect != "openai":
+            said.append(message)
+        elif message.role == "assistant" and FUNCTION_CALL in message.raw:
+            modern, open_call = _calling(message, f"call_{place}")
+            said.append(modern)
+        elif message.role == "tool" and FUNCTION_ROLE in message.raw and open_call:
+            said.append(_answering(message, open_call))
+            open_call = ""
+        else:
+            said.append(message)
+    return tuple(said)
+
+
+def _calling(message: Message, call_id: str) -> tuple[Message, str]:
+    fields: Fields = msgspec.json.decode(message.raw)
+    call = fields.pop("function_call", None)
+    if not isinstance(call, dict) or fields.get("tool_calls"):
+        return message, ""
+    fields["tool_calls"] = [{"id": call_id, "type": "function", "function": call}]
+    return Message(role="assistant", raw=msgspec.json.encode(fields)), call_id
+
+
+def _answering(message: Message, call_id: str) -> Message:
+    fields: Fields = msgspec.json.decode(message.raw)
+    if fields.get("role") != "function":
+        return message
+    modern = {"role": "tool", "tool_call_id": call_id, "content": fields.get("content")}
+    return Message(role="tool", raw=msgspec.json.encode(modern))
+
+
+def restricted_to_allowed(options: Options) -> Options:
+    """Options with only the tools that the choice allows, where it allows some of them."""
+    choice = options.extra.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return options
+    allowed = choice.get("allowed_tools")
+    tools = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(allowed, dict) or not isinstance(tools, list):
+        raise FieldError("tool_choice.allowed_tools.tools", "a list of tools is needed")
+    names = {_name(tool) for tool in tools}
+    kept: tuple[Tool | ForeignTool, ...] = tuple(
+        tool for tool in options.tools or () if tool.name in names
+    )
+    mode = MODES.get(str(allowed.get("mode", "auto")))
+    if mode is None:
+        raise FieldError("tool_choice.allowed_tools.mode", "one of auto, required is needed")
+    extra = {name: value for name, value in options.extra.items() if name != "tool_choice"}
+    return msgspec.structs.replace(
+        options, tools=kept, tool_choice=ToolChoice(kind=mode), extra=extra
+    )
+
+
+def _name(tool: Any) -> Any:
+    """The name of a tool that a choice speaks of, which stands under its type."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    inner = tool.get(kind) if isinstance(kind, str) else None
+    return inner.get("name") if isinstance(inner, dict) else kind
