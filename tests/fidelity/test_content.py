@@ -372,7 +372,6 @@ async def test_what_asks_for_nothing_special_is_nothing_to_tell_of(ask, kind, bo
         {"n": 2},
         {"response_format": {"type": "json_object"}},
         {"logprobs": True, "top_logprobs": 3},
-        {"functions": [{"name": "f", "parameters": {"type": "object"}}]},
         {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}},
     ],
     ids=lambda body: next(iter(body)),

@@ -3,7 +3,7 @@
 Carries nothing and decides nothing: a field that it has no name for stays where it stood.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from cllm.core.reply import (
 from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.openai_beside import (
     CHOICES,
+    FUNCTION_CALL,
     LOGPROBS,
     OF_ANSWER,
     TOOL_CALLS,
@@ -39,10 +40,12 @@ from cllm.wire.openai_chunks import (
     BESIDE,
     SPOKEN,
     UNREADABLE,
+    Chunk,
     Delta,
     OddDelta,
     decode_odd,
     decode_usual,
+    read_odd,
 )
 from cllm.wire.openai_errors import decode_error, error_details
 from cllm.wire.openai_usage import decode_usage
@@ -188,6 +191,7 @@ class StreamDecoder:
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._read: Callable[[bytes], Chunk] = decode_usual
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: list[str] = []
@@ -210,11 +214,13 @@ class StreamDecoder:
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data."""
         try:
-            chunk = decode_usual(data)
-        except UNREADABLE:
+            chunk = self._read(data)
+        except UNREADABLE as error:
             if data.strip() == DONE:
                 self._done = True
                 return []
+            if isinstance(error, msgspec.ValidationError):
+                self._read = read_odd
             data = self._halves.mend(data) or data
             chunk = decode_odd(data)
         if chunk.error is not None:
@@ -316,9 +322,10 @@ class StreamDecoder:
         """The reply so far."""
         calls = self._calls.fields()
         content, refusal = "".join(self._content), "".join(self._refusal)
+        asks = bool(calls) or FUNCTION_CALL in self._beside.fields
         return _reply_message(
             {
-                "content": content or (None if calls or refusal else ""),
+                "content": content or (None if asks or refusal else ""),
                 "refusal": refusal or None,
                 "reasoning_content": "".join(self._reasoning) or None,
                 "tool_calls": calls,

@@ -1,8 +1,8 @@
 """The chunks of a streamed chat completion, as they travel.
 
 Nearly all are read with one look, by a decoder that refuses a field it has no name for. Those that
-it refuses are read again with every field they have, so that nothing of an answer is lost and
-nothing is paid for it elsewhere. What the fields mean is for `openai_chat`.
+it refuses are read again with every field they have, and so is the rest of their stream: nothing of
+an answer is lost, and no other stream pays for it. What the fields mean is for `openai_chat`.
 """
 
 from typing import Any
@@ -93,8 +93,9 @@ def _odd_delta(given: dict[str, Any]) -> OddDelta:
     """A delta, whatever fields it and its tool calls have."""
     named = {name: given[name] for name in given if name in NAMED and name != TOOL_CALLS}
     delta = msgspec.convert(named, OddDelta)
-    pieces = msgspec.convert(given.get(TOOL_CALLS), list[dict[str, Any]] | None)
-    delta.tool_calls = [odd_piece(piece) for piece in pieces or ()]
+    if given.get(TOOL_CALLS):
+        pieces = msgspec.convert(given[TOOL_CALLS], list[dict[str, Any]])
+        delta.tool_calls = [odd_piece(piece) for piece in pieces]
     delta.rest = {name: given[name] for name in given if name not in NAMED}
     return delta
 
@@ -103,9 +104,14 @@ decode_usual = msgspec.json.Decoder(Chunk).decode
 _odd_decoder = msgspec.json.Decoder(OddChunk)
 
 
+def read_odd(data: bytes) -> Chunk:
+    """A chunk with any fields in its deltas."""
+    return _odd_decoder.decode(data).usual()
+
+
 def decode_odd(data: bytes) -> Chunk:
     """A chunk with a field that has no name here; what is no chunk at all is refused."""
     try:
-        return _odd_decoder.decode(data).usual()
+        return read_odd(data)
     except UNREADABLE as error:
         raise MalformedError(f"not a chunk of a chat completion: {error}") from error

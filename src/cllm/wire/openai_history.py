@@ -70,6 +70,24 @@ def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Sp
     return (Spoken(role="system", parts=tuple(said)),) if said else ()
 
 
+def all_at_home(messages: Sequence[Spoken], notes: Notes) -> Iterator[Spoken]:
+    """The messages in parts that OpenAI has words for; without those of which nothing is left.
+
+    But not the newest one: that nothing is asked is for the person to know.
+    """
+    for number, message in enumerate(messages, start=1):
+        home = at_home(message, notes)
+        if home.role != "user" or home.parts or not message.parts:
+            yield home
+        elif number < len(messages):
+            notes.tell("message", f"messages[{message.place}]")
+        else:
+            raise NotExpressibleError(
+                f"messages[{message.place}]: nothing in it can be said to OpenAI: "
+                "say it as text, or leave the message out."
+            )
+
+
 def at_home(message: Spoken, notes: Notes) -> Spoken:
     """The message in parts that OpenAI has words for; one of its own stays as it is."""
     if message.raw is not None:
@@ -80,11 +98,6 @@ def at_home(message: Spoken, notes: Notes) -> Spoken:
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
         said = _translated(numbered, _Place(role, path, notes, has_files))
-        if role == "user" and message.parts and not said:
-            raise NotExpressibleError(
-                f"messages[{message.place}]: nothing in it can be said to OpenAI: "
-                "say it as text, or leave the message out."
-            )
         return Spoken(role=role, parts=tuple(said), place=message.place)
     place = _Place("user", path, notes, has_files)
     results: list[AnyPart] = []

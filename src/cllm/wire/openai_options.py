@@ -25,11 +25,11 @@ from cllm.core.options import (
 from cllm.wire.malformed import FieldError, NotExpressibleError
 from cllm.wire.notes import Notes
 from cllm.wire.openai_models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
+from cllm.wire.openai_sentences import MAX_STOP, SENTENCES
 
 Fields = dict[str, Any]
 T = TypeVar("T")
 
-MAX_STOP = 4
 MAX_CALL_ID = 40
 
 COMPLETION_TOKENS = re.compile(r"(?:.*/)?gpt-\d[\d.]*-chat")
@@ -72,60 +72,6 @@ WITHOUT_TOOLS = {
     "parallel_tool_calls": "parallel_without_tools",
     "tool_choice": "tool_choice_without_tools",
 }
-SENTENCES = {
-    "block": ("part_left_out", "A block of a kind that OpenAI does not have was left out."),
-    "cache_mark": ("cache_mark_left_out", "OpenAI has no cache marks; it caches by itself."),
-    "document": ("part_left_out", "OpenAI takes documents as data or by its own file id only."),
-    "document_name": (
-        "document_name_left_out",
-        "A document of plain text is sent as text, without its name.",
-    ),
-    "effort_changed": (
-        "effort_changed",
-        "This model does not take that effort; the nearest is asked for.",
-    ),
-    "error_flag": (
-        "error_flag_left_out",
-        "A tool message cannot say that a tool failed; only its text is sent.",
-    ),
-    "field": ("field_left_out", "OpenAI has no such field."),
-    "image": ("part_left_out", "An image needs a URL, or data and a media type."),
-    "media_moved": (
-        "media_moved",
-        "OpenAI's tool messages hold text only; the rest follows in a user message.",
-    ),
-    "parallel_without_tools": (
-        "parameter_left_out",
-        "OpenAI takes this only together with tools.",
-    ),
-    "parameter_left_out": (
-        "parameter_left_out",
-        "This model does not take that parameter while it thinks.",
-    ),
-    "part": ("part_left_out", "A message of this role cannot hold such a part at OpenAI."),
-    "stop": ("parameter_changed", f"OpenAI takes at most {MAX_STOP} stop sequences, not more."),
-    "thinking": (
-        "thinking_left_out",
-        "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
-    ),
-    "thinking_changed": (
-        "thinking_changed",
-        "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
-    ),
-    "thinking_disabled": ("thinking_disabled", "This model cannot be asked to think so."),
-    "thinking_kept": (
-        "thinking_kept",
-        "This model cannot be kept from thinking; the least effort is asked for.",
-    ),
-    "tool_choice_without_tools": (
-        "tool_choice_left_out",
-        "OpenAI takes this only together with tools.",
-    ),
-    "url_document": (
-        "part_changed",
-        "OpenAI takes no document by its address; the address is sent as text.",
-    ),
-}
 
 
 class _Known(msgspec.Struct):
@@ -144,6 +90,19 @@ class _Known(msgspec.Struct):
     reasoning_effort: str | None = None
     seed: int | None = None
     user: str | None = None
+
+
+class _Taken(msgspec.Struct):
+    """The types that OpenAI takes in a body of its own; a whole number may be written `1e2`."""
+
+    max_tokens: float | None = None
+    max_completion_tokens: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: str | list[str] | None = None
+    tools: list[Fields] | None = None
+    tool_choice: str | Fields | None = None
+    response_format: Fields | None = None
 
 
 class _Function(msgspec.Struct):
@@ -198,8 +157,8 @@ def decode_options(parameters: Fields) -> Options:
 
 def check_parameters(parameters: Fields) -> None:
     """An error for a parameter that is not of the type that OpenAI takes it in."""
-    known = _convert(parameters, _Known, "")
-    for index, tool in enumerate(known.tools or ()):
+    taken = _convert(parameters, _Taken, "")
+    for index, tool in enumerate(taken.tools or ()):
         if tool.get("type") == "function":
             _convert(tool.get("function"), _Function, f"tools[{index}].function")
 

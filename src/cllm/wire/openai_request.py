@@ -14,8 +14,9 @@ from cllm.core.prompt import Original, Prompt
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
-from cllm.wire.openai_history import IDS, at_home, encode_history, head
-from cllm.wire.openai_options import SENTENCES, Fields, decode_options, encode_options
+from cllm.wire.openai_history import IDS, all_at_home, encode_history, head
+from cllm.wire.openai_options import Fields, decode_options, encode_options
+from cllm.wire.openai_sentences import SENTENCES
 from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
@@ -55,7 +56,7 @@ def encode_request(
     notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
-    home = [at_home(message, notes) for message in messages]
+    home = tuple(all_at_home(messages, notes))
     mended = mend((*first, *address(home, aliases)))
     own: Fields = {"model": model, "messages": encode_history(mended.messages)}
     body = own | dict(with_named_tools(parameters, aliases, "function", "name")) | own

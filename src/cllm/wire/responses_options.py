@@ -13,7 +13,7 @@ import msgspec
 
 from cllm.core.notice import Notice
 from cllm.core.options import AnyTool, ForeignTool, Options
-from cllm.wire import openai_options
+from cllm.wire import openai_options, openai_sentences
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
 from cllm.wire.openai_options import Fields
@@ -22,7 +22,7 @@ from cllm.wire.responses_parts import DIALECT
 MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"
 SENTENCES = {
-    **openai_options.SENTENCES,
+    **openai_sentences.SENTENCES,
     "document": ("part_left_out", "A document needs data, a URL or a file id at OpenAI."),
     "field": ("field_left_out", "OpenAI's Responses API has no such field."),
     "image": ("part_left_out", "An image needs a URL, a file id, or data and a media type."),

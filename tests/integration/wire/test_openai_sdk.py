@@ -4,7 +4,7 @@ The SDK reads real bytes through a transport of its own HTTP client; no socket i
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -48,8 +48,12 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.notes import Notes
 from cllm.wire.openai_answer import StreamEncoder, encode_answer
+from cllm.wire.openai_history import at_home
 from cllm.wire.openai_request import encode_options, encode_request
+from cllm.wire.openai_sentences import SENTENCES
 from cllm.wire.spoken import Spoken
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
@@ -276,18 +280,31 @@ CONVERSATIONS = st.lists(
 )
 
 
+def asks_nothing(messages: Sequence[Spoken]) -> bool:
+    """Whether the newest message is the user's and OpenAI has no words for anything in it."""
+    last = messages[-1] if messages else None
+    if last is None or last.role != "user" or not last.parts:
+        return False
+    return not at_home(last, Notes(SENTENCES)).parts
+
+
 class TestRequest:
     @settings(deadline=None)
     @given(CONVERSATIONS, st.booleans())
     def test_any_conversation_becomes_a_request_that_the_sdk_accepts(self, messages, stream):
         mended = repair(messages, OPENAI, make=spoken)
-        body = encode_request(
-            model="gpt-4o",
-            system=[Text(text="Be brief.", cache=CacheMark())],
-            messages=mended.messages,
-            parameters={},
-            stream=stream,
-        ).body
+        pieces: dict[str, Any] = {
+            "model": "gpt-4o",
+            "system": [Text(text="Be brief.", cache=CacheMark())],
+            "messages": mended.messages,
+            "parameters": {},
+            "stream": stream,
+        }
+        if asks_nothing(mended.messages):
+            with pytest.raises(NotExpressibleError, match="nothing in it can be said"):
+                encode_request(**pieces)
+            return
+        body = encode_request(**pieces).body
         request = accepted(body)
 
         assert b"secret" not in body

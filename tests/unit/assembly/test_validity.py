@@ -156,6 +156,15 @@ class TestOrder:
     def test_the_last_message_is_not_the_assistants(self, profile):
         assert found(profile, user(), assistant()) == [("assistant_last", 1, None)]
 
+    def test_a_turn_that_was_paused_is_gone_on_with_as_it_is(self):
+        searching = Unknown(dialect="anthropic", raw=b'{"type":"server_tool_use"}')
+        assert found(ANTHROPIC, user(), assistant(HELLO, searching)) == []
+        assert found(ANTHROPIC, user(), assistant(searching, HELLO)) == [
+            ("assistant_last", 1, None)
+        ]
+        video = Unknown(dialect="bedrock", raw=b'{"video":{}}')
+        assert found(BEDROCK, user(), assistant(video)) == [("assistant_last", 1, None)]
+
     def test_a_prefill_does_not_end_in_white_space(self):
         messages = (user(), assistant(Text(text="It is \n")))
 

@@ -42,8 +42,8 @@ def texts(*nodes: ast.expr | None) -> Iterator[str]:
 def codes_of_call(call: ast.Call) -> Iterator[str]:
     if name_of(call.func) in MAKERS:
         yield from texts(*(word.value for word in call.keywords if word.arg == "code"))
-    if isinstance(call.func, ast.Attribute) and call.func.attr in GATHERING:
-        if name_of(call.func.value) in GATHERERS:
+    match call.func:
+        case ast.Attribute(attr=word, value=of) if word in GATHERING and name_of(of) in GATHERERS:
             yield from texts(*call.args[:1])
 
 
@@ -54,8 +54,25 @@ def codes_of_table(name: str, table: ast.Dict) -> Iterator[str]:
         yield from texts(*table.keys)
 
 
+class Named(ast.NodeTransformer):
+    """Puts the texts that a module has names for in the place of these names."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._texts = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if isinstance(node.value, ast.Constant)
+        }
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        known = isinstance(node.ctx, ast.Load) and node.id in self._texts
+        return self._texts[node.id] if known else node
+
+
 def codes_in(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for node in ast.walk(Named(tree).visit(tree)):
         match node:
             case ast.Call():
                 yield from codes_of_call(node)
@@ -85,10 +102,12 @@ notes.add("d", "path", "message")
 self._notes.add("e" if x else "f", "path", "message")
 under_way.changed("g", 3)
 Notice(code="h", message="")
+CODE = "i"
+Notice(code=CODE, message="")
 Problem(code="not a notice")
 seen.add("not a notice")
 """
-    assert set(codes_in(source)) == set("abcdefgh")
+    assert set(codes_in(source)) == set("abcdefghi")
 
 
 def test_a_code_says_what_became_of_something_in_one_order_of_words():
@@ -102,9 +121,7 @@ class TestNotes:
         notes.tell("why", "messages[4]")
         notes.add("part_left_out", "system", "Another was left out.")
         assert notes.notices() == (
-            Notice(
-                code="part_left_out", path="messages[1]", message="It was left out. (2 times)"
-            ),
+            Notice(code="part_left_out", path="messages[1]", message="It was left out. (2 times)"),
             Notice(code="part_left_out", path="system", message="Another was left out."),
         )
 
