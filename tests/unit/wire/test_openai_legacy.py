@@ -1,5 +1,7 @@
 """Forms that only OpenAI has, in those that every protocol has."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -15,13 +17,13 @@ from cllm.wire.openai_legacy import (
 FUNCTION = {"name": "f", "parameters": {}}
 
 
-def own(role, **fields):
+def own(role: str, **fields: Any) -> Message:
     said = {"role": role, **fields}
-    kind = "tool" if role == "function" else role
+    kind: Any = "tool" if role == "function" else role
     return Message(role=kind, raw=msgspec.json.encode(said))
 
 
-def called(name):
+def called(name: str) -> Message:
     return own("assistant", content=None, function_call={"name": name, "arguments": "{}"})
 
 
@@ -66,7 +68,7 @@ class TestMessages:
 
 
 class TestAllowedTools:
-    def options(self, **allowed):
+    def options(self, **allowed: Any) -> Options:
         tools = tuple(Tool(name=name, schema={}) for name in ("f", "g"))
         choice = {"type": "allowed_tools", "allowed_tools": allowed}
         return Options(tools=tools, extra={"tool_choice": choice, "n": 2})
