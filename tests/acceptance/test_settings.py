@@ -1,9 +1,11 @@
 """Cllmfiles as the command reads them: layers, named files, who said what, and no secrets."""
 
 import os
+from typing import Any
 
 import pytest
 import yaml
+from tests.fake_provider import FakeProvider
 
 KEY = "sk-live-abcdef0123456789"
 
@@ -33,8 +35,9 @@ def layers(provider, write):
     return layers
 
 
-def sent(provider) -> dict:
-    return provider.requests[-1].json
+def sent(provider: FakeProvider) -> dict[str, Any]:
+    body: dict[str, Any] = provider.requests[-1].json
+    return body
 
 
 class TestLayers:

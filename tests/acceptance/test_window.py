@@ -1,6 +1,7 @@
 """The window of a conversation on the command line: what is sent, what is kept, what is said."""
 
 import pytest
+from tests.fake_provider import Request
 
 LONG = "word " * 300
 
@@ -18,8 +19,8 @@ def talk(provider, settings, cllm):
     return talk
 
 
-def first_words(request) -> str:
-    return request.said[0][1][:11]
+def first_words(request: Request) -> str:
+    return str(request.said[0][1])[:11]
 
 
 def test_by_turns_the_oldest_leave_with_a_warning_and_stay_on_disk(provider, talk, cllm):

@@ -24,6 +24,7 @@ from tests.fidelity.clients import (
     whole_for_openai,
 )
 
+from cllm.core.message import ToolCall
 from cllm.wire.translate import parts_of
 
 Json = dict[str, Any]
@@ -153,7 +154,7 @@ async def test_a_custom_call_keeps_its_place_among_calls_of_functions(ask, strea
 
 
 async def test_the_old_way_to_call_a_function_reaches_an_openai_client_in_a_stream(ask):
-    given = [
+    given: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
         {"function_call": {"arguments": '{"x"'}},
         {"function_call": {"arguments": ":1}"}},
@@ -195,7 +196,7 @@ async def test_a_field_without_a_name_reaches_an_openai_client_and_is_kept(ask, 
 
 
 async def test_what_stands_beside_a_field_without_a_name_is_read_as_ever(ask):
-    given = [
+    given: list[dict[str, Any]] = [
         {"reasoning_content": "R", "vendor": "a"},
         {"content": "x", "vendor": "b", "other": None},
         {"vendor": "c", **openai_call(0, "{}", id="a", name="f")},
@@ -225,6 +226,7 @@ async def test_a_call_that_was_cut_off_is_told_as_the_model_wrote_it(ask, kind):
     (whole,) = whole_for_openai(events).choices[0].message.tool_calls
     assert (whole.id, whole.function.name, whole.function.arguments) == call
     (part,) = parts_of(last(events).message)
+    assert isinstance(part, ToolCall)
     assert (part.id, part.name, part.arguments) == call
 
 

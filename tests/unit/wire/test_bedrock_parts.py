@@ -24,8 +24,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock_blocks import DOCUMENT_FORMATS, IMAGE_FORMATS
+from cllm.wire.bedrock_blocks import DOCUMENT_FORMATS
 from cllm.wire.bedrock_parts import NotExpressibleError, decode_parts, encode_blocks
+from cllm.wire.files import IMAGE_FORMATS
 from cllm.wire.malformed import MalformedError
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
