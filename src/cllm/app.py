@@ -4,7 +4,6 @@ Imports a store when it is needed, so that a command which needs none is quick; 
 in `cllm.opening`.
 """
 
-import uuid
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,6 +41,8 @@ def now() -> datetime:
 
 
 def new_id() -> str:
+    import uuid  # noqa: PLC0415 - a list of conversations makes no new one
+
     return str(uuid.uuid4())
 
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from cllm.core.message import Dialect, Message, Role
-from cllm.wire.conversation_forms import openai_forms
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -119,6 +118,8 @@ def digest_of(marks: Sequence[str]) -> str:
 
 def write_messages(originals: Sequence[Message]) -> Written:
     """The messages for a file, and beside them those that are more than their form."""
+    from cllm.wire.conversation_forms import openai_forms  # noqa: PLC0415 - a list needs none
+
     forms: list[bytes] = []
     bounds = [0]
     for original in originals:
