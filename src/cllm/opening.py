@@ -4,7 +4,6 @@ A provider is imported when it is opened, so that a command which asks nobody is
 connects to nobody.
 """
 
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +22,7 @@ from cllm.providers.registry import LOCAL, ROWS, ProviderRow, ServedModel, find_
 from cllm.providers.third_party import ProviderAccess, is_offered, open_offered
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Place, ProviderSettings, Settings
+from cllm.settings.trust import looks_secret
 
 if TYPE_CHECKING:
     from cllm.providers.bedrock import Account
@@ -46,7 +46,6 @@ SPEAKER_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
 KINDS = (*SPEAKERS, "bedrock", "litellm")
 OWN_OPTIONS = ("prices",)
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 SHORTEST_SECRET = 8
 
 
@@ -226,7 +225,7 @@ class ProviderOpener:
             secrets=[
                 value
                 for variable, value in environment.items()
-                if SECRET_NAME.search(variable) and len(value) >= SHORTEST_SECRET
+                if looks_secret(variable) and len(value) >= SHORTEST_SECRET
             ],
         )
 

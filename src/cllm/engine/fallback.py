@@ -1,4 +1,7 @@
-"""When another model is asked in place of one that gave nothing, and how that is said."""
+"""When another model is asked in place of one that gave nothing, and how that is said.
+
+Knows which providers are ready; asks none.
+"""
 
 from http import HTTPStatus
 
@@ -10,6 +13,7 @@ from cllm.core.errors import (
     ProviderError,
 )
 from cllm.core.notice import Notice
+from cllm.core.ports import Provider
 from cllm.core.reply import Noticed
 
 
@@ -33,3 +37,18 @@ def fell_back(model: str, following: str, error: CllmError) -> Noticed:
             message=f"Model '{model}' gave no answer; asking '{following}'. {error}",
         )
     )
+
+
+class Readiness:
+    """Which models' providers are prepared, and what kept others from being."""
+
+    def __init__(self) -> None:
+        self.ready: set[str] = set()
+        self.failed: dict[str, CllmError] = {}
+
+    async def prepare(self, model: str, provider: Provider) -> None:
+        """Prepare it now, unless that has failed in this turn already."""
+        if model in self.failed:
+            raise self.failed[model]
+        await provider.prepare()
+        self.ready.add(model)

@@ -30,7 +30,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished
-from cllm.engine.fallback import fell_back, may_fall_back
+from cllm.engine.fallback import Readiness, fell_back, may_fall_back
 from cllm.engine.keep import (
     Keeper,
     OnInterrupt,
@@ -132,21 +132,6 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
 TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | RoundEnded | TurnEnded
 
 
-class _Readiness:
-    """Which models' providers are prepared, and what kept others from being."""
-
-    def __init__(self) -> None:
-        self.ready: set[str] = set()
-        self.failed: dict[str, CllmError] = {}
-
-    async def prepare(self, model: str, provider: Provider) -> None:
-        """Prepare it now, unless that has failed in this turn already."""
-        if model in self.failed:
-            raise self.failed[model]
-        await provider.prepare()
-        self.ready.add(model)
-
-
 class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One model about to be asked: who serves it, under which prompt and context, at what price."""
 
@@ -208,9 +193,9 @@ class Engine:
             async for event in answered:
                 yield event
 
-    async def _prepare(self, models: tuple[str, ...]) -> _Readiness:
+    async def _prepare(self, models: tuple[str, ...]) -> Readiness:
         """Prepare the first provider that can be."""
-        readiness = _Readiness()
+        readiness = Readiness()
         for model in models:
             try:
                 await readiness.prepare(model, self._find_route(model).provider)
@@ -227,7 +212,7 @@ class Engine:
         conversation: Conversation | None,
         request: TurnRequest,
         keeper: Keeper | Unkept,
-        readiness: _Readiness,
+        readiness: Readiness,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Assemble, ask, keep; with the next model as long as nothing of an answer was seen."""
         context = await self._context(conversation, request)
@@ -284,18 +269,7 @@ class Engine:
     ) -> AsyncGenerator[TurnEvent, None]:
         """One model asked: its events, and the turn kept with its whole answer."""
         provider = attempt.route.provider
-        prompt = _assemble(conversation, request, attempt)
-        if request.window is not None:
-            prompt = cut_to_window(
-                prompt,
-                conversation,
-                request.window(attempt.model),
-                without_place=request.place,
-                model=attempt.model,
-                provider=provider.name,
-                context_window=partial(self._context_window, attempt.route),
-                now=self._clock(),
-            )
+        prompt = self._prompt(conversation, request, attempt)
         keeper.send(
             Sent(
                 prompt=prompt,
@@ -324,6 +298,24 @@ class Engine:
                 yield event
         raise BrokenStreamError(
             f"Provider '{provider.name}' ended without an answer.", provider=provider.name
+        )
+
+    def _prompt(
+        self, conversation: Conversation | None, request: TurnRequest, attempt: _Attempt
+    ) -> Prompt:
+        """What is sent: assembled, and cut to its window if it has one."""
+        prompt = _assemble(conversation, request, attempt)
+        if request.window is None:
+            return prompt
+        return cut_to_window(
+            prompt,
+            conversation,
+            request.window(attempt.model),
+            without_place=request.place,
+            model=attempt.model,
+            provider=attempt.route.provider.name,
+            context_window=partial(self._context_window, attempt.route),
+            now=self._clock(),
         )
 
     async def _peek(self, request: TurnRequest, tail: int | None = None) -> Conversation | None:
