@@ -1,6 +1,9 @@
 """`cllm init`: a first Cllmfile, from a template, trusted because cllm wrote it."""
 
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,22 @@ def read(path: Path) -> Any:
 
 def test_the_templates_are_in_the_package():
     assert template_names() == EXPECTED
+
+
+def test_they_are_in_the_wheel_too(tmp_path):
+    top = Path(__file__).resolve().parents[2]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=top,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    assert {f"cllm/templates/{name}.yml" for name in EXPECTED} <= set(names)
 
 
 def test_they_are_listed_with_what_they_are_for(cllm):
