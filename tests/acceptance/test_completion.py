@@ -17,7 +17,7 @@ def offered(request, provider, settings, cllm):
             "COMP_WORDS": shlex.join(["cllm", *words]),
             "COMP_CWORD": words[-1] if request.param == "fish" else str(len(words)),
         }
-        lines = cllm(env=env).succeeded().out.splitlines()
+        lines: list[str] = cllm(env=env).succeeded().out.splitlines()
         match request.param:
             case "bash":
                 return [line.split(",", 1)[1] for line in lines]
