@@ -46,8 +46,8 @@ async def test_a_late_finish_is_refused_even_if_nobody_came_after():
 
 async def test_owners_may_use_the_same_id():
     store = await MemoryHarness().open()
-    await store.create(NewConversation(id="demo", owner="ann", title="Ann's"))
-    await store.create(NewConversation(id="demo", owner="bob", title="Bob's"))
+    await store.create(NewConversation(id="demo", title="Ann's"), owner="ann")
+    await store.create(NewConversation(id="demo", title="Bob's"), owner="bob")
     assert (await store.load("demo", owner="ann")).title == "Ann's"
     await store.delete("demo", owner="ann")
     assert (await store.load("demo", owner="bob")).title == "Bob's"

@@ -48,11 +48,42 @@ class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the history a turn sent: from which sequence number on, and how much."""
+    """What of the history a turn sent: from which sequence number on, and how much.
+
+    `summary_through` is the last message that a summary stood for. `counted` is what the provider
+    counted in the last prompt of the turn, which is longer than the first by what was said in
+    between.
+    """
 
     first_sequence: int
     sent_messages: int
     left_out_messages: int = 0
+    summary_through: int | None = None
+    counted: int | None = None
+
+
+class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary that was given: it stands in place of the messages up to a sequence number.
+
+    `tokens` is what it takes in a prompt; `usage` and `cost` are what it took to make. `before` is
+    the one that it took the place of; to undo it is to go back to that.
+    """
+
+    text: str
+    through: int
+    tokens: int
+    model: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    made_at: datetime | None = None
+    before: "StandingSummary | None" = None
+
+    def up_to(self, sequence: int) -> "StandingSummary | None":
+        """The newest summary, of those that followed one another, that tells of nothing later."""
+        found: StandingSummary | None = self
+        while found is not None and found.through > sequence:
+            found = found.before
+        return found
 
 
 class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +130,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation: its stored system prompt, its default path of turns, and what is off it.
 
     `first_sequence` is the sequence number of the first message in `turns`: more than 1 when a
-    store loaded only the tail that a window can use. The system prompt has no number.
+    store loaded only the tail that a window can use. The system prompt has no number. `pins` are
+    the sequence numbers of messages that stay in every window, `summary` is what stands for the
+    oldest ones where a window has it so.
     """
 
     id: str
@@ -115,6 +148,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     variants: tuple[Turn, ...] = ()
     first_sequence: int = 1
+    pins: tuple[int, ...] = ()
+    summary: StandingSummary | None = None
     parent: Branch | None = None
     archived_at: datetime | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)

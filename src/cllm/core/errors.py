@@ -36,6 +36,8 @@
         ├── SequenceNotFoundError
         ├── TurnNotFoundError
         ├── StaleLeaseError             the right to write was lost
+        ├── RequestInFlightError        the same request is being answered now
+        ├── RequestConflictError        an idempotency key came with another request
         ├── BrokenConversationError     what is stored cannot be read
         └── StoreUnavailableError       unwritable folder, full disk, no connection
 
@@ -309,6 +311,22 @@ class StaleLeaseError(StoreError):
             "ask again."
         )
         self.ref = ref
+
+
+class RequestInFlightError(StoreError):
+    """The same request is being answered at this moment."""
+
+    def __init__(self) -> None:
+        super().__init__("The same request is still being answered; ask again in a moment.")
+
+
+class RequestConflictError(StoreError):
+    """A key that stands for one request came with another."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This idempotency key was used for another request; use a new key for a new request."
+        )
 
 
 class BrokenConversationError(StoreError):

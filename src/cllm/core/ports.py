@@ -4,7 +4,7 @@ A port is a protocol, not a base class. `cllm.testing` has the contract suite th
 passes.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -14,18 +14,23 @@ from cllm.core.conversation import (
     LOCAL_OWNER,
     ContextRecord,
     Conversation,
+    StandingSummary,
     Summary,
     SystemRecord,
     Turn,
 )
-from cllm.core.message import Message
+from cllm.core.message import Message, Role
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent
+from cllm.core.reply import ReplyEvent, Usage
 
 Clock = Callable[[], datetime]
 NewId = Callable[[], str]
 ArchiveFilter = Literal["active", "archived", "all"]
+Tail = int | Literal["window"] | None
+"""How much of a conversation is loaded: the fewest newest turns with so many messages, what its
+next window can use (from the last cut on, and what is pinned), or all of it."""
+UsageBy = Literal["day", "model"]
 
 
 class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +38,6 @@ class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     model: str | None = None
-    owner: str = LOCAL_OWNER
     name: str | None = None
     title: str | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -91,6 +95,40 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     title: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
+    pins: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    summary: StandingSummary | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in which something was found, and the words around it."""
+
+    conversation: str
+    title: str | None
+    sequence: int
+    role: Role
+    snippet: str
+    created_at: datetime
+
+
+class Hits(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of what a search found; `total` is all it found, or that many at least if `more`."""
+
+    items: tuple[Hit, ...]
+    total: int
+    more: bool = False
+
+
+class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
+    """What a number of calls used: of a day (`2026-11-15`) or of a model, which is the `key`.
+
+    `cost` adds up what is known; `unpriced` is how many calls nobody knows a price for.
+    """
+
+    key: str
+    calls: int
+    usage: Usage
+    cost: float
+    unpriced: int = 0
 
 
 class Store(Protocol):
@@ -107,12 +145,12 @@ class Store(Protocol):
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
-        tail: int | None = None,
+        tail: Tail = None,
     ) -> Lease:
         """Begin a turn, creating the conversation if `create` is given and there is none.
 
         `create` is for `ref`: its id or its name. The lease has the conversation as `load` gives
-        it, with `tail` at least the newest turns with that many messages.
+        it for `tail`, or more of it.
         While another turn runs this waits for `wait` seconds (None: for ever), then raises
         ConversationBusyError.
         """
@@ -137,14 +175,22 @@ class Store(Protocol):
         """Give the lease back as if the turn, and a conversation it made, had never been."""
         ...
 
-    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
         """Create an empty conversation; ConversationExistsError if the id or name is taken."""
         ...
 
-    async def load(
-        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
-    ) -> Conversation:
-        """The conversation; with `tail`, the fewest newest turns with that many messages."""
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        """The conversation, or as much of it as `tail` says."""
+        ...
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        """The conversation as a list shows it."""
         ...
 
     async def list_conversations(
@@ -154,12 +200,46 @@ class Store(Protocol):
         archive_filter: ArchiveFilter = "active",
         limit: int = 100,
         cursor: str | None = None,
+        offset: int = 0,
     ) -> Page:
-        """A page of summaries, newest first."""
+        """A page of summaries, newest first: after `cursor`, or without the `offset` newest."""
+        ...
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        """How many conversations a list would show in all."""
+        ...
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        """Messages on default paths that have all words of the query, the best first."""
+        ...
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        """What turns that ended from `since` on and before `until` used, by their day or model."""
         ...
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        """Change title, metadata (replaced as a whole) or archive state."""
+        """Change title, metadata (replaced as a whole), archive state, pins or summary.
+
+        Pins and summaries are about messages that are there, else SequenceNotFoundError; as they
+        say nothing, the times stay as they are with them.
+        """
         ...
 
     async def capture(
@@ -199,6 +279,76 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class RequestKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that may be made once only: hashes of the client's key for it and of its body."""
+
+    owner: str
+    key: str
+    body: str
+
+
+class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered to a request, for whoever sends the same one again."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a turn's stream as it went out; numbers count from 1."""
+
+    number: int
+    data: bytes
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call used of which nothing else is kept."""
+
+    model: str
+    usage: Usage
+    cost: float | None
+    ended_at: datetime
+
+
+class ServerStore(Store, Protocol):
+    """A store that also keeps what a server has to know beside conversations."""
+
+    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+        """Take the right to answer a request, or get what was answered to it.
+
+        For `lifetime` seconds RequestInFlightError while somebody else answers it, and
+        RequestConflictError if the key came with another body.
+        """
+        ...
+
+    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
+        """Keep the answer to a request that was claimed, until its lifetime is over."""
+        ...
+
+    async def drop_request(self, request: RequestKey) -> None:
+        """Give a claim back: nothing was answered."""
+        ...
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        """Keep some events of the stream of a turn that runs."""
+        ...
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        """The events of a turn's stream after that number; TurnNotFoundError if there is none."""
+        ...
+
+    async def drop_old_events(self, before: datetime) -> None:
+        """Delete the events of turns that ended before that."""
+        ...
+
+    async def count_call(self, call: CallRecord, *, owner: str = LOCAL_OWNER) -> None:
+        """Have `usage` count a call that belongs to no conversation."""
+        ...
 
 
 class Provider(Protocol):

@@ -36,6 +36,23 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
 
+    @property
+    def prompt(self) -> int:
+        """What the prompt came to."""
+        return self.input + self.cache_read + self.cache_write
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """What two calls used; estimated if one of them is."""
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cache_write_hour=self.cache_write_hour + other.cache_write_hour,
+            estimated=self.estimated or other.estimated,
+        )
+
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     """A piece of the text. `index` is the place of its part in the reply, in every delta."""

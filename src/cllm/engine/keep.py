@@ -188,17 +188,7 @@ def _with_reply(
 
 def total_usage(used: Sequence[Usage]) -> Usage | None:
     """The sum of several calls; estimated if one of them is."""
-    if not used:
-        return None
-    return Usage(
-        input=sum(one.input for one in used),
-        output=sum(one.output for one in used),
-        cache_read=sum(one.cache_read for one in used),
-        cache_write=sum(one.cache_write for one in used),
-        reasoning=sum(one.reasoning for one in used),
-        cache_write_hour=sum(one.cache_write_hour for one in used),
-        estimated=any(one.estimated for one in used),
-    )
+    return sum(used[1:], start=used[0]) if used else None
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:

@@ -21,7 +21,7 @@ from cllm.core.errors import (
     TurnNotFoundError,
     UsageError,
 )
-from cllm.core.ports import Changes, NewConversation, Opening, TurnStart
+from cllm.core.ports import Changes, NewConversation, Opening, Tail, TurnStart
 
 INTERRUPTED = "interrupted"
 
@@ -172,6 +172,8 @@ def branch_of(
         context_record=head.context_record,
         turns=copied.turns,
         variants=_not_running(copied.variants),
+        pins=copied.pins,
+        summary=copied.summary,
         parent=Branch(conversation=conversation.id, sequence=sequence),
     )
 
@@ -192,7 +194,7 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
 
 
 def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
-    """The conversation with another title, metadata or archive state."""
+    """The conversation with another title, metadata, archive state, pins or summary."""
     title = conversation.title if changes.title is msgspec.UNSET else changes.title
     given = changes.metadata
     metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
@@ -201,16 +203,39 @@ def with_changes(conversation: Conversation, changes: Changes, *, now: datetime)
         archived_at = archived_at or now
     elif changes.archived is False:
         archived_at = None
-    return replace(
-        conversation, title=title, metadata=metadata, archived_at=archived_at, updated_at=now
-    )
+    noted = _with_window_notes(conversation, changes)
+    if _notes_only(changes):
+        return noted
+    return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
 
 
-def tail_of(conversation: Conversation, count: int | None) -> Conversation:
-    """With the fewest newest turns that have `count` messages; all turns if they have not."""
-    if count is None:
+def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversation:
+    pins, summary = conversation.pins, conversation.summary
+    if not isinstance(changes.pins, msgspec.UnsetType):
+        pins = tuple(sorted(set(changes.pins)))
+        for pin in pins:
+            _check_sequence(conversation, pin)
+    if not isinstance(changes.summary, msgspec.UnsetType):
+        summary = changes.summary
+        if summary is not None:
+            _check_sequence(conversation, summary.through)
+    return replace(conversation, pins=pins, summary=summary)
+
+
+def _notes_only(changes: Changes) -> bool:
+    """Whether the change is about windows alone, with which nothing was said."""
+    unset = msgspec.UNSET
+    spoken = (changes.title, changes.metadata, changes.archived)
+    noted = changes.pins is not unset or changes.summary is not unset
+    return noted and all(said is unset for said in spoken)
+
+
+def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
+    """As much of the conversation as `tail` says, in whole turns."""
+    if tail is None:
         return conversation
     kept = len(conversation.turns)
+    count = window_length(conversation) if tail == "window" else tail
     found = 0
     while kept > 0 and found < count:
         kept -= 1
@@ -221,6 +246,13 @@ def tail_of(conversation: Conversation, count: int | None) -> Conversation:
         turns=conversation.turns[kept:],
         first_sequence=conversation.first_sequence + left_out,
     )
+
+
+def window_length(conversation: Conversation) -> int:
+    """How many of the newest messages the next window can use."""
+    sent = [turn for turn in conversation.turns if turn.is_history]
+    cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
+    return conversation.message_count + 1 - min((cut, *conversation.pins))
 
 
 def summary_of(conversation: Conversation) -> Summary:
@@ -287,4 +319,10 @@ def _up_to(conversation: Conversation, sequence: int) -> Conversation:
             turns.append(replace(turn, messages=turn.messages[:left], state=state))
         left -= len(turn.messages)
     variants = tuple(turn for turn in conversation.variants if turn.place in whole)
-    return replace(conversation, turns=tuple(turns), variants=variants)
+    return replace(
+        conversation,
+        turns=tuple(turns),
+        variants=variants,
+        pins=tuple(pin for pin in conversation.pins if pin <= sequence),
+        summary=None if conversation.summary is None else conversation.summary.up_to(sequence),
+    )

@@ -6,6 +6,7 @@ waiting no method suspends, so that a command can step one without an event loop
 
 import os
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -24,16 +25,22 @@ from cllm.core.ports import (
     ArchiveFilter,
     Changes,
     Clock,
+    Hits,
     Lease,
     NewConversation,
     Opening,
     Page,
+    Tail,
     TurnStart,
+    UsageBy,
+    UsageSum,
 )
 from cllm.stores import edits
+from cllm.stores.finding import hits_in, page_of_hits, words_of
 from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
-from cllm.stores.pages import page_of
+from cllm.stores.pages import page_of, passes
+from cllm.stores.sums import add_up, calls_of
 from cllm.stores.waiting import wait_for
 from cllm.wire.conversation_metadata import Remainder
 
@@ -91,7 +98,7 @@ class JsonFileStore:
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
-        tail: int | None = None,  # noqa: ARG002 - the file is read whole in any case
+        tail: Tail = None,  # noqa: ARG002 - the file is read whole in any case
     ) -> Lease:
         key = self._existing(ref, owner) if create is None else _own(ref, owner)
         lock = await self._lock(key, wait)
@@ -131,16 +138,23 @@ class JsonFileStore:
         finally:
             held.lock.release()
 
-    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
-        conversation = edits.with_opening(self._new(new), opening)
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
+        conversation = edits.with_opening(self._new(new, owner), opening)
         await self._under_lock(conversation.id, self._folder.create, conversation)
         return conversation
 
-    async def load(
-        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
-    ) -> Conversation:
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
         return edits.tail_of(stored.conversation, tail)
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        return await self._offload(self._folder.summary, _own(ref, owner))
 
     async def list_conversations(
         self,
@@ -149,13 +163,68 @@ class JsonFileStore:
         archive_filter: ArchiveFilter = "active",
         limit: int = 100,
         cursor: str | None = None,
+        offset: int = 0,
     ) -> Page:
         if owner != LOCAL_OWNER:
             return Page(items=())
         summaries, notices = await self._offload(self._folder.summaries)
         return page_of(
-            summaries, archive_filter=archive_filter, limit=limit, cursor=cursor, notices=notices
+            summaries,
+            archive_filter=archive_filter,
+            limit=limit,
+            cursor=cursor,
+            offset=offset,
+            notices=notices,
         )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        if owner != LOCAL_OWNER:
+            return 0
+        summaries, _ = await self._offload(self._folder.summaries)
+        return sum(1 for summary in summaries if passes(summary, archive_filter))
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        words = words_of(query)
+        if owner != LOCAL_OWNER:
+            return Hits(items=(), total=0)
+
+        def find() -> Hits:
+            found = (
+                hit
+                for conversation in self._folder.readable()
+                if passes(conversation, archive_filter)
+                for hit in hits_in(conversation, words)
+            )
+            return page_of_hits(found, limit=limit, offset=offset)
+
+        return await self._offload(find)
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        if owner != LOCAL_OWNER:
+            return ()
+
+        def add() -> tuple[UsageSum, ...]:
+            kept = (call for found in self._folder.readable() for call in calls_of(found))
+            return add_up(kept, since=since, until=until, by=by)
+
+        return await self._offload(add)
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         def change(conversation: Conversation) -> Conversation:
@@ -191,7 +260,8 @@ class JsonFileStore:
         owner: str = LOCAL_OWNER,
     ) -> Conversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
-        branch = edits.branch_of(stored.conversation, self._new(new), at=at, opening=opening)
+        fresh = self._new(new, owner)
+        branch = edits.branch_of(stored.conversation, fresh, at=at, opening=opening)
         await self._under_lock(branch.id, self._folder.create, branch)
         return branch
 
@@ -216,11 +286,11 @@ class JsonFileStore:
             raise ConversationNotFoundError(ref)
         return key
 
-    def _new(self, new: NewConversation) -> Conversation:
-        if new.owner != LOCAL_OWNER:
+    def _new(self, new: NewConversation, owner: str) -> Conversation:
+        if owner != LOCAL_OWNER:
             raise UsageError(
                 f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
-                f"'{new.owner}'; use a database for more people."
+                f"'{owner}'; use a database for more people."
             )
         key = check_id(new.name or new.id)
         if self._folder.has(key):

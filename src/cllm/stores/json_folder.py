@@ -6,7 +6,7 @@ written over, and a symbolic link is read but not written through.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,6 +70,20 @@ class JsonFolder:
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
 
+    def readable(self) -> Iterator[Conversation]:
+        """Every conversation of the folder that can be read."""
+        for key in self._keys():
+            try:
+                yield self.read(key).conversation
+            except (ConversationNotFoundError, BrokenConversationError, StoreUnavailableError):
+                continue
+
+    def summary(self, key: str) -> Summary:
+        data, modified_at = self._bytes(key)
+        return decode_summary(
+            data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
+        )
+
     def summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
         """Every conversation of the folder, and a notice for each file that is not one."""
         summaries: list[Summary] = []
@@ -77,12 +91,7 @@ class JsonFolder:
         for key in self._keys():
             path = self._path(key)
             try:
-                data, modified_at = self._bytes(key)
-                summaries.append(
-                    decode_summary(
-                        data, conversation_id=key, path=str(path), modified_at=modified_at
-                    )
-                )
+                summaries.append(self.summary(key))
             except ConversationNotFoundError:
                 continue
             except (BrokenConversationError, StoreUnavailableError) as error:

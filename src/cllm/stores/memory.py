@@ -4,7 +4,7 @@ Leases are real: they expire by the clock, and a fencing number refuses late wri
 ever written anywhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,22 +14,35 @@ from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
+    RequestConflictError,
+    RequestInFlightError,
     StaleLeaseError,
+    TurnNotFoundError,
     UsageError,
 )
 from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
+    CallRecord,
     Changes,
     Clock,
+    Hits,
+    KeptResponse,
     Lease,
     NewConversation,
     Opening,
     Page,
+    RequestKey,
+    StreamEvent,
+    Tail,
     TurnStart,
+    UsageBy,
+    UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.pages import page_of
+from cllm.stores.finding import hits_in, page_of_hits, words_of
+from cllm.stores.pages import page_of, passes
+from cllm.stores.sums import add_up, calls_of
 from cllm.stores.waiting import wait_for
 
 LEASE_SECONDS = 60.0
@@ -45,6 +58,14 @@ class _Granted(msgspec.Struct, frozen=True):
     expires_at: datetime
 
 
+class _Request(msgspec.Struct, frozen=True):
+    """A request that somebody answers, or has answered."""
+
+    body: str
+    expires_at: datetime
+    response: KeptResponse | None = None
+
+
 class MemoryData:
     """What several stores on the same data share.
 
@@ -56,6 +77,9 @@ class MemoryData:
         self.begun: dict[_Key, Conversation] = {}
         self.granted: dict[_Key, _Granted] = {}
         self.fence = 0
+        self.requests: dict[tuple[str, str], _Request] = {}
+        self.events: dict[tuple[str, str, str], list[StreamEvent]] = {}
+        self.calls: list[tuple[str, CallRecord]] = []
 
 
 class MemoryStore:
@@ -82,7 +106,7 @@ class MemoryStore:
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
-        tail: int | None = None,
+        tail: Tail = None,
     ) -> Lease:
         def attempt() -> Lease | None:
             return self._try_begin(ref, start, owner, create)
@@ -123,14 +147,20 @@ class MemoryStore:
                 self._data.conversations[key] = left
         self._give_back(key)
 
-    async def create(self, new: NewConversation, *, opening: Opening | None = None) -> Conversation:
-        conversation = edits.with_opening(self._new(new, new.owner), opening)
-        return self._add(conversation)
-
-    async def load(
-        self, ref: str, *, owner: str = LOCAL_OWNER, tail: int | None = None
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
     ) -> Conversation:
+        return self._add(edits.with_opening(self._new(new, owner), opening))
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return edits.tail_of(self._data.conversations[self._find(ref, owner)], tail)
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        return edits.summary_of(self._data.conversations[self._find(ref, owner)])
 
     async def list_conversations(
         self,
@@ -139,17 +169,49 @@ class MemoryStore:
         archive_filter: ArchiveFilter = "active",
         limit: int = 100,
         cursor: str | None = None,
+        offset: int = 0,
     ) -> Page:
         return page_of(
-            [
-                edits.summary_of(conversation)
-                for conversation in self._data.conversations.values()
-                if conversation.owner == owner
-            ],
+            map(edits.summary_of, self._owned(owner)),
             archive_filter=archive_filter,
             limit=limit,
             cursor=cursor,
+            offset=offset,
         )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        return sum(1 for _ in self._owned(owner, archive_filter))
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        words = words_of(query)
+        found = (
+            hit
+            for conversation in self._owned(owner, archive_filter)
+            for hit in hits_in(conversation, words)
+        )
+        return page_of_hits(found, limit=limit, offset=offset)
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        kept = [call for found in self._owned(owner) for call in calls_of(found)]
+        kept += [call for whose, call in self._data.calls if whose == owner]
+        return add_up(kept, since=since, until=until, by=by)
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         def change(conversation: Conversation) -> Conversation:
@@ -195,8 +257,64 @@ class MemoryStore:
 
         return await self._edit(ref, owner, change)
 
+    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+        now = self._clock()
+        key = (request.owner, request.key)
+        known = self._data.requests.get(key)
+        if known is None or known.expires_at <= now:
+            expires_at = now + timedelta(seconds=lifetime)
+            self._data.requests[key] = _Request(request.body, expires_at)
+            return None
+        if known.body != request.body:
+            raise RequestConflictError
+        if known.response is None:
+            raise RequestInFlightError
+        return known.response
+
+    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
+        key = (request.owner, request.key)
+        known = self._data.requests.get(key)
+        if known is not None and known.body == request.body:
+            self._data.requests[key] = msgspec.structs.replace(known, response=response)
+
+    async def drop_request(self, request: RequestKey) -> None:
+        known = self._data.requests.get((request.owner, request.key))
+        if known is not None and known.response is None and known.body == request.body:
+            del self._data.requests[request.owner, request.key]
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        key, _ = self._holding(lease)
+        self._data.events.setdefault((*key, lease.turn.id), []).extend(events)
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        key = self._find(ref, owner)
+        conversation = self._data.conversations[key]
+        if all(turn.id != turn_id for turn in conversation.turns + conversation.variants):
+            raise TurnNotFoundError(conversation.id, turn_id)
+        kept = self._data.events.get((*key, turn_id), ())
+        return tuple(event for event in kept if event.number > number)
+
+    async def drop_old_events(self, before: datetime) -> None:
+        for key in list(self._data.events):
+            owner, conversation, turn_id = key
+            found = self._data.conversations.get((owner, conversation))
+            turns = () if found is None else found.turns + found.variants
+            turn = next((turn for turn in turns if turn.id == turn_id), None)
+            if turn is None or (turn.ended_at is not None and turn.ended_at < before):
+                del self._data.events[key]
+
+    async def count_call(self, call: CallRecord, *, owner: str = LOCAL_OWNER) -> None:
+        self._data.calls.append((owner, call))
+
     async def close(self) -> None:
         """Nothing to do: leases run out by themselves, and the data is its owner's."""
+
+    def _owned(self, owner: str, archive_filter: ArchiveFilter = "all") -> Iterator[Conversation]:
+        for conversation in self._data.conversations.values():
+            if conversation.owner == owner and passes(conversation, archive_filter):
+                yield conversation
 
     def _find(self, ref: str, owner: str) -> _Key:
         check_id(ref)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from cllm.core.conversation import Summary
+from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Page
@@ -17,12 +17,13 @@ def page_of(
     archive_filter: ArchiveFilter,
     limit: int,
     cursor: str | None,
+    offset: int = 0,
     notices: tuple[Notice, ...] = (),
 ) -> Page:
     """The page after `cursor`: newest first, then by id. Notices come with the first page only."""
     if limit < 1:
         raise UsageError(f"A page of {limit} conversations cannot be shown; ask for 1 or more.")
-    wanted = [summary for summary in summaries if _passes(summary, archive_filter)]
+    wanted = [summary for summary in summaries if passes(summary, archive_filter)]
     wanted.sort(key=lambda summary: summary.id)
     wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
     if cursor is not None:
@@ -33,6 +34,7 @@ def page_of(
             if summary.updated_at < updated_at
             or (summary.updated_at == updated_at and summary.id > last_id)
         ]
+    wanted = wanted[max(offset, 0) :]
     items = tuple(wanted[:limit])
     return Page(
         items=items,
@@ -41,7 +43,8 @@ def page_of(
     )
 
 
-def _passes(summary: Summary, archive_filter: ArchiveFilter) -> bool:
+def passes(summary: Summary | Conversation, archive_filter: ArchiveFilter) -> bool:
+    """Whether a list with this filter shows the conversation."""
     if archive_filter == "all":
         return True
     return (summary.archived_at is not None) == (archive_filter == "archived")

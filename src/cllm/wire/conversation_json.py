@@ -16,6 +16,7 @@ import msgspec
 from cllm.core.conversation import (
     Branch,
     Conversation,
+    StandingSummary,
     Summary,
 )
 from cllm.core.errors import BrokenConversationError, UsageError
@@ -41,7 +42,14 @@ from cllm.wire.conversation_metadata import (
     total_tokens,
     without,
 )
-from cllm.wire.turn_records import TurnRecord, decode_turn, encode_turn, in_utc, restore_path
+from cllm.wire.turn_records import (
+    TurnRecord,
+    decode_turn,
+    encode_turn,
+    in_utc,
+    lean,
+    restore_path,
+)
 
 VERSION = 1
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
@@ -63,6 +71,8 @@ class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     archived_at: datetime | None = None
     parent: Branch | None = None
+    pins: tuple[int, ...] = ()
+    summary: StandingSummary | None = None
     turns: tuple[TurnRecord, ...] = ()
     variants: tuple[TurnRecord, ...] = ()
     extras: tuple[Extra, ...] = ()
@@ -184,6 +194,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     start = 0 if system is None else 1
     turns = restore_path(cllm.turns, said, start=start, taken=taken, moment=created_at)
     metadata, records = decode_metadata(raw_metadata, cllm.metadata)
+    count = sum(len(turn.messages) for turn in turns)
     conversation = Conversation(
         id=conversation_id,
         created_at=created_at,
@@ -196,6 +207,8 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         context_record=records.get("context"),
         turns=turns,
         variants=variants,
+        pins=tuple(sorted({pin for pin in cllm.pins if 1 <= pin <= count})),
+        summary=None if cllm.summary is None else cllm.summary.up_to(count),
         parent=cllm.parent,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=metadata,
@@ -342,6 +355,8 @@ def _encode_cllm(
         "title": conversation.title,
         "archived_at": None if archived_at is None else in_utc(archived_at),
         "parent": conversation.parent,
+        "pins": list(conversation.pins),
+        "summary": None if conversation.summary is None else lean(conversation.summary),
         "turns": list(_encode_path(conversation, written)),
         "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
         "extras": list(written.extras),

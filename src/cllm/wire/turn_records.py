@@ -87,10 +87,10 @@ def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
     optional = {
         "model": turn.model,
         "provider": turn.provider,
-        "usage": None if turn.usage is None else _lean(turn.usage),
+        "usage": None if turn.usage is None else lean(turn.usage),
         "cost": turn.cost,
-        "notices": [_lean(notice) for notice in turn.notices] or None,
-        "window": turn.window,
+        "notices": [lean(notice) for notice in turn.notices] or None,
+        "window": None if turn.window is None else lean(turn.window),
         "started_at": in_utc(turn.started_at),
         "ended_at": None if turn.ended_at is None else in_utc(turn.ended_at),
         "failure": turn.failure,
@@ -272,7 +272,7 @@ def _decode_inline(raw: msgspec.Raw) -> Message:
     return Message(role=wrapped.role, raw=compact(wrapped.raw), dialect=wrapped.dialect)
 
 
-def _lean(value: msgspec.Struct) -> dict[str, Any]:
+def lean(value: msgspec.Struct) -> dict[str, Any]:
     """The fields of a value that differ from their defaults."""
     fields = msgspec.structs.fields(value)
     pairs = ((field, getattr(value, field.name)) for field in fields)

@@ -15,12 +15,12 @@ from cllm.assembly.window import (
     ByTokens,
     ByTurns,
     CachePrices,
-    StandingSummary,
     Strategy,
     Summarise,
     View,
     plan_window,
 )
+from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 
 ALL = list(PROFILES.values())

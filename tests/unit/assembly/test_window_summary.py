@@ -11,7 +11,6 @@ from cllm.assembly.window import (
     ByTokens,
     Item,
     Ledger,
-    StandingSummary,
     Summarise,
     plan_summary,
     plan_window,
@@ -19,6 +18,7 @@ from cllm.assembly.window import (
     summary_turn,
 )
 from cllm.assembly.window.summary import INSTRUCTION, INSTRUCTION_TOKENS
+from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message
 from cllm.wire.spoken import Spoken

@@ -296,7 +296,7 @@ async def test_an_update_that_changes_nothing_writes_nothing(store: JsonFileStor
 
 async def test_a_folder_keeps_one_owner(store: JsonFileStore):
     with pytest.raises(UsageError, match="local"):
-        await store.create(NewConversation(id="demo", owner="ann"))
+        await store.create(NewConversation(id="demo"), owner="ann")
 
 
 async def test_a_lease_of_one_store_is_worth_nothing_in_another(store: JsonFileStore, folder: Path):

@@ -11,7 +11,6 @@ from cllm.assembly.window.plan import plan_window
 from cllm.assembly.window.price import CachePrices, prices_for
 from cllm.assembly.window.strategy import ByTokens, ByTurns, Strategy, Summarise
 from cllm.assembly.window.summary import (
-    StandingSummary,
     SummaryChunk,
     plan_summary,
     summary_request,
@@ -27,7 +26,6 @@ __all__ = [
     "Item",
     "Ledger",
     "Report",
-    "StandingSummary",
     "Strategy",
     "Summarise",
     "SummaryChunk",

@@ -9,8 +9,8 @@ from typing import assert_never
 from cllm.assembly.window.cut import cut_in_blocks, cut_to_fit
 from cllm.assembly.window.ledger import Ledger
 from cllm.assembly.window.strategy import ByTokens, ByTurns, Strategy, Summarise
-from cllm.assembly.window.summary import StandingSummary
 from cllm.assembly.window.view import Pins, View, used, view_from
+from cllm.core.conversation import StandingSummary
 
 
 def plan_window(

@@ -15,6 +15,7 @@ from cllm.assembly.window.cut import cut_in_blocks
 from cllm.assembly.window.ledger import Ledger
 from cllm.assembly.window.strategy import Summarise
 from cllm.assembly.window.view import Pins, Span, joined, kept_inside
+from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, plain_message
 
@@ -27,18 +28,6 @@ INTRODUCTION = "Summary of the conversation until here:"
 ACKNOWLEDGED = "Understood."
 INSTRUCTION_TOKENS = 120
 """Of the instruction and of what stands around a summary; more than they come to."""
-
-
-class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary that was given: it stands in place of the messages up to a sequence number.
-
-    `before` is the one that it took the place of; to undo it is to go back to that.
-    """
-
-    text: str
-    through: int
-    tokens: int
-    before: "StandingSummary | None" = None
 
 
 class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
