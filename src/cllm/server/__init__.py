@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's and Anthropic's protocols with memory."""
