@@ -4,13 +4,14 @@ Imports a store when it is needed, so that a command which needs none is quick; 
 in `cllm.opening`.
 """
 
+import re
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cllm.core.errors import UsageError
-from cllm.core.ports import Provider, Store
+from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
@@ -34,6 +35,7 @@ T = TypeVar("T")
 # Set for the commands that cllm runs; one that is a cllm itself runs none in its turn.
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def now() -> datetime:
@@ -49,6 +51,19 @@ def new_id() -> str:
 def new_conversation_id(at: datetime, suffix: str) -> str:
     """An id for a conversation that was given none: sorts by time, and can be typed."""
     return f"c-{at:%Y%m%d-%H%M%S}-{suffix[:4]}"
+
+
+def conversation_called(
+    ref: str, *, model: str | None = None, title: str | None = None
+) -> NewConversation:
+    """A conversation to be made that people call by `ref`, which is its name if not its id.
+
+    A folder of files has the name for an id; a database gives it a UUID beside it.
+    """
+    is_id = UUID.fullmatch(ref) is not None
+    return NewConversation(
+        id=ref if is_id else new_id(), name=None if is_id else ref, model=model, title=title
+    )
 
 
 class App:

@@ -11,7 +11,15 @@ from typing import assert_never
 
 import msgspec
 
-from cllm.app import DEFAULT_MODEL, IN_CONTEXT, App, new_conversation_id, new_id, now
+from cllm.app import (
+    DEFAULT_MODEL,
+    IN_CONTEXT,
+    App,
+    conversation_called,
+    new_conversation_id,
+    new_id,
+    now,
+)
 from cllm.cli import printing
 from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
@@ -21,7 +29,6 @@ from cllm.core.context import ContextCommand
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
-from cllm.core.ports import NewConversation
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -91,7 +98,7 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
         model=app.model,
         model_is_explicit=settings.model_is_explicit,
         ref=ref,
-        create=NewConversation(id=ref, model=app.model) if ref and keep else None,
+        create=conversation_called(ref, model=app.model) if ref and keep else None,
         system=settings.system,
         policy=options.policy,
         context=_context(settings, options),

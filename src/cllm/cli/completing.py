@@ -33,9 +33,9 @@ def conversations(
     except CllmError:
         return []
     return [
-        CompletionItem(summary.id, help=one_line(summary.title or ""))
+        CompletionItem(summary.ref, help=one_line(summary.title or ""))
         for summary in page.items
-        if summary.id.startswith(incomplete)
+        if summary.ref.startswith(incomplete)
     ]
 
 

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 
 import click
 
-from cllm.app import App, new_conversation_id, new_id, now
+from cllm.app import App, conversation_called, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, difference, recapture
 from cllm.cli import printing
 from cllm.cli.place import here
 from cllm.cli.trusting import trusted_settings
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.message import Document, Image, Message
-from cllm.core.ports import NewConversation
 from cllm.engine.sync import run
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import CommandLine
@@ -59,7 +58,7 @@ def show_conversation(line: CommandLine, ref: str) -> None:
 
 
 def show(conversation: Conversation) -> None:
-    click.echo(f"Conversation: {conversation.id}")
+    click.echo(f"Conversation: {conversation.ref}")
     click.echo(printing.one_line(f"Model: {conversation.model or '-'}"))
     click.echo(printing.one_line(f"System prompt: {_about_system(conversation)}"))
     click.echo(f"Created: {conversation.created_at.isoformat()}")
@@ -125,13 +124,13 @@ def branch_conversation(
 ) -> None:
     """Branch it, under another system prompt if one is given; print the branch's id."""
     app = open_app(line)
-    made = NewConversation(id=new or new_conversation_id(now(), new_id()))
+    made = conversation_called(new or new_conversation_id(now(), new_id()))
     opening = None
     if given is not None:
         parent = app.run(app.store.load(ref, tail=0))
         opening = recapture(parent, given, now=now())
     branch = run(app.store.branch(ref, made, at=at, opening=opening))
-    click.echo(branch.id)
+    click.echo(branch.ref)
 
 
 def list_models(line: CommandLine) -> None:

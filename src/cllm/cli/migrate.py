@@ -79,7 +79,7 @@ async def _bring_up(app: App, summary: Summary, opening: Opening, *, dry_run: bo
     else:
         old = await app.store.capture(summary.id, opening) is not None
     if old:
-        click.echo(f"{summary.id}: {'would get' if dry_run else 'got'} the system prompt.")
+        click.echo(f"{summary.ref}: {'would get' if dry_run else 'got'} the system prompt.")
     return old
 
 

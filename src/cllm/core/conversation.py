@@ -155,6 +155,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
+    def ref(self) -> str:
+        """What people call it by."""
+        return self.name or self.id
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The default path as one list, the stored system prompt first."""
         head = () if self.system is None else (self.system,)
@@ -209,6 +214,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     archived_at: datetime | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def ref(self) -> str:
+        """What people call it by."""
+        return self.name or self.id
 
 
 TITLE_LENGTH = 100
