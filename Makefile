@@ -5,10 +5,11 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv
 PEERS := .venv-bench
+PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local lock clean
+.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -47,7 +48,7 @@ contracts: $(DEV)/ready
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
-bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local
+bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server
 
 bench-startup: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/startup.py --llm $(CURDIR)/$(PEERS)/bin/llm
@@ -70,7 +71,13 @@ bench-window: $(DEV)/ready $(PEERS)/ready
 bench-window-local: $(DEV)/ready
 	$(DEV)/bin/python bench/window_local.py
 
+bench-server: $(DEV)/ready $(PEERS)/ready $(PORTKEY)
+	$(DEV)/bin/python bench/server.py --peers $(CURDIR)/$(PEERS)/bin --portkey $(CURDIR)/$(PORTKEY)
+
 # The tools that the benchmarks compare with.
+$(PORTKEY):
+	npm install --silent --no-audit --no-fund --prefix .cache/portkey @portkey-ai/gateway@1.15.2
+
 $(PEERS)/ready: requirements/bench.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt

@@ -1,0 +1,209 @@
+"""What a request costs in `cllm serve`, beside LiteLLM's proxy, Portkey's gateway and nginx.
+
+All stand before the same provider on loopback, one process each, and are asked in turn, round by
+round. Processor time is that of the gateway with its children, per request; the provider's and
+ours as a client are not counted. The bare proxy is Starlette and aiohttp and nothing else. Ratios
+of medians of one run are what is compared.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from cllm.core.conversation import Turn, WindowRecord
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, Store, TurnStart
+from cllm.library.stores import open_store
+from gateways import Gateway, free_port, running, write_cllmfile, write_litellm, write_nginx
+from load import MESSAGES, Load, cost_of
+from loopback import WORDS
+from measure import Sample, Targets, interleave
+from upstream import LONG_STREAM
+
+HERE = Path(__file__).parent
+CLLM, BARE, LITELLM, PORTKEY, NGINX = "cllm", "bare proxy", "LiteLLM", "Portkey", "nginx"
+# Portkey 1.15 answers a stream with "immutable", an error of its own, on Node 20.
+NOT_STREAMING = (PORTKEY,)
+LONG_CONVERSATION = 10_000
+SHORT_CONVERSATION = 100
+CONVERSATIONS = 4
+MOST_MEMORY = 120 * 2**20
+
+
+@contextmanager
+def gateways(peers: Path, portkey: Path, nginx: str, folder: Path) -> Iterator[dict[str, Gateway]]:
+    """All of them at once, with the provider behind them."""
+    with ExitStack() as stack:
+        upstream = free_port()
+        provider = [sys.executable, str(HERE / "upstream.py"), str(upstream)]
+        stack.enter_context(running("upstream", provider, port=upstream, folder=folder))
+        url = f"http://127.0.0.1:{upstream}"
+        found: dict[str, Gateway] = {}
+
+        def start(name: str, command: list[str], port: int, **more: dict[str, str]) -> None:
+            found[name] = stack.enter_context(
+                running(name, command, port=port, folder=folder, **more)
+            )
+
+        port = free_port()
+        write_cllmfile(folder, url)
+        store = f"sqlite:{folder}/conversations.db"
+        serve = [sys.executable, "-m", "cllm", "serve", "--port", str(port), "--store", store]
+        start(CLLM, serve, port, environment={"HOME": str(folder)})
+        port = free_port()
+        start(BARE, [sys.executable, str(HERE / "bare_proxy.py"), str(port), url], port)
+        port = free_port()
+        config = write_litellm(folder, url)
+        litellm = [str(peers / "litellm"), "--config", str(config), "--port", str(port)]
+        local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
+        local["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
+        start(LITELLM, [*litellm, "--host", "127.0.0.1"], port, environment=local)
+        if portkey.exists():
+            port = free_port()
+            head = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"{url}/v1"}
+            start(
+                PORTKEY,
+                ["node", str(portkey), f"--port={port}", "--headless"],
+                port,
+                headers=head,
+            )
+        if Path(nginx).exists():
+            port = free_port()
+            start(
+                NGINX, [nginx, "-p", str(folder), "-c", str(write_nginx(folder, port, url))], port
+            )
+        yield found
+
+
+async def fill(store: Store, messages: int) -> str:
+    """A conversation with so many messages; the window of its last turn is a short one."""
+    made = await store.create(NewConversation(id=str(uuid.uuid4()), model="gpt-4o"))
+    for number in range(messages // 2):
+        said = plain_message("user", f"What is {number} and {number}? " + "Think well. " * 20)
+        lease = await store.begin_turn(
+            made.id, TurnStart(id=str(uuid.uuid4()), messages=(said,)), tail=0
+        )
+        reply = plain_message("assistant", f"It is {2 * number}. " + "That is well known. " * 20)
+        window = WindowRecord(first_sequence=max(1, 2 * number - 37), sent_messages=39)
+        turn: Turn = lease.turn
+        await store.finish_turn(lease, _answered(turn, reply, window))
+    return made.id
+
+
+def _answered(turn: Turn, reply: object, window: WindowRecord) -> Turn:
+    return msgspec.structs.replace(
+        turn,
+        state="complete",
+        messages=(*turn.messages, reply),
+        window=window,
+        ended_at=turn.started_at,
+    )
+
+
+async def filled(url: str, messages: int) -> list[dict[str, str]]:
+    """Headers that continue conversations of such a length."""
+    store = open_store(url)
+    try:
+        return [{"X-Conversation-ID": await fill(store, messages)} for _ in range(CONVERSATIONS)]
+    finally:
+        await store.close()
+
+
+def print_costs(title: str, samples: dict[str, Sample]) -> None:
+    print(f"\n{title}")
+    floor = samples.get(f"{BARE}")
+    for name, sample in samples.items():
+        ratio = "" if floor is None else f"{sample.cpu / floor.cpu:8.2f} x bare"
+        print(f"  {name:34}{sample.cpu * 1e6:10.0f} us cpu{sample.wall * 1e3:9.2f} ms{ratio}")
+
+
+def measure(found: dict[str, Gateway], load: Load, rounds: int) -> dict[str, Sample]:
+    runs = {
+        name: partial(cost_of, gateway, load)
+        for name, gateway in found.items()
+        if not load.stream or name not in NOT_STREAMING
+    }
+    return interleave(runs, rounds=rounds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=Path, required=True, help="bin/ of the peers' environment")
+    parser.add_argument("--portkey", type=Path, required=True, help="Portkey's start-server.js")
+    parser.add_argument("--nginx", default="/usr/sbin/nginx")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=320)
+    parser.add_argument("--flat", type=int, default=20_000, help="requests for the memory")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        found = stack.enter_context(gateways(given.peers, given.portkey, given.nginx, folder))
+        return report(found, folder, given)
+
+
+def report(found: dict[str, Gateway], folder: Path, given: argparse.Namespace) -> int:
+    targets, rounds, count = Targets(), given.rounds, given.requests
+    whole = measure(found, Load(requests=count), rounds)
+    print_costs("A chat completion, stateless, whole", whole)
+    streamed = measure(found, Load(requests=count, stream=True), rounds)
+    print_costs("A chat completion, stateless, streamed", streamed)
+    alone = measure(found, Load(requests=24, at_once=1, stream=True), rounds)
+    print_costs("The first word of a stream, one request at a time", alone)
+    ours = found[CLLM]
+    for peer, limit in ((LITELLM, 1 / 30), (PORTKEY, 1 / 4), (BARE, 1.5)):
+        for kind, samples in (("whole", whole), ("streamed", streamed)):
+            if peer in samples:
+                ratio = samples[CLLM].cpu / samples[peer].cpu
+                targets.at_most(f"cllm / {peer}, stateless, {kind}", ratio, limit)
+    floor = alone.get(NGINX, alone[BARE]).wall
+    added = (alone[CLLM].wall - floor) / (alone[LITELLM].wall - floor)
+    targets.at_most("time to the first word that cllm adds / LiteLLM adds", added, 1 / 5)
+    url = f"sqlite:{folder}/conversations.db"
+    turns = Load(requests=CONVERSATIONS * 20, at_once=CONVERSATIONS)
+    lengths = (SHORT_CONVERSATION, LONG_CONVERSATION)
+    heads = {length: asyncio.run(filled(url, length)) for length in lengths}
+    runs = {
+        f"{length} messages": partial(cost_of, ours, turns, heads[length]) for length in lengths
+    }
+    kept = interleave(runs, rounds=rounds)
+    print_costs("A durable turn on SQLite", kept)
+    short, long = (kept[f"{length} messages"].cpu for length in lengths)
+    targets.at_most("a durable turn / LiteLLM stateless", short / whole[LITELLM].cpu, 1 / 11)
+    targets.at_most("a turn in 10,000 messages / in 100", long / short, 1.3)
+    events_report(found, targets, rounds)
+    before = ours.memory()
+    cost_of(ours, Load(requests=given.flat))
+    after = ours.memory()
+    print(f"\nMemory: {before / 2**20:.1f} MB, after {given.flat} more {after / 2**20:.1f} MB")
+    targets.at_most("resident MB", after / 2**20, MOST_MEMORY / 2**20)
+    targets.at_most("memory after / before", after / before, 1.05)
+    return targets.finish()
+
+
+def events_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> None:
+    """Anthropic's door: a request passed through, and what an event of a stream costs."""
+    pair = {name: found[name] for name in (CLLM, LITELLM)}
+    messages = measure(pair, Load(requests=160, path=MESSAGES), rounds)
+    print_costs("A message, passed through", messages)
+    chat = measure({CLLM: found[CLLM]}, Load(requests=160), rounds)
+    ratio = messages[CLLM].cpu / chat[CLLM].cpu
+    targets.at_most("a message passed through / a chat completion", ratio, 1.2)
+    short = measure(pair, Load(requests=32, path=MESSAGES, stream=True), rounds)
+    long = measure(pair, Load(requests=32, path=MESSAGES, stream=True, long=True), rounds)
+    events = LONG_STREAM - len(WORDS)
+    costs = {name: (long[name].cpu - short[name].cpu) / events for name in pair}
+    for name, cost in costs.items():
+        print(f"  {name}: {cost * 1e6:.1f} us a streamed event")
+    targets.at_most("a streamed event / LiteLLM's", costs[CLLM] / costs[LITELLM], 1 / 20)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
