@@ -56,8 +56,9 @@ bench-startup: $(DEV)/ready $(PEERS)/ready
 bench-cli: $(DEV)/ready
 	$(DEV)/bin/python bench/cli.py
 
-bench-store: $(DEV)/ready
+bench-store: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/store.py
+	$(DEV)/bin/python bench/store_sqlite.py --peers $(CURDIR)/$(PEERS)/bin/python
 
 bench-local: $(DEV)/ready
 	$(DEV)/bin/python bench/local.py
