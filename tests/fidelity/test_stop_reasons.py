@@ -347,12 +347,18 @@ async def test_a_prompt_that_is_too_long_is_told_apart_where_the_provider_tells(
     said = {
         "openai": (400, "Too many tokens.", "context_length_exceeded"),
         "anthropic": (400, "prompt is too long: 250000 tokens > 200000 maximum", None),
-        "bedrock": (400, "Input is too long for requested model.", "ValidationException"),
+        "bedrock": (400, "250000 tokens > 200000 maximum", "ValidationException"),
     }[kind]
     server.fail(said[0], said[1], code=said[2])
     _, error = await break_off(kind)
-    assert isinstance(error, errors.InvalidRequestError)
+    assert isinstance(error, errors.PromptTooLongError)
     assert error.status == 400
+
+
+async def test_a_prompt_that_is_too_long_by_words_alone_is_an_invalid_request(break_off, server):
+    server.fail(400, "Input is too long for requested model.", code="ValidationException")
+    _, error = await break_off("bedrock")
+    assert type(error) is errors.InvalidRequestError
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])

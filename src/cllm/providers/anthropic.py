@@ -7,6 +7,7 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
 from cllm.wire import anthropic_reply
 from cllm.wire.anthropic_betas import allowed_betas, read_betas
@@ -43,7 +44,8 @@ class AnthropicProvider(HttpProvider):
     def _encode(self, prompt: Prompt) -> Request:
         limit = default_max_tokens(prompt.model)
         mend = mending_for("anthropic", prompt.model, provider=self.name)
-        encoded = encode_anthropic(prompt, default_max_tokens=limit, mend=mend)
+        mark = marking_for("anthropic", prompt.model, prompt.continuity)
+        encoded = encode_anthropic(prompt, default_max_tokens=limit, mend=mend, mark=mark)
         asked = read_betas(prompt.parameters.get("betas"))
         if isinstance(encoded, EncodedRequest):
             asked = encoded.betas

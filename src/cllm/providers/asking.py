@@ -5,7 +5,7 @@ the words mean, which is in `cllm.wire`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
@@ -73,6 +73,14 @@ class SseReader:
         self.done = False
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
+        sent = self._sse.whole(piece)
+        if sent is None:
+            return self._feed(piece)
+        events = self._decode(sent)
+        self.done = self._decoder.done
+        return events
+
+    def _feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         for sent in self._sse.feed(piece):
             yield from self._decode(sent)
             self.done = self._decoder.done

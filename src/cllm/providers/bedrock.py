@@ -1,7 +1,7 @@
 """Amazon Bedrock's Converse API: botocore gives credentials, signatures and frames, not HTTP."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, StreamReader
 from cllm.providers.bedrock_frames import FrameReader, Headers
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
 from cllm.wire import bedrock_reply
 from cllm.wire.bedrock_models import bedrock_id
@@ -71,7 +72,9 @@ class BedrockProvider(HttpProvider):
     def _encode(self, prompt: Prompt) -> Request:
         model = bedrock_id(prompt.model, region=self._account.region)
         mend = mending_for("bedrock", model, provider=self.name)
-        encoded = encode_bedrock(msgspec.structs.replace(prompt, model=model), mend=mend)
+        mark = marking_for("bedrock", model, prompt.continuity)
+        named = msgspec.structs.replace(prompt, model=model)
+        encoded = encode_bedrock(named, mend=mend, mark=mark)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
         return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
@@ -134,6 +137,13 @@ class _Reader:
         self._decoder = bedrock_reply.StreamDecoder(names=names)
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
+        frame = self._frames.whole(piece)
+        if frame is None:
+            return self._feed(piece)
+        headers, payload = frame
+        return self._decoder.decode(_frame_name(headers), payload)
+
+    def _feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         for headers, payload in self._frames.feed(piece):
             yield from self._decoder.decode(_frame_name(headers), payload)
 

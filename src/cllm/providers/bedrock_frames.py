@@ -40,6 +40,20 @@ class FrameReader:
         self._parser = EventStreamHeaderParser()
         self._known: dict[bytes, Headers] = {}
 
+    def whole(self, piece: bytes) -> tuple[Headers, bytes] | None:
+        """The frame that this piece is, if it is one and no more, as most pieces are; else None.
+
+        A piece that gave a frame is not to be fed as well.
+        """
+        if self._held or len(piece) < FRAME_BYTES:
+            return None
+        length, headers_length, checksum = _prelude.unpack_from(piece)
+        if length != len(piece):
+            return None
+        _check(piece[:CHECKED], checksum)
+        _check_lengths(length, headers_length)
+        return self._frame(piece, headers_length)
+
     def feed(self, piece: bytes) -> Iterator[tuple[Headers, bytes]]:
         data = piece
         if self._held:
@@ -56,14 +70,17 @@ class FrameReader:
             if len(data) - start < length:
                 self._needed = length
                 break
-            payload_end = start + length - _checksum.size
-            _check(data[start:payload_end], *_checksum.unpack_from(data, payload_end))
-            payload_start = start + _prelude.size + headers_length
-            headers = self._headers(data[start + _prelude.size : payload_start])
+            yield self._frame(data[start : start + length], headers_length)
             start += length
-            yield headers, data[payload_start:payload_end]
         if start < len(data):
             self._hold(data[start:])
+
+    def _frame(self, frame: bytes, headers_length: int) -> tuple[Headers, bytes]:
+        """The headers and the payload of one whole frame."""
+        _check(frame[: -_checksum.size], *_checksum.unpack(frame[-_checksum.size :]))
+        payload_start = _prelude.size + headers_length
+        headers = self._headers(frame[_prelude.size : payload_start])
+        return headers, frame[payload_start : -_checksum.size]
 
     def _hold(self, data: bytes) -> None:
         self._held.append(data)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from http import HTTPStatus
 from typing import Literal
 
 from cllm.core.prompt import Prompt
@@ -12,7 +14,7 @@ from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.mending import mending_for
 from cllm.wire import openai_chat
 from cllm.wire.malformed import ErrorDetails
-from cllm.wire.translate import encode_openai, encode_responses
+from cllm.wire.translate import encode_openai, encode_responses, is_refused_by_chat
 
 Api = Literal["chat", "responses"]
 
@@ -34,16 +36,25 @@ RESPONSES_MODELS = (
 )
 
 
+@lru_cache(maxsize=1000)
 def api_of(model: str, *, url: str) -> Api:
     """The API that a model wants at an address; other servers than OpenAI's have chat for all."""
     wanted = any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
     return "responses" if wanted and url.startswith(OPENAI) else "chat"
 
 
+def api_for(prompt: Prompt, *, url: str) -> Api:
+    """The API for a prompt: what its model wants, or what takes all that is asked of the model."""
+    api = api_of(prompt.model, url=url)
+    elsewhere = api == "chat" and url.startswith(OPENAI) and is_refused_by_chat(prompt)
+    return "responses" if elsewhere else api
+
+
 class OpenAIProvider(HttpProvider):
     """One server: an address, perhaps a key, and what else it wants to be sent with a request.
 
-    `api` says which API is used for all models; without it, that is chosen by the model's name.
+    `api` says which API is used for all models; without it, that is chosen by the model's name,
+    and by what is asked of it.
     `profile` names the rules by which the server takes a history, if they are not OpenAI's.
     """
 
@@ -61,12 +72,31 @@ class OpenAIProvider(HttpProvider):
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
+        self._embeddings = f"{base_url.rstrip('/')}/embeddings"
         self._key = api_key
         self._api = api
         self._profile = profile
 
+    async def embed(self, body: bytes) -> bytes:
+        """The answer to a request for embeddings, both as they are."""
+        request = Request(url=self._embeddings, body=body)
+        response = await self._http.post(
+            request.url,
+            headers=await self._request_headers(request),
+            body=body,
+            provider=self.name,
+            timeouts=self._timeouts,
+        )
+        try:
+            answer = await response.read()
+            if response.status != HTTPStatus.OK:
+                raise self._refusal(response, answer)
+            return answer
+        finally:
+            await response.close()
+
     def _encode(self, prompt: Prompt) -> Request:
-        api = self._api or api_of(prompt.model, url=self._urls["responses"])
+        api = self._api or api_for(prompt, url=self._urls["responses"])
         mend = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
         if api == "responses":
             encoded = encode_responses(prompt, mend=mend)

@@ -119,6 +119,11 @@ def encode_usage(usage: Usage | None) -> Fields:
         "cache_read_input_tokens": counted.cache_read,
         "output_tokens": counted.output + counted.reasoning,
     }
+    if counted.cache_write_hour:
+        fields["cache_creation"] = {
+            "ephemeral_5m_input_tokens": counted.cache_write - counted.cache_write_hour,
+            "ephemeral_1h_input_tokens": counted.cache_write_hour,
+        }
     if counted.reasoning:
         fields["output_tokens_details"] = {"thinking_tokens": counted.reasoning}
     return fields

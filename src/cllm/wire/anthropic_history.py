@@ -32,7 +32,7 @@ from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
 from cllm.wire.files import IMAGE_FORMATS, checked, plain_type
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
-from cllm.wire.spoken import NOTHING, Spoken, rewritten, telling_fields
+from cllm.wire.spoken import NOTHING, Spoken, check_still_asks, rewritten, telling_fields
 
 MAX_MARKS = 4
 HOUR = "1h"
@@ -76,6 +76,8 @@ def arrange(
     for index, spoken in enumerate(messages):
         path = f"messages[{spoken.place}]"
         cleaned = _clean_message(spoken, path, notes)
+        if index == len(messages) - 1:
+            check_still_asks(spoken, cleaned, "Anthropic")
         if cleaned.role != "system" or _may_stay(messages, index, model):
             said.append(cleaned)
         else:
@@ -98,6 +100,8 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
 
 
 def _clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+    if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
+        return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
     same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
     return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)

@@ -310,6 +310,8 @@ def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> 
 
 
 def _decode_call(block: _ToolUse) -> ToolCall:
+    if block.caller is block.toolset_name is block.cache_control is msgspec.UNSET:
+        return ToolCall(id=block.id, name=block.name, arguments=unwrapped(bytes(block.input)))
     return ToolCall(
         id=block.id,
         name=block.name,
@@ -326,6 +328,8 @@ def _decode_result(block: _ToolResult) -> ToolResult:
         parts = (Text(text=content),) if content else ()
     elif isinstance(content, list):
         parts = tuple([DECODERS[type(inner)](inner) for inner in content])
+    if block.toolset_name is block.cache_control is msgspec.UNSET:
+        return ToolResult(call_id=block.tool_use_id, content=parts, is_error=block.is_error)
     return ToolResult(
         call_id=block.tool_use_id,
         content=parts,

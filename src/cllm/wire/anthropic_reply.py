@@ -6,7 +6,7 @@ call that was cut off is kept as `cut_calls` says, and told as the model wrote i
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -19,12 +19,15 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
-    Usage,
 )
+from cllm.wire.anthropic_errors import decode_error, error_details
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_block, decode_parts
+from cllm.wire.anthropic_usage import decode_usage
 from cllm.wire.cut_calls import as_object
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.surrogates import HalfCharacters
+
+__all__ = ["StreamDecoder", "decode_answer", "decode_error"]
 
 Fields = dict[str, Any]
 
@@ -38,32 +41,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "tool_use": "tool_calls",
 }
 NO_NAMES: Mapping[str, str] = {}
-STATUSES = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class _OutputDetails(msgspec.Struct):
-    thinking_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_creation: dict[str, Count | None] | None = None
-    output_tokens_details: _OutputDetails | None = None
 
 
 class _Answer(msgspec.Struct):
@@ -96,7 +73,7 @@ def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished
     except UNREADABLE as error:
         raise MalformedError(f"not a message of Anthropic's: {error}") from error
     if answer.type == "error" or answer.error is not None:
-        raise ProviderSaidError(_error_details(answer.error))
+        raise ProviderSaidError(error_details(answer.error))
     content = bytes(answer.content)
     if not content.startswith(b"["):
         raise MalformedError("an answer without a list of content")
@@ -107,7 +84,7 @@ def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished
         message=_message(content),
         stop_reason=STOP_REASONS.get(answer.stop_reason or "", "unknown"),
         stop_sequence=answer.stop_sequence,
-        usage=_usage(answer.usage),
+        usage=decode_usage(answer.usage),
         model=answer.model,
         raw=body,
     )
@@ -152,47 +129,6 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
 def _cited(citation: Any, index: int) -> PartAdded:
     """A citation of the text at this place: a text of no length, which adds nothing but it."""
     return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
-
-
-def _usage(given: Any) -> Usage | None:
-    """The counts; unknown where they are not given, or are no counts."""
-    try:
-        usage = msgspec.convert(given, _Usage)
-    except msgspec.ValidationError:
-        return None
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return None
-    details = usage.output_tokens_details
-    output = usage.output_tokens or 0
-    thinking = min((details.thinking_tokens if details is not None else 0) or 0, output)
-    written = usage.cache_creation_input_tokens
-    if written is None:
-        written = sum(count or 0 for count in (usage.cache_creation or {}).values())
-    hour = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
-    return Usage(
-        input=usage.input_tokens or 0,
-        cache_read=usage.cache_read_input_tokens or 0,
-        cache_write=written,
-        cache_write_hour=min(hour, written),
-        output=output - thinking,
-        reasoning=thinking,
-    )
-
-
-def decode_error(body: bytes) -> ErrorDetails:
-    """What an error body says, whatever shape it has; nothing if it is not JSON."""
-    try:
-        decoded = msgspec.json.decode(body)
-    except UNREADABLE:
-        return ErrorDetails()
-    return _error_details(decoded.get("error", decoded) if isinstance(decoded, dict) else decoded)
-
-
-def _error_details(error: Any) -> ErrorDetails:
-    if not isinstance(error, dict):
-        return ErrorDetails(message=error if isinstance(error, str) else "")
-    message, kind = (str(error.get(name) or "") for name in ("message", "type"))
-    return ErrorDetails(message=message, type=kind, status=STATUSES.get(kind))
 
 
 class _Piece(msgspec.Struct, tag_field="type"):
@@ -317,7 +253,7 @@ class StreamDecoder:
     """Decodes one stream: the name and data of each event in, reply events out.
 
     The answer is whole once `message_stop` came; `finish` gives the last event then, and None when
-    the stream ended before its answer did.
+    the stream ended before its answer did. `done` says that it came: nothing is read any more.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -326,12 +262,7 @@ class StreamDecoder:
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
         self._halves = HalfCharacters()
-        self._done = False
-
-    @property
-    def done(self) -> bool:
-        """Whether `message_stop` came, after which nothing is read any more."""
-        return self._done
+        self.done = False
 
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data; `name` is asked only where the data does not say."""
@@ -361,7 +292,7 @@ class StreamDecoder:
             case _Stop():
                 return self._stop()
             case _Error():
-                raise ProviderSaidError(_error_details(event.error))
+                raise ProviderSaidError(error_details(event.error))
         return []
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
@@ -458,12 +389,12 @@ class StreamDecoder:
     def _stop(self) -> list[ReplyEvent]:
         if not self._fields:
             raise MalformedError("a message_stop without a message_start")
-        self._done = True
+        self.done = True
         return [event for index in self._blocks for event in self._stop_block(index)]
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""
-        if not self._done:
+        if not self.done:
             return None
         content = msgspec.Raw(self._content())
         whole = {**self._fields, "content": content, "usage": self._usage}

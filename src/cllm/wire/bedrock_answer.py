@@ -22,6 +22,14 @@ class TokenUsage(msgspec.Struct, rename="camel"):
     output_tokens: Count = 0
     cache_read_input_tokens: Count | None = None
     cache_write_input_tokens: Count | None = None
+    cache_details: Any = None
+
+
+class CacheDetail(msgspec.Struct, rename="camel"):
+    """What was written to a cache for one lifetime."""
+
+    ttl: str
+    input_tokens: Count
 
 
 class Router(msgspec.Struct, rename="camel"):

@@ -42,6 +42,11 @@ _LONGEST_TITLE = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
 
 
+def is_plain_text(part: AnyPart) -> bool:
+    """Whether it is a text and nothing else, which needs no cleaning."""
+    return type(part) is Text and part.cache is None and not part.extra
+
+
 class Cleaner:
     """Cleans the parts of one request; remembers the titles it has given."""
 
@@ -52,7 +57,7 @@ class Cleaner:
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
         """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
-        if part.cache is None and not part.extra and type(part) is Text:
+        if is_plain_text(part):
             return part
         part = self._with_mark(part, path)
         if not own:

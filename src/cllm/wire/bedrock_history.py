@@ -18,8 +18,8 @@ from cllm.core.message import (
     Thinking,
 )
 from cllm.wire.bedrock_blocks import Block, encode_blocks, encode_mark
-from cllm.wire.bedrock_clean import Cleaner
-from cllm.wire.spoken import Spoken, rewritten
+from cllm.wire.bedrock_clean import Cleaner, is_plain_text
+from cllm.wire.spoken import Spoken, check_still_asks, rewritten
 
 ATTACHED = "(document attached)"
 
@@ -34,12 +34,17 @@ class Sent(msgspec.Struct, kw_only=True):
 
 def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spoken]:
     """The messages in words that Converse has; system messages are not among them."""
-    for spoken in messages:
+    for number, spoken in enumerate(messages, start=1):
         if spoken.role != "system":
-            yield _clean_message(spoken, f"messages[{spoken.place}]", cleaner)
+            cleaned = _clean_message(spoken, f"messages[{spoken.place}]", cleaner)
+            if number == len(messages):
+                check_still_asks(spoken, cleaned, "Bedrock")
+            yield cleaned
 
 
 def _clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
+    if len(spoken.parts) == 1 and is_plain_text(spoken.parts[0]):
+        return spoken
     parts: list[AnyPart] = []
     same = True
     own = spoken.is_own("bedrock")

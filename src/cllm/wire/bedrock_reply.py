@@ -25,6 +25,7 @@ from cllm.wire.bedrock_answer import (
     Answer,
     BlockStop,
     BuiltBlock,
+    CacheDetail,
     Delta,
     DeltaOf,
     ErrorBody,
@@ -38,6 +39,7 @@ from cllm.wire.bedrock_answer import (
 from cllm.wire.bedrock_blocks import BROKEN, encode_blocks
 from cllm.wire.bedrock_citations import citations_of, cited_text, shared_citation
 from cllm.wire.bedrock_parts import decode_blocks
+from cllm.wire.lengths import counts_too_many
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -51,14 +53,16 @@ STOP_REASONS: dict[str, StopReason] = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
+INVALID_REQUEST = "validationException"
 STATUSES = {
     "internalServerException": 500,
     "modelStreamErrorException": 424,
     "modelTimeoutException": 408,
     "serviceUnavailableException": 503,
     "throttlingException": 429,
-    "validationException": 400,
+    INVALID_REQUEST: 400,
 }
+HOUR = "1h"
 NO_NAMES: Mapping[str, str] = {}
 
 
@@ -149,12 +153,26 @@ def _usage(given: Any) -> Usage | None:
         return None
     if usage is None:
         return None
+    details = _cache_details(usage.cache_details)
+    written = usage.cache_write_input_tokens
+    if written is None:
+        written = sum(detail.input_tokens for detail in details)
+    hour = sum(detail.input_tokens for detail in details if detail.ttl == HOUR)
     return Usage(
         input=usage.input_tokens,
         output=usage.output_tokens,
         cache_read=usage.cache_read_input_tokens or 0,
-        cache_write=usage.cache_write_input_tokens or 0,
+        cache_write=written,
+        cache_write_hour=min(hour, written),
     )
+
+
+def _cache_details(given: Any) -> list[CacheDetail]:
+    """What was written for which lifetime; nothing where that cannot be read."""
+    try:
+        return msgspec.convert(given or [], list[CacheDetail])
+    except msgspec.ValidationError:
+        return []
 
 
 def _model(trace: Trace | None) -> str | None:
@@ -171,8 +189,12 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
     said = (error.type or "").rpartition("#")[2]
     name = kind or said
     lowered = name[:1].lower() + name[1:]
+    message = error.message or error.Message or ""
     return ErrorDetails(
-        message=error.message or error.Message or "", type=name, status=STATUSES.get(lowered)
+        message=message,
+        type=name,
+        status=STATUSES.get(lowered),
+        too_long=lowered == INVALID_REQUEST and counts_too_many(message),
     )
 
 

@@ -48,6 +48,7 @@ FINISH_REASONS: dict[StopReason, str] = {
     "pause": "length",
     "unknown": "length",
 }
+WORDS = {TextDelta: "content", ThinkingDelta: "reasoning_content", RefusalDelta: "refusal"}
 NO_ARGUMENTS = "{}"
 DONE = b"data: [DONE]\n\n"
 
@@ -66,14 +67,6 @@ class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     function: _Function | None = None
 
 
-class _Delta(msgspec.Struct, omit_defaults=True):
-    role: str | None = None
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: tuple[_Piece, ...] | None = None
-
-
 def finish_reason(stop_reason: StopReason, *, refused: bool) -> str:
     """Why it ended. A refusal in words is an answer to OpenAI (`stop`); one without is a filter."""
     return "stop" if refused and stop_reason == "refusal" else FINISH_REASONS[stop_reason]
@@ -87,15 +80,19 @@ def encode_answer(
     model: str,
     id: str,  # noqa: A002  the protocol's own word
     created: int,
+    functions: bool = False,
 ) -> bytes:
-    """A whole answer; blocks that OpenAI's words have no form for are not in it."""
+    """A whole answer; blocks that OpenAI's words have no form for are not in it.
+
+    With `functions` its first call is one of a function, for a client that knows no other.
+    """
     refused = any(isinstance(part, Refusal) for part in parts)
-    choice = {
-        "index": 0,
-        "message": _answer_message(parts),
-        "logprobs": None,
-        "finish_reason": finish_reason(stop_reason, refused=refused),
-    }
+    message = _answer_message(parts)
+    reason = finish_reason(stop_reason, refused=refused)
+    if functions and TOOL_CALLS in message:
+        message[FUNCTION_CALL] = message.pop(TOOL_CALLS)[0]["function"]
+        reason = FUNCTION_CALL if stop_reason == "tool_calls" else reason
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     answer = {
         "id": id,
         "object": "chat.completion",
@@ -115,6 +112,7 @@ def encode_reply(
     model: str | None = None,
     id: str | None = None,  # noqa: A002  the protocol's own word
     created: int | None = None,
+    functions: bool = False,
 ) -> bytes:
     """A reply as a whole answer; `parts` is what its message says.
 
@@ -129,6 +127,7 @@ def encode_reply(
             model=model or finished.model or "",
             id=id or "",
             created=created or 0,
+            functions=functions,
         )
     said = {"id": id, "created": created, "model": model}
     given = {name: value for name, value in said.items() if value is not None}
@@ -191,7 +190,11 @@ class StreamEncoder:
         self._before = self._head + b',"choices":[{"index":0,"delta":'
         end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._after = b',"logprobs":null,"finish_reason":null}]' + end
+        self._after_words = b"}" + self._after
         self._after_arguments = b"}}]}" + self._after
+        self._before_words = {
+            kind: self._before + b"{" + encode(field) + b":" for kind, field in WORDS.items()
+        }
         self._end = end
         self._include_usage = include_usage
         self._calls: dict[int, _OpenCall] = {}
@@ -230,22 +233,16 @@ class StreamEncoder:
         details = {"message": message, "type": type, "code": code, "param": None}
         return b"data: " + encode({"error": details}) + b"\n\n"
 
-    def _chunk(self, delta: _Delta) -> bytes:
-        if not self._begun:
-            self._begun = True
-            delta.role = "assistant"
-        return self._before + encode(delta) + self._after
+    def _chunk(self, **delta: Any) -> bytes:
+        return self._before + encode(self._role() | delta) + self._after
 
     def _words(self, event: TextDelta | ThinkingDelta | RefusalDelta) -> bytes:
-        if isinstance(event, TextDelta):
-            return self._chunk(_Delta(content=event.text))
-        if isinstance(event, RefusalDelta):
-            return self._refuse(event.text)
-        return self._chunk(_Delta(reasoning_content=event.text))
-
-    def _refuse(self, text: str) -> bytes:
-        self._refused = True
-        return self._chunk(_Delta(refusal=text))
+        kind = type(event)
+        if kind is RefusalDelta:
+            self._refused = True
+        if self._begun:
+            return self._before_words[kind] + encode(event.text) + self._after_words
+        return self._chunk(**{WORDS[kind]: event.text})
 
     def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a call. Clients join the pieces of every field, so a name is said once."""
@@ -266,7 +263,7 @@ class StreamEncoder:
             call.known, call.named = call.known or bool(late_id), call.named or bool(late_name)
             piece = _Piece(call.place, late_id, None, _Function(late_name, event.arguments))
         call.argued = call.argued or bool(event.arguments)
-        return self._chunk(_Delta(tool_calls=(piece,)))
+        return self._chunk(tool_calls=(piece,))
 
     def _open_call(self, index: int) -> _OpenCall:
         place = len(self._calls)
@@ -282,7 +279,7 @@ class StreamEncoder:
             case Thinking():
                 return self.encode(ThinkingDelta(text=part.text))
             case Refusal():
-                return self._refuse(part.text)
+                return self.encode(RefusalDelta(text=part.text))
             case ToolCall():
                 return self._call(
                     ToolCallDelta(
@@ -305,7 +302,7 @@ class StreamEncoder:
             return self._before + encode(self._role()) + after + self._end
         self._legacy = self._legacy or part.field == FUNCTION_CALL
         raw = self._placed(part.raw) if part.field == TOOL_CALLS else part.raw
-        return self._before + encode({**self._role(), part.field: msgspec.Raw(raw)}) + self._after
+        return self._chunk(**{part.field: msgspec.Raw(raw)})
 
     def _placed(self, raw: bytes) -> bytes:
         """Pieces of calls that are of no function, under the numbers that the client knows."""
@@ -325,7 +322,7 @@ class StreamEncoder:
 
     def _finish(self, event: ReplyFinished) -> bytes:
         self._closed = True
-        opening = b"" if self._begun else self._chunk(_Delta(content=""))
+        opening = b"" if self._begun else self._chunk(content="")
         said, counts = said_of_answer(event)
         more = b"," + encode(said)[1:-1] if said else b""
         return b"".join(
@@ -351,7 +348,7 @@ class StreamEncoder:
 
     def _no_arguments(self, call: _OpenCall) -> bytes:
         function = _Function(arguments=NO_ARGUMENTS)
-        return self._chunk(_Delta(tool_calls=(_Piece(call.place, function=function),)))
+        return self._chunk(tool_calls=(_Piece(call.place, function=function),))
 
     def _usage(self, usage: Usage | None, own: dict[str, Any], more: bytes) -> bytes:
         if usage is None or not self._include_usage:

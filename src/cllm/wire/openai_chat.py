@@ -187,7 +187,8 @@ class StreamDecoder:
     """Decodes one stream: the data of each event in, reply events out.
 
     The answer is whole once the provider named a finish reason or sent `[DONE]`; `finish` gives
-    the last event then, and None when the stream ended before its answer did.
+    the last event then, and None when the stream ended before its answer did. `done` says that
+    `[DONE]` came, after which nothing is read any more.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -197,7 +198,7 @@ class StreamDecoder:
         self._reasoning: list[str] = []
         self._calls = BuiltCalls(names)
         self._finish_reason: str | None = None
-        self._done = False
+        self.done = False
         self._usage: Any = None
         self._model: str | None = None
         self._first = self._last = b"{}"
@@ -206,18 +207,13 @@ class StreamDecoder:
         self._begun = False
         self._several = False
 
-    @property
-    def done(self) -> bool:
-        """Whether `[DONE]` came, after which nothing is read any more."""
-        return self._done
-
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data."""
         try:
             chunk = self._read(data)
         except UNREADABLE as error:
             if data.strip() == DONE:
-                self._done = True
+                self.done = True
                 return []
             if isinstance(error, msgspec.ValidationError):
                 self._read = read_odd
@@ -295,7 +291,7 @@ class StreamDecoder:
 
     def finish(self) -> ReplyFinished | None:
         """The last event, if the answer is whole."""
-        if not self._done and self._finish_reason is None:
+        if not self.done and self._finish_reason is None:
             return None
         message = self.message()
         self._beside.head = self._head()

@@ -3,6 +3,9 @@
 Nearly all are read with one look, by a decoder that refuses a field it has no name for. Those that
 it refuses are read again with every field they have, and so is the rest of their stream: nothing of
 an answer is lost, and no other stream pays for it. What the fields mean is for `openai_chat`.
+
+A chunk is thrown away once it is read and never refers to itself: the garbage collector need not
+know of it.
 """
 
 from typing import Any
@@ -16,7 +19,7 @@ from cllm.wire.openai_calls import CallPiece, odd_piece
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class Delta(msgspec.Struct, forbid_unknown_fields=True):
+class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """The fields that deltas usually have; a delta with another one is an `OddDelta`."""
 
     role: Any = None
@@ -38,14 +41,14 @@ class OddDelta(Delta, forbid_unknown_fields=False):
     rest: Any = None
 
 
-class ChunkChoice(msgspec.Struct):
+class ChunkChoice(msgspec.Struct, gc=False):
     index: int = 0
     delta: Delta | None = None
     finish_reason: str | None = None
     logprobs: Any = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     choices: list[ChunkChoice] | None = None
     model: str | None = None
     usage: Any = None

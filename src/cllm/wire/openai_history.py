@@ -23,12 +23,11 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.aliases import Rule
-from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
 from cllm.wire.openai_options import MAX_CALL_ID
-from cllm.wire.openai_parts import encode_parts
+from cllm.wire.openai_parts import message_fields
 from cllm.wire.reasoning import without_reasoning
-from cllm.wire.spoken import Spoken, rewritten
+from cllm.wire.spoken import Spoken, check_still_asks, rewritten
 
 IDS = Rule(allowed=None, longest=MAX_CALL_ID)
 MEDIA = (Image, Document)
@@ -37,14 +36,7 @@ OTHERS = ("anthropic", "bedrock")
 THOUGHTS = (Thinking, RedactedThinking)
 
 
-class _Plain(msgspec.Struct):
-    """A message of one text, which most are."""
-
-    role: str
-    content: str
-
-
-Writable = msgspec.Raw | _Plain
+Writable = msgspec.Raw | dict[str, Any]
 
 
 class _Place(NamedTuple):
@@ -82,16 +74,15 @@ def all_at_home(messages: Sequence[Spoken], notes: Notes) -> Iterator[Spoken]:
         elif number < len(messages):
             notes.tell("message", f"messages[{message.place}]")
         else:
-            raise NotExpressibleError(
-                f"messages[{message.place}]: nothing in it can be said to OpenAI: "
-                "say it as text, or leave the message out."
-            )
+            check_still_asks(message, home, "OpenAI")
 
 
 def at_home(message: Spoken, notes: Notes) -> Spoken:
     """The message in parts that OpenAI has words for; one of its own stays as it is."""
     if message.raw is not None:
         return message
+    if _is_plain(message):
+        return rewritten(message, message.parts)
     path = f"messages[{message.place}].content"
     numbered = list(enumerate(message.parts))
     has_files = message.dialect not in OTHERS
@@ -109,6 +100,45 @@ def at_home(message: Spoken, notes: Notes) -> Spoken:
             media.extend(moved)
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
     return rewritten(message, [*results, *media, *_translated(others, place)])
+
+
+def _is_plain(message: Spoken) -> bool:
+    """Whether it is texts, calls or results that OpenAI has the same words for, as most are."""
+    kinds = set(map(type, message.parts))
+    return kinds in PLAIN_KINDS[message.role] and all(map(_is_plain_part, message.parts))
+
+
+def _is_plain_part(part: AnyPart) -> bool:
+    return part.cache is None and not part.extra and PLAIN[type(part)](part)
+
+
+def _is_plain_text(part: Text) -> bool:
+    return bool(part.text) and not part.text.isspace()
+
+
+def _is_plain_call(part: ToolCall) -> bool:
+    return bool(part.arguments)
+
+
+def _is_plain_result(part: ToolResult) -> bool:
+    return not part.is_error and all(map(_is_bare_text, part.content))
+
+
+def _is_bare_text(part: AnyPart) -> bool:
+    return type(part) is Text and part.cache is None and not part.extra
+
+
+PLAIN: dict[type, Callable[[Any], bool]] = {
+    Text: _is_plain_text,
+    ToolCall: _is_plain_call,
+    ToolResult: _is_plain_result,
+}
+PLAIN_KINDS: dict[Role, tuple[frozenset[type], ...]] = {
+    "assistant": (frozenset({Text}), frozenset({Text, ToolCall}), frozenset({ToolCall})),
+    "system": (frozenset({Text}),),
+    "tool": (frozenset({ToolResult}),),
+    "user": (frozenset({Text}), frozenset({ToolResult})),
+}
 
 
 def encode_history(messages: Sequence[Spoken]) -> list[Writable]:
@@ -135,15 +165,9 @@ def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list
 
 def _encode_exchange(caller: Spoken | None, followers: list[Spoken]) -> Iterator[Writable]:
     """An assistant's message, the results of its calls in their order, and what else was said."""
-    calls: list[str] = []
     if caller is not None:
-        calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
         yield _encode_message(caller)
-    if not any(_has_result(message) for message in followers):
-        yield from map(_encode_message, followers)
-        return
-    order = {call: place for place, call in reversed(list(enumerate(calls)))}
-    results: list[tuple[int, Writable]] = []
+    results: list[tuple[str, Writable]] = []
     rest: list[Writable] = []
     for message in followers:
         if not _has_result(message):
@@ -153,10 +177,18 @@ def _encode_exchange(caller: Spoken | None, followers: list[Spoken]) -> Iterator
             if call_id is None or caller is None:
                 rest.append(encoded)
             else:
-                results.append((order.get(call_id, len(order)), encoded))
-    results.sort(key=lambda result: result[0])
+                results.append((call_id, encoded))
+    if caller is not None and len(results) > 1:
+        results.sort(key=_place_of_call(caller))
     yield from (encoded for _, encoded in results)
     yield from rest
+
+
+def _place_of_call(caller: Spoken) -> Callable[[tuple[str, Writable]], int]:
+    """The key by which results stand in the order of the calls; what answers none is last."""
+    calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
+    order = {call: place for place, call in reversed(list(enumerate(calls)))}
+    return lambda result: order.get(result[0], len(order))
 
 
 def _has_result(message: Spoken) -> bool:
@@ -201,17 +233,14 @@ def _encode_message(message: Spoken) -> Writable:
         return msgspec.Raw(without_reasoning(message.raw))
     parts = [part for part in message.parts if not isinstance(part, THOUGHTS)]
     written = _written(message.role, parts)
-    if not message.extra:
-        return written
-    fields = msgspec.json.decode(msgspec.json.encode(written), type=dict[str, msgspec.Raw])
-    return msgspec.Raw(msgspec.json.encode({**fields, **message.extra}))
+    return {**written, **message.extra} if message.extra else written
 
 
-def _written(role: Role, parts: Sequence[AnyPart]) -> Writable:
+def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
     only = parts[0] if len(parts) == 1 else None
     if isinstance(only, Text):
-        return _Plain(role, only.text)
-    return msgspec.Raw(encode_parts(role, parts).raw)
+        return {"role": role, "content": only.text}
+    return message_fields(role, parts)
 
 
 def _translated(parts: Iterable[tuple[int, AnyPart]], place: _Place) -> list[AnyPart]:

@@ -5,7 +5,7 @@ tools becomes those tools alone. It leaves a request that has none of this as it
 nothing but the ids that functions did not have, and never looks at a reply.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from cllm.core.message import Message
 from cllm.core.options import ForeignTool, Options, Tool, ToolChoice, ToolChoiceKind
 from cllm.wire.malformed import FieldError
+from cllm.wire.openai_glance import is_legacy
 
 Fields = dict[str, Any]
 FUNCTION_CALL = b'"function_call"'
@@ -50,12 +51,35 @@ def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]
         elif message.role == "assistant" and FUNCTION_CALL in message.raw:
             modern, open_call = _calling(message, f"call_{place}")
             said.append(modern)
-        elif message.role == "tool" and FUNCTION_ROLE in message.raw and open_call:
+        elif open_call and message.role == "tool" and FUNCTION_ROLE in message.raw:
             said.append(_answering(message, open_call))
             open_call = ""
         else:
             said.append(message)
     return tuple(said)
+
+
+def with_ids_of_calls(
+    messages: Sequence[Message], calls_of: Callable[[Message], Sequence[str]]
+) -> Sequence[Message]:
+    """Messages in which a function answers under the id of the call, where the call has one.
+
+    A client that knows functions only answers so what a provider of tools has called; `calls_of`
+    gives the ids of the calls in a message.
+    """
+    if not is_legacy(messages):
+        return messages
+    said: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "assistant":
+            waiting = list(calls_of(message))
+        answers = waiting and message.dialect == "openai" and message.role == "tool"
+        answered = _answering(message, waiting[0]) if answers else message
+        if answered is not message:
+            waiting.pop(0)
+        said.append(answered)
+    return said
 
 
 def _calling(message: Message, call_id: str) -> tuple[Message, str]:

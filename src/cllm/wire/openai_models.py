@@ -22,18 +22,24 @@ class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
     """A model that thinks before it answers.
 
     `default` is the effort of a request that names none. With `sampled` it takes sampling
-    parameters while it thinks; others take them only while they do not.
+    parameters while it thinks; others take them only while they do not. With `calls_elsewhere`
+    it calls tools while it thinks by the Responses API only.
     """
 
     efforts: tuple[str, ...]
     default: str = "medium"
     sampled: bool = False
     parallel_calls: bool = True
+    calls_elsewhere: bool = False
 
 
 def _efforts(least: str, most: str, *, without: str = "minimal") -> tuple[str, ...]:
     between = EFFORT_ORDER[EFFORT_ORDER.index(least) : EFFORT_ORDER.index(most) + 1]
     return tuple(effort for effort in between if effort != without)
+
+
+def _newest(least: str, most: str, *, default: str = "medium") -> Reasoner:
+    return Reasoner(efforts=_efforts(least, most), default=default, calls_elsewhere=True)
 
 
 _LOW_TO_HIGH = _efforts("low", "high")
@@ -47,12 +53,13 @@ ROWS: tuple[tuple[re.Pattern[str], Reasoner | None], ...] = (
     (re.compile(r"gpt-5[\d.]*-codex"), Reasoner(efforts=_efforts("low", "xhigh"))),
     (re.compile(r"gpt-5\.\d-pro"), Reasoner(efforts=_efforts("medium", "xhigh"))),
     (re.compile(r"gpt-5\.1"), Reasoner(efforts=_efforts("none", "high"), default="none")),
-    (re.compile(r"gpt-5\.[2-4]"), Reasoner(efforts=_efforts("none", "xhigh"), default="none")),
-    (re.compile(r"gpt-5\.5"), Reasoner(efforts=_efforts("none", "xhigh"))),
-    (re.compile(r"gpt-5\."), Reasoner(efforts=_efforts("none", "max"))),
+    (re.compile(r"gpt-5\.[23]"), Reasoner(efforts=_efforts("none", "xhigh"), default="none")),
+    (re.compile(r"gpt-5\.4"), _newest("none", "xhigh", default="none")),
+    (re.compile(r"gpt-5\.5"), _newest("none", "xhigh")),
+    (re.compile(r"gpt-5\."), _newest("none", "max")),
     (re.compile(r"gpt-5"), Reasoner(efforts=_efforts("minimal", "high", without=""))),
-    (re.compile(r"gpt-6(-astra|\.1)"), Reasoner(efforts=_efforts("low", "max"))),
-    (re.compile(r"gpt-([6-9]|\d\d)"), Reasoner(efforts=_efforts("none", "max"))),
+    (re.compile(r"gpt-6(-astra|\.1)"), _newest("low", "max")),
+    (re.compile(r"gpt-([6-9]|\d\d)"), _newest("none", "max")),
 )
 
 SAMPLING: Fields = {
@@ -81,6 +88,14 @@ def reasoner(model: str) -> Reasoner | None:
     """The row of a model that thinks, by its name with or without a provider's."""
     name = model.rpartition("/")[2].lower()
     return next((row for pattern, row in ROWS if pattern.match(name)), None)
+
+
+def calls_elsewhere(model: str, *, thinks: bool | None) -> bool:
+    """Whether Chat Completions refuses this model tools; `thinks` is None if that is not said."""
+    known = reasoner(model)
+    if known is None or not known.calls_elsewhere:
+        return False
+    return known.default != "none" if thinks is None else thinks or "none" not in known.efforts
 
 
 def says_nothing(name: str, value: Any) -> bool:

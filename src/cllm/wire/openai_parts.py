@@ -154,6 +154,8 @@ def _decode_refusal(block: Block) -> AnyPart | None:
 
 def _decode_image(block: Block) -> AnyPart | None:
     image = block.pop("image_url", None)
+    # Mistral's clients, and some others, give the address itself.
+    image = {"url": image} if isinstance(image, str) else image
     if not isinstance(image, dict) or not isinstance(image.get("url"), str):
         return None
     url = image["url"]
@@ -238,6 +240,12 @@ def _rest(block: Block) -> dict[str, Any]:
 
 def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
     """A message of these parts; a tool result is a message of its own."""
+    fields = message_fields(role, parts)
+    return Message(role=fields["role"], raw=msgspec.json.encode(fields))
+
+
+def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
+    """The fields of a message of these parts."""
     if len(parts) == 1 and isinstance(parts[0], ToolResult):
         return _encode_result(parts[0])
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
@@ -248,13 +256,12 @@ def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
         fields["reasoning_content"] = "\n".join(thinking)
     if calls:
         fields["tool_calls"] = calls
-    return Message(role=role, raw=msgspec.json.encode(fields))
+    return fields
 
 
-def _encode_result(result: ToolResult) -> Message:
+def _encode_result(result: ToolResult) -> Block:
     content = _encode_content(result.content) or ""
-    fields = {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
-    return Message(role="tool", raw=msgspec.json.encode(fields))
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
 
 
 def _encode_content(parts: Sequence[AnyPart]) -> str | list[Any] | None:

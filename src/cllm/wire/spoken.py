@@ -12,6 +12,7 @@ import msgspec
 
 from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice
+from cllm.wire.malformed import NotExpressibleError
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
@@ -48,6 +49,18 @@ def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
         dialect=spoken.dialect,
         extra=spoken.extra,
     )
+
+
+def check_still_asks(before: Spoken, after: Spoken, target: str) -> None:
+    """An error if nothing is left of a message of the user's that said something.
+
+    For the newest one only: that nothing is asked is for the person to know.
+    """
+    if after.role == "user" and before.parts and not after.parts:
+        raise NotExpressibleError(
+            f"messages[{before.place}]: nothing in it can be said to {target}: "
+            "say it as text, or leave the message out."
+        )
 
 
 def telling_fields(part: AnyPart) -> set[str]:

@@ -30,9 +30,10 @@ from cllm.wire.openai_glance import check_contents, is_legacy, is_ordinary, with
 from cllm.wire.openai_legacy import (
     restricted_to_allowed,
     with_calls_for_functions,
+    with_ids_of_calls,
     with_tools_for_functions,
 )
-from cllm.wire.openai_models import knows_developer
+from cllm.wire.openai_models import calls_elsewhere, knows_developer
 from cllm.wire.openai_options import check_parameters, fit_parameters
 from cllm.wire.reasoning import without_reasoning
 from cllm.wire.spoken import (
@@ -115,18 +116,29 @@ def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces of a request in the words of one dialect."""
+    """The pieces of a request in the words of one dialect; `marked` with cache marks of ours."""
 
     system: tuple[AnyPart, ...] | None
     system_raw: bytes | None
     messages: tuple[Spoken, ...]
     parameters: dict[str, Any]
     notices: tuple[Notice, ...] = ()
+    marked: bool = False
+
+
+Mark = Callable[[Translated], Translated]
+"""Puts cache marks on parts, for a target that keeps what it is told to."""
+
+
+def unmarked(said: Translated) -> Translated:
+    """The pieces as they are."""
+    return said
 
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
     """The prompt's pieces for that dialect; the codec makes a body of them."""
-    kept = prompt.messages if target == "openai" else with_calls_for_functions(prompt.messages)
+    kept = with_ids_of_calls(prompt.messages, _call_ids)
+    kept = kept if target == "openai" else with_calls_for_functions(kept)
     messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
     messages, notices = _without_foreign_fields(messages)
     foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
@@ -149,6 +161,10 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
         parameters=parameters,
         notices=notices,
     )
+
+
+def _call_ids(message: Message) -> list[str]:
+    return [part.id for part in parts_of(message) if isinstance(part, ToolCall)]
 
 
 def _options_for(target: Dialect, prompt: Prompt) -> Options:
@@ -217,6 +233,15 @@ def _without_foreign_thinking(
     return tuple(kept), (notice,)
 
 
+def is_refused_by_chat(prompt: Prompt) -> bool:
+    """Whether OpenAI takes the prompt by its Responses API only: tools for a model that thinks."""
+    tools = prompt.parameters.get("tools") or prompt.parameters.get("functions")
+    if not tools or not calls_elsewhere(prompt.model, thinks=True):
+        return False
+    reasoning = _options_for("responses", prompt).reasoning
+    return calls_elsewhere(prompt.model, thinks=None if reasoning is None else reasoning.enabled)
+
+
 def encode_openai(
     prompt: Prompt, *, mend: Mend = unmended, takes_texts_as_they_are: bool = True
 ) -> Encoded:
@@ -228,7 +253,7 @@ def encode_openai(
     check_contents(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
-    prompt = _for_model(prompt)
+    prompt = _for_model(_with_ids(prompt))
     parameters, unfit = _fitted(prompt)
     own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
     plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
@@ -249,6 +274,13 @@ def encode_openai(
         own_names=prompt.dialect == "openai",
     )
     return _untouched(with_notices(encoded, (*said.notices, *unfit)), prompt, "openai")
+
+
+def _with_ids(prompt: Prompt) -> Prompt:
+    """The prompt with answers of functions under the ids of their calls, where these have any."""
+    messages = tuple(with_ids_of_calls(prompt.messages, _call_ids))
+    same = all(map(is_, messages, prompt.messages))
+    return prompt if same else msgspec.structs.replace(prompt, messages=messages)
 
 
 def _for_model(prompt: Prompt) -> Prompt:
@@ -303,9 +335,11 @@ def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
     return _untouched(with_notices(encoded, said.notices), prompt, "responses")
 
 
-def encode_anthropic(prompt: Prompt, *, default_max_tokens: int, mend: Mend = unmended) -> Encoded:
+def encode_anthropic(
+    prompt: Prompt, *, default_max_tokens: int, mend: Mend = unmended, mark: Mark = unmarked
+) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer."""
-    said = translate(prompt, "anthropic")
+    said = mark(translate(prompt, "anthropic"))
     given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
@@ -316,14 +350,14 @@ def encode_anthropic(prompt: Prompt, *, default_max_tokens: int, mend: Mend = un
         stream=prompt.stream,
         mend=mend,
     )
-    if "max_tokens" not in given:
+    if "max_tokens" not in given or said.marked:
         encoded = msgspec.structs.replace(encoded, own=False)
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
-def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
+def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:
     """A body for Converse; the model is named in the address."""
-    said = translate(prompt, "bedrock")
+    said = mark(translate(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
         system=said.system,

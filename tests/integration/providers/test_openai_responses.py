@@ -32,12 +32,16 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
 from cllm.providers.http import Http
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
-from cllm.providers.openai import OpenAIProvider, api_of
+from cllm.providers.openai import OpenAIProvider, api_for, api_of
 from cllm.wire.openai_parts import encode_parts
 
 KEY = "sk-0123456789abcdef"
 MODEL = "gpt-5-codex"
 OPENAI = "https://api.openai.com/v1/responses"
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
+}
 both_ways = pytest.mark.parametrize("streams", [True, False], ids=["stream", "whole"])
 
 
@@ -120,6 +124,44 @@ class TestWhichApi:
     )
     def test_any_other_model_is_asked_by_chat(self, model):
         assert api_of(model, url=OPENAI) == "chat"
+
+    @pytest.mark.parametrize(
+        ("model", "effort", "api"),
+        [
+            ("gpt-5.6-sol", "low", "responses"),
+            ("gpt-5.6-sol", None, "responses"),
+            ("gpt-5.6-sol", "none", "chat"),
+            ("gpt-5.5", None, "responses"),
+            ("gpt-5.4-mini", "medium", "responses"),
+            ("gpt-5.4-mini", None, "chat"),
+            ("gpt-6-astra", "none", "responses"),
+            ("gpt-5.2", "high", "chat"),
+            ("gpt-5", "high", "chat"),
+            ("gpt-4o", None, "chat"),
+        ],
+    )
+    @pytest.mark.parametrize("offered", [{"tools": [TOOL]}, {"functions": [TOOL["function"]]}])
+    def test_tools_for_a_model_that_thinks_go_where_openai_takes_them(
+        self, offered, model, effort, api
+    ):
+        asked = prompt(model=model, parameters={**offered, "reasoning_effort": effort})
+
+        assert api_for(asked, url=OPENAI) == api
+        assert api_for(asked, url="http://127.0.0.1:8000/v1/responses") == "chat"
+
+    def test_tools_in_anthropics_words_go_where_openai_takes_them(self):
+        def api(**parameters: Any) -> str:
+            fields = {"tools": [{"name": "f", "input_schema": {}}], "max_tokens": 9, **parameters}
+            asked = prompt(model="gpt-5.6-sol", dialect="anthropic", parameters=fields)
+            return api_for(asked, url=OPENAI)
+
+        assert api() == "responses"
+        assert api(thinking={"type": "enabled", "budget_tokens": 2000}) == "responses"
+        assert api(thinking={"type": "disabled"}) == "chat"
+
+    @pytest.mark.parametrize("parameters", [{}, {"tools": []}, {"reasoning_effort": "high"}])
+    def test_without_tools_a_model_that_thinks_is_asked_by_chat(self, parameters):
+        assert api_for(prompt(model="gpt-5.6-sol", parameters=parameters), url=OPENAI) == "chat"
 
     async def test_a_server_is_asked_by_the_api_that_it_is_said_to_have(self, server):
         for api in (None, "chat", "responses"):

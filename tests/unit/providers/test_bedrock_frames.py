@@ -45,6 +45,39 @@ def test_any_cut_of_the_bytes_gives_the_frames_that_botocore_reads(frames, data)
     assert read(*pieces) == [(found.headers, found.payload) for found in judge]
 
 
+@given(frames=FRAMES, data=st.data())
+def test_pieces_that_are_one_frame_are_read_at_once_and_alike(frames, data):
+    whole = [frame(headers, payload) for headers, payload in frames]
+    pieces = [
+        cut for one in whole for cut in data.draw(st.sampled_from([[one], [one[:9], one[9:]]]))
+    ]
+    reader = FrameReader()
+    found: list[tuple[dict[str, Any], bytes]] = []
+    for piece in pieces:
+        sent = reader.whole(piece)
+        more = reader.feed(piece) if sent is None else [sent]
+        found += [(dict(headers), payload) for headers, payload in more]
+
+    assert found == frames
+
+
+@pytest.mark.parametrize("at", [5, 8, -1], ids=["length", "its checksum", "the checksum"])
+def test_a_broken_frame_is_refused_also_where_it_is_read_at_once(at):
+    broken = bytearray(frame({"a": "b"}, b"one"))
+    broken[at] ^= 1
+
+    with pytest.raises(MalformedError):
+        FrameReader().whole(bytes(broken))
+
+
+def test_two_frames_and_half_a_frame_are_not_one():
+    one = frame({"a": "b"}, b"one")
+
+    assert FrameReader().whole(one + one) is None
+    assert FrameReader().whole(one[:-1]) is None
+    assert FrameReader().whole(b"") is None
+
+
 def test_a_large_frame_in_many_pieces_is_read_once_it_is_whole():
     payload = bytes(3 * 1024 * 1024)
     stream = frame({":event-type": "a"}, payload) + frame({":event-type": "b"}, b"{}")

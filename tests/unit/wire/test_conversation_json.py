@@ -169,6 +169,41 @@ def test_a_prompt_adds_its_own_bytes_and_nothing_else():
     assert data.replace(alone, b"") == without
 
 
+PINNED = SystemRecord(policy="pinned", source="ConversationManager", prompt="Be kind.")
+
+
+def test_a_pinned_prompt_is_beside_the_messages_with_where_it_came_from():
+    data = encode_conversation(replace(TWO, system_record=PINNED))
+
+    document = json.loads(data)
+    assert [message["role"] for message in document["messages"]] == ["user", "assistant"] * 3
+    assert document["metadata"]["system"] == {
+        "policy": "pinned",
+        "source": "ConversationManager",
+        "prompt": "Be kind.",
+    }
+    assert decode(data).conversation.kept_prompt == plain_message("system", "Be kind.")
+
+
+def test_an_older_cllm_reads_a_pinned_file_as_the_same_conversation_and_loses_nothing():
+    class OlderRecord(msgspec.Struct, frozen=True, kw_only=True):
+        policy: str
+        source: str | None = None
+
+    raw = json.loads(encode_conversation(replace(TWO, system_record=PINNED)))["metadata"]["system"]
+
+    assert msgspec.convert(raw, OlderRecord) == OlderRecord(
+        policy="pinned", source="ConversationManager"
+    )
+
+
+def test_a_captured_file_says_nothing_of_a_pinned_prompt():
+    record = SystemRecord(policy="captured", source="x")
+    data = encode_conversation(replace(TWO, system_record=record))
+
+    assert json.loads(data)["metadata"]["system"] == {"policy": "captured", "source": "x"}
+
+
 def test_only_history_is_among_the_messages():
     failed = turn("t2", "two", state="failed", failure=TurnFailure(code="x", message="y"))
     running = turn("t3", "three", state="running")
@@ -610,7 +645,9 @@ def conversations(draw: st.DrawFn) -> Conversation:
         title=draw(st.none() | TEXTS),
         system=draw(st.none() | prompt),
         system_record=draw(
-            st.none() | st.builds(SystemRecord, policy=st.just("captured"), source=TEXTS)
+            st.none()
+            | st.builds(SystemRecord, policy=st.just("captured"), source=TEXTS)
+            | st.builds(SystemRecord, policy=st.just("pinned"), source=TEXTS, prompt=TEXTS)
         ),
         context_record=draw(
             st.none()

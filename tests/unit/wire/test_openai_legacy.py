@@ -11,6 +11,7 @@ from cllm.wire.malformed import FieldError
 from cllm.wire.openai_legacy import (
     restricted_to_allowed,
     with_calls_for_functions,
+    with_ids_of_calls,
     with_tools_for_functions,
 )
 
@@ -43,6 +44,28 @@ class TestParameters:
     def test_functions_that_are_no_list_are_an_error(self):
         with pytest.raises(FieldError, match="functions"):
             with_tools_for_functions({"functions": {}})
+
+
+class TestIds:
+    ANSWER = own("function", name="f", content="1")
+
+    def test_a_function_answers_under_the_id_of_the_first_call(self):
+        messages = [own("assistant", content="x"), self.ANSWER, self.ANSWER]
+
+        said = with_ids_of_calls(messages, lambda _: ["a"])
+
+        assert said[1].json() == {"role": "tool", "tool_call_id": "a", "content": "1"}
+        assert said[2] is self.ANSWER
+
+    def test_an_answer_to_a_call_without_an_id_is_the_same(self):
+        messages = [called("f"), self.ANSWER]
+
+        assert list(with_ids_of_calls(messages, lambda _: [])) == messages
+
+    def test_messages_without_functions_are_not_looked_into(self):
+        messages = [own("assistant", content="x"), own("tool", tool_call_id="a", content="1")]
+
+        assert with_ids_of_calls(messages, lambda _: pytest.fail("looked")) is messages
 
 
 class TestMessages:

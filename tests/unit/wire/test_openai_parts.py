@@ -181,6 +181,10 @@ def test_a_tool_result_among_other_parts_cannot_be_said():
             (Image(url="data:text/plain,Hi"),),
         ),
         (
+            [{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}],
+            (Image(media_type="image/png", data="AAAA"),),
+        ),
+        (
             [{"type": "file", "file": {"filename": "a.pdf", "file_id": "f-1"}}],
             (Document(name="a.pdf", file_id="f-1"),),
         ),
@@ -204,7 +208,7 @@ def test_content_is_read_as_parts(content, expected):
         {"type": "text", "text": 5},
         {"type": "text"},
         {"type": "refusal", "refusal": None},
-        {"type": "image_url", "image_url": "https://x"},
+        {"type": "image_url", "image_url": ["https://x"]},
         {"type": "image_url", "image_url": {"url": 5}},
         {"type": "file"},
         {"type": "file", "file": {"file_data": "AAAA"}},

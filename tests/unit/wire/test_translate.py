@@ -8,6 +8,7 @@ import pytest
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Prompt
+from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.spoken import Encoded
 from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
@@ -198,3 +199,50 @@ def test_messages_in_the_target_s_own_words_keep_their_bytes(target):
         assert message.raw.replace(b", ", b",").replace(b": ", b":") in body.replace(
             b", ", b","
         ).replace(b": ", b":")
+
+
+ANSWERED_AS_FUNCTION = {"role": "function", "name": "read", "content": "It says hello."}
+
+
+@pytest.mark.parametrize("caller", [OPENAI[1], ANTHROPIC[1]], ids=["openai", "anthropic"])
+def test_a_function_answers_the_call_that_a_provider_of_tools_has_made(caller, target):
+    """A client that knows functions only was told of the call without its id."""
+    encode, model = ENCODERS[target]
+    answer = raw("openai", "tool", **ANSWERED_AS_FUNCTION)
+    prompt = Prompt(
+        model=model,
+        messages=(plain_message("user", "Read a.txt, please."), caller, answer),
+        parameters={"functions": [{"name": "read", "parameters": {"type": "object"}}]},
+    )
+    body = encode(prompt).body
+
+    assert list(heard(target, json.loads(body)))[-2:] == [
+        ("ToolCall", CALL),
+        ("ToolResult", "It says hello."),
+    ]
+    assert body.count(b"call_1") == 2
+
+
+AUDIO = raw(
+    "openai",
+    "user",
+    role="user",
+    content=[{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}],
+)
+
+
+@pytest.mark.parametrize("target", ["anthropic", "bedrock"])
+def test_a_question_of_which_nothing_can_be_said_is_an_error_that_names_it(target):
+    encode, model = ENCODERS[target]
+    prompt = Prompt(model=model, messages=(*OPENAI[:4], AUDIO))
+
+    with pytest.raises(NotExpressibleError, match=rf"(?i)messages\[4\]: nothing .* to {target}"):
+        encode(prompt)
+
+
+@pytest.mark.parametrize("target", ["anthropic", "bedrock"])
+def test_an_earlier_message_of_which_nothing_can_be_said_is_noticed(target):
+    encode, model = ENCODERS[target]
+    prompt = Prompt(model=model, messages=(AUDIO, *OPENAI[3:]))
+
+    assert [notice.code for notice in encode(prompt).notices] == ["part_left_out"]

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,8 +49,9 @@ def test_openai_counts_come_back_as_they_went(usage):
     assert decode_usage(encode_usage(usage)) == usage
 
 
-@given(USAGES)
-def test_anthropic_counts_come_back_as_they_went(usage):
+@given(USAGES, COUNTS)
+def test_anthropic_counts_come_back_as_they_went(usage, hour):
+    usage = msgspec.structs.replace(usage, cache_write_hour=min(hour, usage.cache_write))
     assert from_anthropic(anthropic_answer.encode_usage(usage)) == usage
 
 
@@ -125,6 +127,22 @@ def test_a_cache_entry_by_its_lifetimes_is_counted_as_written():
     counted = Usage(input=1, output=2, cache_write=7, cache_write_hour=4)
     assert from_anthropic(said) == counted
     assert from_anthropic({**said, "cache_creation_input_tokens": 7}) == counted
+
+
+def test_what_bedrock_wrote_to_its_cache_for_an_hour_is_counted_as_that():
+    details = [{"ttl": "1h", "inputTokens": 4}, {"ttl": "5m", "inputTokens": 3}]
+    said = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 10, "cacheDetails": details}
+    counted = Usage(input=1, output=2, cache_write=7, cache_write_hour=4)
+    assert from_bedrock({**said, "cacheWriteInputTokens": 7}) == counted
+    assert from_bedrock(said) == counted
+
+
+@pytest.mark.parametrize("details", [None, [], {}, "1h", [{"ttl": "1h"}], [7]], ids=repr)
+def test_details_of_bedrocks_cache_that_cannot_be_read_leave_the_other_counts(details):
+    said = {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 7}
+    assert from_bedrock({**said, "cacheDetails": details}) == Usage(
+        input=1, output=2, cache_write=7
+    )
 
 
 def test_an_anthropic_client_is_told_of_lifetimes_and_server_tools():

@@ -1,0 +1,63 @@
+"""Errors that count: a prompt with more tokens than its model holds is told by the counts."""
+
+import json
+
+import pytest
+
+from cllm.wire import anthropic_reply, bedrock_reply
+from cllm.wire.lengths import counts_too_many
+
+TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        TOO_LONG,
+        "The request has 208310 tokens > 200000.",
+        "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, try again",
+    ],
+)
+def test_counts_that_are_more_than_the_model_holds_are_seen_in_any_words(message):
+    assert counts_too_many(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "prompt is too long",
+        "max_tokens: 64000 > 8192, which is the maximum for this model",
+        "messages.0: at least 1 tokens > 5 wanted",
+        f"{'9' * 5000} tokens > 200000 maximum",
+        "1 + 1 > 3",
+    ],
+    ids=["nothing", "only words", "a limit on the answer", "not more", "no count", "a sum"],
+)
+def test_anything_else_is_not_taken_for_a_prompt_that_is_too_long(message):
+    assert not counts_too_many(message)
+
+
+def test_only_an_invalid_request_of_anthropics_can_be_too_long():
+    def too_long(kind: str) -> bool:
+        error = {"type": kind, "message": TOO_LONG}
+        return anthropic_reply.decode_error(json.dumps({"error": error}).encode()).too_long
+
+    assert too_long("invalid_request_error")
+    assert not too_long("rate_limit_error")
+
+
+def test_only_an_invalid_request_of_bedrocks_can_be_too_long():
+    body = json.dumps({"message": f"The model returned: {TOO_LONG}"}).encode()
+
+    assert bedrock_reply.decode_error(body, kind="ValidationException").too_long
+    assert not bedrock_reply.decode_error(body, kind="ThrottlingException").too_long
+
+
+def test_the_code_that_anthropic_gives_beside_the_type_is_kept():
+    details = {"error_code": "storage_quota_exceeded"}
+    error = {"type": "invalid_request_error", "message": "No.", "details": details}
+
+    assert anthropic_reply.decode_error(json.dumps({"error": error}).encode()).code == (
+        "storage_quota_exceeded"
+    )

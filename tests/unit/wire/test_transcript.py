@@ -1,0 +1,158 @@
+"""A conversation to be read, in both formats for people."""
+
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conversations import messages
+
+from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnState
+from cllm.core.message import Message, plain_message
+from cllm.wire.transcript import Prose, Speech, Transcript, Verbatim, transcript_of
+from cllm.wire.transcript_html import encode_html
+from cllm.wire.transcript_markdown import encode_markdown
+
+NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
+
+
+def conversation(*said: Message, state: TurnState = "complete", **fields) -> Conversation:
+    turn = Turn(id="t", place="t", state=state, messages=said, started_at=NOW)
+    known = {"id": "c", "created_at": NOW, "updated_at": NOW, "model": "openai/gpt-test"}
+    return Conversation(turns=(turn,), **{**known, **fields})
+
+
+class _Words(HTMLParser):
+    """The words of a page, and the elements it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.elements: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        assert all(not name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_what_was_said_stands_under_its_speaker_and_number():
+    text = encode_markdown(
+        transcript_of(
+            conversation(
+                plain_message("user", "Hello"), plain_message("assistant", "Hi"), title="Greetings"
+            ),
+            shown_id="files:c",
+        )
+    )
+
+    assert text == (
+        "# Greetings\n\nfiles:c · openai/gpt-test · 2026-11-15 09:30 UTC\n\n"
+        "## User 1\n\nHello\n\n## Assistant 2\n\nHi\n"
+    )
+
+
+def test_thinking_calls_results_and_files_are_told():
+    blocks = [
+        {"type": "thinking", "thinking": "First\nsecond", "signature": "s"},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"a": 1}},
+    ]
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "is_error": True,
+        "content": [
+            {"type": "text", "text": "broken"},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+            },
+        ],
+    }
+    said = (
+        Message(
+            role="assistant",
+            dialect="anthropic",
+            raw=msgspec.json.encode({"role": "assistant", "content": blocks}),
+        ),
+        Message(
+            role="tool",
+            dialect="anthropic",
+            raw=msgspec.json.encode({"role": "user", "content": [result]}),
+        ),
+    )
+
+    text = encode_markdown(transcript_of(conversation(*said)))
+
+    assert "*thinking*\n\n> First\n> second" in text
+    assert "*thinking that is sealed*" in text
+    assert "*calls look_up*" in text
+    assert "*gives an error*\n\n```\nbroken\n```" in text
+    assert "*image (image/png)*" in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"), [("captured", True), ("pinned", True), ("dynamic", False)]
+)
+def test_the_system_prompt_is_shown_where_the_policy_keeps_it(policy, shown):
+    kept = conversation(
+        plain_message("user", "Hello"),
+        plain_message("system", "in between"),
+        system=plain_message("system", "Be brief."),
+        system_record=SystemRecord(policy=policy),
+    )
+
+    for text in (encode_markdown(transcript_of(kept)), encode_html(transcript_of(kept))):
+        assert ("Be brief." in text) == shown
+        assert "in between" not in text
+
+
+def test_a_turn_that_is_not_complete_says_so():
+    failed = conversation(plain_message("user", "Hello"), state="failed")
+
+    assert "## User 1 (failed)" in encode_markdown(transcript_of(failed))
+    assert "<h2>User 1 (failed)</h2>" in encode_html(transcript_of(failed))
+
+
+@given(st.lists(messages(), max_size=4))
+def test_anything_that_can_be_kept_can_be_read(said):
+    kept = conversation(*said, title="<b>&\n#")
+
+    assert encode_markdown(transcript_of(kept))
+    page = _Words()
+    page.feed(encode_html(transcript_of(kept)))
+    assert page.elements <= {
+        "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "pre", "blockquote",
+    }  # fmt: skip
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
+def test_text_is_never_markup(text):
+    speech = Speech(speaker="User", blocks=(Prose(text), Verbatim("gives", text)))
+    transcript = Transcript(
+        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
+    )
+    page = _Words()
+    page.feed(encode_html(transcript))
+    page.close()
+
+    assert "".join(page.words).count(text) >= 2 if text else True
+
+
+@given(st.text(st.sampled_from("`a\n "), max_size=30))
+def test_no_backticks_end_a_fence_early(text):
+    speech = Speech(speaker="Tool", blocks=(Verbatim("gives", text),))
+    transcript = Transcript(
+        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
+    )
+    _, _, fenced = encode_markdown(transcript).partition("*gives*\n\n")
+    fence = fenced.partition("\n")[0]
+
+    assert set(fence) == {"`"}
+    assert fence not in text
+    assert fenced == f"{fence}\n{text}\n{fence}\n"
