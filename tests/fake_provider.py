@@ -3,8 +3,8 @@
 It runs on an event loop in a thread of the test process. A test queues answers (`say`, `fail`,
 `answer`), runs the command, and looks at `requests`. Without a queued answer it repeats the newest
 user text. Protocols are rows in `PROTOCOLS`: each turns a `Reply` into the steps of a response;
-the server only carries steps. Nothing here waits for a clock: a `Gate` holds an answer until the
-test opens it.
+the server only carries steps. With a `cache` it counts the tokens of a prompt and which of them it
+had. Nothing here waits for a clock: a `Gate` holds an answer until the test opens it.
 """
 
 import asyncio
@@ -18,8 +18,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
+
+from tests.fake_cache import PromptCache
 
 WAIT = 60.0
 """Seconds after which a wait for something that must happen is given up."""
@@ -105,7 +107,8 @@ class Reply:
     end has been announced. With `finish` None it never is; with `done` false the last marker of
     the stream is left out. `packet` is the size of the parts that an event is sent in. `error`
     comes in the middle of a stream, as type and message, where `stop_after` says so. `signature`
-    goes with the reasoning where a protocol has a place for it.
+    goes with the reasoning where a protocol has a place for it. `cached` are the tokens read from
+    a cache and written to one, which Anthropic and Bedrock count beside those that were sent.
     """
 
     pieces: tuple[str, ...] = ()
@@ -114,6 +117,7 @@ class Reply:
     tool_calls: tuple[ToolCall, ...] = ()
     finish: str | None = "stop"
     usage: tuple[int, int] | None = (11, 7)
+    cached: tuple[int, int] | None = None
     hold: Mapping[int, Gate] = field(default_factory=dict)
     stop_after: int | None = None
     abrupt: bool = True
@@ -306,7 +310,7 @@ class AnthropicMessages:
 
     def _stream(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
         yield Head(headers={"Content-Type": "text/event-stream; charset=utf-8"}, chunked=True)
-        started = {"input_tokens": (reply.usage or (0, 0))[0], "output_tokens": 1}
+        started = self._usage(reply) | {"output_tokens": 1}
         message = self._message(request, number, []) | {
             "stop_reason": None,
             "usage": started,
@@ -408,7 +412,11 @@ class AnthropicMessages:
 
     def _usage(self, reply: Reply) -> dict[str, int]:
         sent, received = reply.usage or (0, 0)
-        return {"input_tokens": sent, "output_tokens": received}
+        counts = {"input_tokens": sent, "output_tokens": received}
+        if reply.cached is not None:
+            read, written = reply.cached
+            counts |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+        return counts
 
 
 class BedrockConverse:
@@ -438,7 +446,7 @@ class BedrockConverse:
             "metrics": {"latencyMs": number},
         }
         if reply.usage is not None:
-            body["usage"] = self._usage(reply.usage)
+            body["usage"] = self._usage(reply, reply.usage)
         return tuple(_whole_reply(reply, body))
 
     def error(self, status: int, message: str, code: str | None) -> bytes:  # noqa: ARG002
@@ -463,7 +471,7 @@ class BedrockConverse:
             place += 1
         stopped = yield from self._pieces(reply, place)
         if not stopped and reply.usage is not None:
-            metadata = {"usage": self._usage(reply.usage), "metrics": {"latencyMs": 1}}
+            metadata = {"usage": self._usage(reply, reply.usage), "metrics": {"latencyMs": 1}}
             yield from self._event(reply, "metadata", metadata)
 
     def _openings(
@@ -522,9 +530,14 @@ class BedrockConverse:
     def _finish(self, reply: Reply) -> str:
         return self.FINISHES.get(reply.finish or "stop", reply.finish or "")
 
-    def _usage(self, counts: tuple[int, int]) -> dict[str, int]:
+    def _usage(self, reply: Reply, counts: tuple[int, int]) -> dict[str, int]:
         sent, received = counts
-        return {"inputTokens": sent, "outputTokens": received, "totalTokens": sent + received}
+        read, written = reply.cached or (0, 0)
+        total = sent + received + read + written
+        usage = {"inputTokens": sent, "outputTokens": received, "totalTokens": total}
+        if reply.cached is not None:
+            usage |= {"cacheReadInputTokens": read, "cacheWriteInputTokens": written}
+        return usage
 
 
 def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
@@ -662,6 +675,7 @@ class FakeProvider:
         self._gates: list[Gate] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
+        self.cache: PromptCache | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -791,6 +805,10 @@ class FakeProvider:
         if answer is None:
             answer = protocol.echo(request)
         if isinstance(answer, Reply):
+            if self.cache is not None:
+                counted = self.cache.count(request.json)
+                cached = (counted.read, counted.written)
+                answer = replace(answer, usage=(counted.sent, len(answer.text)), cached=cached)
             return protocol.steps(answer, request, number)
         if isinstance(answer[0], int):
             status, message, code, headers = answer

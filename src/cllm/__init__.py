@@ -6,33 +6,45 @@
     for piece in cllm.stream("Tell me a story.", model="openai/gpt-4o"):
         print(piece, end="")
 
-`ask` and `stream` have the asynchronous twins `aask` and `astream`; `ConversationManager` keeps a
-conversation in memory, `open_store` gives the stores that keep them on disk. A name is imported
-when it is used.
+`aask` and `astream` are the same for asynchronous code. `Conversation` is one kept in a store,
+`ConversationManager` one that is trimmed by turns, `open_store` gives the stores themselves. A name
+is imported when it is used.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cllm.core.conversation import Conversation
+    from cllm.assembly.window import ByTokens, ByTurns, Summarise
+    from cllm.core.conversation import Conversation as StoredConversation
     from cllm.core.errors import CllmError
+    from cllm.core.message import Message
     from cllm.library.answer import Answer
     from cllm.library.asking import aask, ask, astream, stream
+    from cllm.library.conversation import Conversation
     from cllm.library.manager import (
         DEFAULT_MAX_TURNS,
         DEFAULT_SYSTEM_PROMPT,
         ConversationManager,
     )
-    from cllm.library.stores import open_store
+    from cllm.library.stores import OpenStore, open_store
+    from cllm.library.streams import AsyncTextStream, TextStream
 
 __version__ = "0.1.0"
 __all__ = [
     "DEFAULT_MAX_TURNS",
     "DEFAULT_SYSTEM_PROMPT",
     "Answer",
+    "AsyncTextStream",
+    "ByTokens",
+    "ByTurns",
     "CllmError",
     "Conversation",
     "ConversationManager",
+    "Message",
+    "OpenStore",
+    "StoredConversation",
+    "Summarise",
+    "TextStream",
     "__version__",
     "aask",
     "ask",
@@ -44,9 +56,17 @@ _PLACES = {
     "DEFAULT_MAX_TURNS": "cllm.library.manager",
     "DEFAULT_SYSTEM_PROMPT": "cllm.library.manager",
     "Answer": "cllm.library.answer",
+    "AsyncTextStream": "cllm.library.streams",
+    "ByTokens": "cllm.assembly.window",
+    "ByTurns": "cllm.assembly.window",
     "CllmError": "cllm.core.errors",
-    "Conversation": "cllm.core.conversation",
+    "Conversation": "cllm.library.conversation",
     "ConversationManager": "cllm.library.manager",
+    "Message": "cllm.core.message",
+    "OpenStore": "cllm.library.stores",
+    "StoredConversation": "cllm.core.conversation:Conversation",
+    "Summarise": "cllm.assembly.window",
+    "TextStream": "cllm.library.streams",
     "aask": "cllm.library.asking",
     "ask": "cllm.library.asking",
     "astream": "cllm.library.asking",
@@ -62,7 +82,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cllm' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - `cllm --version` needs none
 
-    return getattr(import_module(place), name)
+    module, _, there = place.partition(":")
+    return getattr(import_module(module), there or name)
 
 
 def __dir__() -> list[str]:

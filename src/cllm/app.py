@@ -7,7 +7,7 @@ in `cllm.opening`.
 import re
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cllm.core.errors import UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
     from cllm.engine.keep import Price
+    from cllm.engine.log import Served
     from cllm.engine.turn import Engine, Route
     from cllm.prices.book import PriceBook
     from cllm.providers.local.models import CachePaths
@@ -35,6 +36,7 @@ T = TypeVar("T")
 # Set for the commands that cllm runs; one that is a cllm itself runs none in its turn.
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
+MOST_ROUTES = 1000
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -81,6 +83,7 @@ class App:
             settings, model=self.model, report=report, asks_once=asks_once
         )
         self._providers: dict[tuple[str, str], Provider] = {}
+        self._routes: dict[str, Route] = {}
 
     @property
     def model(self) -> str:
@@ -95,12 +98,13 @@ class App:
             sync.run_without_waiting(work) if never_waits(self.settings.store) else sync.run(work)
         )
 
-    def engine(self) -> "Engine":
+    def engine(self, store: Store | None = None) -> "Engine":
+        """What takes turns, in this app's store or in another one."""
         from cllm.engine.retry import RetryRules  # noqa: PLC0415
         from cllm.engine.turn import Engine  # noqa: PLC0415
 
         return Engine(
-            store=self.store,
+            store=self.store if store is None else store,
             find_route=self.find_route,
             clock=now,
             new_id=new_id,
@@ -122,23 +126,45 @@ class App:
 
     def _context_window(self, route: "Route") -> int | None:
         """How many tokens the route's model takes, if somebody says."""
-        name = route.provider.name
-        if name == LOCAL:
+        return self._taken_by(route.provider.name, route.model)
+
+    def _taken_by(self, provider: str, model: str) -> int | None:
+        if provider == LOCAL:
             return self._opener.local_context()
-        return (
-            None if self._opener.redirected(name) else self.prices.context_window(name, route.model)
+        if self._opener.redirected(provider):
+            return None
+        return self.prices.context_window(provider, model)
+
+    def served(self, model: str) -> "Served":
+        """What a window has to know of a model; its provider is not opened for that."""
+        from cllm.engine.log import Served  # noqa: PLC0415
+
+        found = self._opener.find(model)
+        return Served(
+            model=model,
+            provider=found.provider,
+            context_window=partial(self._taken_by, found.provider, found.name),
+            now=now(),
         )
 
     def window_for(self, model: str) -> "Strategy":
         """What of a conversation the model is sent, as the settings say."""
-        from cllm.assembly.window import ByTokens, ByTurns, prices_for  # noqa: PLC0415
+        from cllm.assembly.window import (  # noqa: PLC0415
+            ByTokens,
+            ByTurns,
+            Summarise,
+            prices_for,
+        )
 
         chosen = self.settings.window
         if chosen.strategy == "turns":
             return ByTurns(max_turns=chosen.max_turns)
         served = self._opener.find(model)
         prices = prices_for(served.provider, served.name)
-        return ByTokens(max_tokens=chosen.max_tokens, prices=prices)
+        tokens = ByTokens(max_tokens=chosen.max_tokens, prices=prices)
+        if chosen.strategy == "summarise":
+            return Summarise(tokens=tokens, summary_tokens=chosen.summary_tokens)
+        return tokens
 
     @cached_property
     def prices(self) -> "PriceBook":
@@ -195,6 +221,15 @@ class App:
 
     def find_route(self, model: str) -> "Route":
         """The provider that serves the model; the same one when asked again."""
+        known = self._routes.get(model)
+        if known is None:
+            known = self._found_route(model)
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
+            self._routes[model] = known
+        return known
+
+    def _found_route(self, model: str) -> "Route":
         from cllm.engine.turn import Route  # noqa: PLC0415
 
         self._refuse_model_of_others(model)
@@ -217,15 +252,18 @@ class App:
                 f"if you trust it, name it yourself: -m {model}"
             )
 
-    def cache_key(self, conversation: str) -> str:
-        """The name under which providers keep what they have computed of a conversation."""
-        return f"{self.settings.store}#{conversation}"
+    def cache_key(self, conversation: str, *, store: str | None = None) -> str:
+        """The name under which providers keep what they have computed of a conversation.
 
-    def forget(self, conversation: str) -> None:
+        `store` is the URL of another store than this app's.
+        """
+        return f"{store or self.settings.store}#{conversation}"
+
+    def forget(self, conversation: str, *, store: str | None = None) -> None:
         """Delete what the local model has kept of a conversation."""
         from cllm.providers.local.slots import SlotFiles  # noqa: PLC0415
 
-        SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation))
+        SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation, store=store))
 
     @property
     def cache_paths(self) -> "CachePaths":

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider
+from tests.serving import Server, server_stores
 
 COMMAND = (sys.executable, "-m", "cllm")
 SECRET = "sk-test-0123456789abcdef"
@@ -436,3 +437,53 @@ def opened_files(folder: Path) -> Iterator[Callable[[float], bool]]:
 @pytest.fixture
 def mode() -> Callable[[Path], int]:
     return lambda path: stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[FakeProvider]:
+    """The provider behind a server that the tests of a module share."""
+    with FakeProvider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=server_stores())
+def server(
+    request: pytest.FixtureRequest, upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A `cllm serve` that the tests of a module share, once for each kind of store."""
+    home = Home(tmp_path_factory.mktemp("served"))
+    write_settings(home, upstream)
+    with Server(
+        environment=home.environment, directory=home.work, store=request.param(home.path)
+    ) as running:
+        yield running
+
+
+def write_settings(home: Home, provider: FakeProvider, **keys: Any) -> None:
+    values = {"model": "openai/gpt-test", "api_base": provider.url, "api_key": SECRET}
+    path = home.path / ".cllm/Cllmfile.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({**values, "num_retries": 0, **keys}), encoding="utf-8")
+
+
+@pytest.fixture(params=server_stores())
+def serve(
+    request: pytest.FixtureRequest, home: Home, provider: FakeProvider
+) -> Iterator[Callable[..., Server]]:
+    """Starts a `cllm serve` of the test's own, with keys of the Cllmfile and options."""
+    started: list[Server] = []
+
+    def start(*arguments: str, **keys: Any) -> Server:
+        write_settings(home, provider, **keys)
+        running = Server(
+            environment=home.environment,
+            directory=home.work,
+            store=request.param(home.path),
+            arguments=arguments,
+        )
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        running.close()

@@ -122,6 +122,16 @@ class TestInATerminal:
         assert re.fullmatch(r"c-\d{8}-\d{6}-[0-9a-f]{4}", kept)
         assert len(home.messages(kept)) == 4
 
+    def test_thinking_is_seen_while_it_comes(self, provider, talk):
+        gate = provider.say_held("It is ", "a cat.", at=0, reasoning=("Four legs, ", "a tail."))
+        chat = talk()
+
+        chat.type(b"What is it?", ENTER)
+        chat.wait_for("Four legs, a tail.")
+        assert "\x1b[2mFour legs" in chat.running.out
+        gate.open()
+        chat.wait_for_prompt_after("It is a cat.")
+
     def test_markdown_is_rendered_and_stays_in_the_scrollback(self, provider, talk):
         provider.say("# Rivers\n\n- **Rh", "ine**\n- Elbe\n\nUse <div>.")
         chat = talk()

@@ -422,3 +422,37 @@ class TestTheWindow:
         assert provider.requests[10].said[0][1] == "Question 0"
         assert provider.requests[11].said[0][1] == "Question 1"
         assert len(provider.requests[11].messages) == 21
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class TestAJsonSchema:
+    def test_the_settings_schema_holds(self, home, provider, settings, cllm):
+        settings(json_schema=SCHEMA)
+        provider.say('{"n"', ": 1}")
+        provider.say("No number.")
+        provider.say('{"n": 3}')
+
+        done = cllm("chat", "demo", stdin=b"One\nTwo\nThree\n")
+
+        assert done.code == 1
+        assert done.out == '{"n": 1}\n{"n": 3}\n'
+        assert "does not fit the JSON schema" in done.err
+        assert "schema" in json.dumps(provider.requests[0].json["response_format"])
+        assert [said for _, said in home.messages("demo")] == [
+            "One",
+            '{"n": 1}',
+            "Three",
+            '{"n": 3}',
+        ]
+
+    def test_a_summary_is_free_text(self, provider, settings, cllm):
+        settings(json_schema=SCHEMA)
+        provider.say('{"n": 1}')
+        provider.say('{"n": 2}')
+        provider.say("Two numbers.")
+
+        cllm("chat", "demo", stdin=b"One\nTwo\n/compact\n").succeeded()
+
+        assert "response_format" not in provider.requests[2].json

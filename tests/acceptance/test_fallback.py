@@ -37,6 +37,32 @@ def test_the_next_model_answers_and_the_change_is_said(way, provider, two_models
     assert cllm.home.messages("demo") == [("user", "Hello"), ("assistant", "From the other.")]
 
 
+def test_a_prompt_too_long_for_the_first_model_is_asked_of_one_with_a_larger_window(
+    provider, two_models, cllm
+):
+    larger = "anthropic/claude-opus-4-6"
+    two_models(model=OTHER, fallbacks=[larger])
+    provider.fail(400, "prompt is too long: 208310 tokens > 200000 maximum")
+    provider.say("It fits.")
+
+    result = cllm("Hello").succeeded()
+
+    assert result.out == "It fits.\n"
+    assert larger in result.warnings[0]
+    assert [sent.json["model"] for sent in provider.requests] == [
+        "claude-sonnet-4-5",
+        "claude-opus-4-6",
+    ]
+
+
+def test_another_fault_of_the_request_is_not_carried_to_the_next_model(provider, two_models, cllm):
+    two_models(model=OTHER, fallbacks=["anthropic/claude-opus-4-6"])
+    provider.fail(400, "max_tokens: 64000 > 8192")
+
+    assert cllm("Hello").code == 1
+    assert len(provider.requests) == 1
+
+
 def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
     provider, two_models, cllm
 ):

@@ -30,7 +30,9 @@ def test_a_log_is_json_if_that_is_wanted(provider, settings, cllm):
     records = [json.loads(line) for line in result.err.splitlines()]
     assert [record["message"] for record in records] == ["asking", "answered"]
     assert records[1]["tokens"] == 18
-    assert records[1]["cost"] is None
+    assert records[1]["sent"] == 11
+    assert records[1]["cached"] == 0
+    assert records[1]["cost"] == "unknown"
     assert {"time", "level", "logger"} <= records[0].keys()
 
 

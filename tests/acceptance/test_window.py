@@ -79,6 +79,9 @@ def test_a_message_that_cannot_fit_says_what_to_do_and_keeps_nothing(provider, s
         ({"strategy": "turns", "max_turns": 0}, "max_turns"),
         ({"strategy": "turns", "max_turns": True}, "max_turns"),
         ({"max_tokens": "many"}, "max_tokens"),
+        ({"summary_tokens": 5}, "summary_tokens"),
+        ({"strategy": "summarise", "max_turns": 5}, "max_turns"),
+        ({"strategy": "summarise", "summary_tokens": 0}, "summary_tokens"),
     ],
 )
 def test_a_window_that_makes_no_sense_is_said(window, word, settings, cllm):

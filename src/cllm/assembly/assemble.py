@@ -7,7 +7,7 @@ from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
-from cllm.core.prompt import Original, Prompt
+from cllm.core.prompt import Continuity, Original, Prompt
 
 
 def assemble(
@@ -27,21 +27,23 @@ def assemble(
     stream: bool,
     cache_key: str | None = None,
     without_place: str | None = None,
+    kept: bool = True,
 ) -> Prompt:
     """The prompt of the next turn. `without_place` leaves out the turn that is asked again.
 
     `model` is the model's name at its provider, `asked_model` the one that turns are kept with.
     `said_to` is the model that what is said now was meant for, if it is another: what it holds of
     that one's thinking is not this one's. Of the context, what is for this turn goes in front of
-    the newest user text.
+    the newest user text. The conversation goes on with what is said now only if it is `kept`.
     """
     turns = () if conversation is None else _sent_turns(conversation, without_place)
     history = tuple(message for turn in turns for message in turn.messages)
     left_out = 0 if conversation is None else conversation.message_count - len(history)
+    told = with_context(said, context.now)
     return Prompt(
         model=model,
         system=system.message,
-        messages=history + with_context(said, context.now),
+        messages=history + told,
         parameters=parameters,
         dialect=dialect,
         strict=strict,
@@ -55,8 +57,31 @@ def assemble(
             sent_messages=len(history) + len(said),
             left_out_messages=left_out,
         ),
+        continuity=None
+        if conversation is None
+        else _continuity(turns, passing=_changed(said, told) if kept else len(said), said=said),
         notices=notices + system.notices + context.notices,
     )
+
+
+def _continuity(turns: tuple[Turn, ...], *, passing: int, said: tuple[Message, ...]) -> Continuity:
+    """How the prompt stands to the last one and the next.
+
+    The last prompt had all of the last turn but its reply; if a context of its own stood before
+    that, nothing of the turn stands where it stood.
+    """
+    if not turns:
+        return Continuity(fresh=len(said), passing=passing)
+    last = turns[-1]
+    told = last.window is not None and last.window.context > 0
+    answered = bool(last.messages) and last.messages[-1].role == "assistant"
+    return Continuity(fresh=len(said) + (len(last.messages) if told else answered), passing=passing)
+
+
+def _changed(said: tuple[Message, ...], told: tuple[Message, ...]) -> int:
+    """How many of the last messages begin with one that is kept as another than it is sent."""
+    pairs = enumerate(zip(said, told, strict=True))
+    return next((len(said) - place for place, (kept, sent) in pairs if kept is not sent), 0)
 
 
 def _sent_turns(conversation: Conversation, without_place: str | None) -> tuple[Turn, ...]:

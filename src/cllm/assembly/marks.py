@@ -1,9 +1,9 @@
 """Where cache marks go in a prompt for Anthropic or Bedrock: positions, and nothing is marked here.
 
 One mark ends the system prompt and one the last block that the next prompt will have too; what is
-for this turn only stands behind it. A provider looks no more than 20 blocks back from a mark for
-what it kept, so a turn of more blocks than that gets marks in between. A client that sets marks of
-its own gets none of ours.
+for this turn only stands behind it. A provider looks at no more than 20 blocks for what it kept,
+the marked one first, so a turn of as many gets marks in between. A client that sets marks of its
+own gets none of ours.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,18 @@ LOOKBACK = 20
 STEP = 15
 DEFAULT_MINIMUM = 1024
 MINIMUMS = (
-    ("opus-4-5", 4096),
+    ("fable-5", 512),
+    ("mythos-5", 512),
+    ("opus-5", 512),
+    ("opus-4-7", 2048),
     ("opus-4-6", 4096),
+    ("opus-4-5", 4096),
     ("haiku-4-5", 4096),
-    ("sonnet-4-6", 2048),
-    ("haiku", 2048),
+    ("3-5-haiku", 2048),
+    ("3-haiku", 2048),
     ("nova", 1000),
 )
+"""As documented in November 2026. Where one is too low, a mark is ignored and costs nothing."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +86,12 @@ def _wanted(blocks: Sequence[Block], last: int, kept: int) -> set[int]:
     """The last block, one a step behind it, and one from which the provider sees what it kept."""
     wanted = {last}
     seen = kept - 1
-    if last - seen <= LOOKBACK:
+    if last - seen < LOOKBACK:
         return wanted
     behind = _markable(blocks, last - STEP)
     if behind is not None and behind > seen:
         wanted.add(behind)
-        if kept and behind - seen > LOOKBACK:
+        if kept and behind - seen >= LOOKBACK:
             near = _markable(blocks, seen + STEP)
             wanted.add(behind if near is None or near <= seen else near)
     return wanted

@@ -28,14 +28,18 @@ class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The system prompt from outside the conversation: the settings', or one named for this turn.
 
     `explicit` is one that the person gave with the request itself. A blank text is no prompt.
+    `said` is the message that a client sent it in, which is what is sent.
     """
 
     text: str | None = None
     source: str | None = None
     explicit: bool = False
+    said: Message | None = None
 
     @property
     def message(self) -> Message | None:
+        if self.said is not None:
+            return self.said
         if self.text is None or not self.text.strip():
             return None
         return plain_message("system", self.text)
@@ -63,13 +67,15 @@ def choose_system(
     """
     if conversation is None:
         return SystemChoice(message=given.message)
-    if conversation.is_untouched:
-        record = conversation.system_record
+    record = conversation.system_record
+    if conversation.is_untouched and not _is_pinned(record):
         policy = record.policy if record else new_policy
         return _open(given, policy=policy, now=now, context=context)
     match _policy_of(conversation):
         case "captured":
-            return _captured(conversation, given)
+            return _kept(conversation, given)
+        case "pinned" if _is_pinned(record):
+            return _kept(conversation, given)
         case "dynamic" | "pinned" | None:
             return SystemChoice(message=given.message)
         case other:
@@ -91,8 +97,28 @@ def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT)
     )
 
 
+def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
+    """What a pinned conversation keeps of its beginning: its prompt, beside the messages.
+
+    Nothing is captured under the prompt; context is for each turn.
+    """
+    text = None if given.message is None else given.text
+    source = "none" if text is None else given.source
+    return Opening(
+        system=None,
+        system_record=SystemRecord(policy="pinned", source=source, prompt=text),
+        context_record=context.record(now),
+    )
+
+
 def recapture(conversation: Conversation, given: GivenPrompt, *, now: datetime) -> Opening:
-    """What a branch under another prompt keeps: that prompt, and the context captured before."""
+    """What a branch under another prompt keeps: that prompt, and the context captured before.
+
+    A branch of a pinned conversation is pinned too.
+    """
+    kept = conversation.system_record
+    if kept is not None and kept.policy == "pinned":
+        return pin(given, now=now)
     text = "" if conversation.system is None else conversation.system.text
     found = CONTEXT_START.search(text)
     known = Context() if found is None else Context(captured=text[found.start() :].lstrip("\n"))
@@ -105,6 +131,8 @@ def _open(given: GivenPrompt, *, policy: Policy, now: datetime, context: Context
     if policy == "captured":
         opening = capture(given, now=now, context=context)
         return SystemChoice(message=opening.system, opening=opening)
+    if policy == "pinned":
+        return SystemChoice(message=given.message, opening=pin(given, now=now, context=context))
     opening = Opening(
         system=None, system_record=SystemRecord(policy=policy), context_record=context.record(now)
     )
@@ -118,15 +146,61 @@ def _policy_of(conversation: Conversation) -> Policy | None:
     return "captured" if conversation.has_system_message() else None
 
 
-def _captured(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
-    if given.explicit:
+def _is_pinned(record: SystemRecord | None) -> bool:
+    """Whether a prompt was pinned, or that there is none."""
+    if record is None or record.policy != "pinned":
+        return False
+    return record.prompt is not None or record.source == "none"
+
+
+def _kept(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
+    if given.explicit and not _says_the_same(conversation, given):
         name = conversation.name or conversation.id
         raise UsageError(
             f"Conversation '{name}' keeps the system prompt it was started with; to go on under "
             f"another one, start a branch: cllm conversations branch {name} --system TEXT"
         )
-    notice = difference(conversation, given)
-    return SystemChoice(message=conversation.system, notices=() if notice is None else (notice,))
+    notice = difference(conversation, given) if given.said is None else _ignored(given)
+    notices = () if notice is None else (notice,)
+    return SystemChoice(message=conversation.kept_prompt, notices=notices)
+
+
+def _ignored(given: GivenPrompt) -> Notice:
+    return Notice(
+        code="system_prompt_ignored",
+        path=given.source or "",
+        message=(
+            "The conversation keeps the system prompt it was started with; the one in this "
+            "request was ignored."
+        ),
+    )
+
+
+def under_prefix(choice: SystemChoice, prefix: str | None) -> SystemChoice:
+    """The choice with an operator's text before the prompt, or alone; what is kept stays as is."""
+    if prefix is None or not prefix.strip():
+        return choice
+    message = plain_message("system", prefix)
+    if choice.message is not None:
+        message = with_prefix(choice.message, prefix)
+    return msgspec.structs.replace(choice, message=message)
+
+
+def with_prefix(message: Message, prefix: str) -> Message:
+    """A system message that begins with this text: before its own, or as a first block."""
+    fields = message.json()
+    content = fields.get("content")
+    if isinstance(content, list):
+        fields["content"] = [{"type": "text", "text": prefix}, *content]
+    else:
+        fields["content"] = f"{prefix}\n\n{content}" if content else prefix
+    return msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
+
+
+def _says_the_same(conversation: Conversation, given: GivenPrompt) -> bool:
+    kept = conversation.kept_prompt
+    stored = "" if kept is None else prompt_without_context(kept.text)
+    return stored.strip() == (given.text or "").strip()
 
 
 def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:

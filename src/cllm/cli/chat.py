@@ -1,9 +1,11 @@
 """`cllm chat`: talk with a model in the terminal. Parses, and hands over to `cllm.repl`."""
 
 import asyncio
+import contextlib
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from cllm.app import App
     from cllm.engine.rounds import ToolBox
     from cllm.providers.local.report import Event
-    from cllm.repl.chat import Chat, ChatOptions
+    from cllm.repl.chat import Chat, ChatOptions, Hold
     from cllm.repl.lines import Reader
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
@@ -89,7 +91,7 @@ def command(ref: str | None, **options: Any) -> int:
         raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
     place = here()
     settings = _settings(place, _command_line(options))
-    return _talk(settings, _chat_options(options, place.environment), ref)
+    return _talk(settings, _chat_options(options, settings), ref)
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
@@ -111,8 +113,6 @@ def _settings(place: Place, line: CommandLine) -> "Settings":
     settings = type_settings(layered, place, line)
     for notice in settings.notices:
         printing.warn(notice)
-    if settings.schema is not None:
-        printing.note("The settings' JSON schema does not hold in a chat.")
     return settings
 
 
@@ -164,18 +164,20 @@ def whole_number(name: str, text: str) -> int:
     return int(text)
 
 
-def _chat_options(options: dict[str, Any], environment: Mapping[str, str]) -> "ChatOptions":
+def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions":
     from cllm.assembly.window import ByTurns  # noqa: PLC0415 - with the rest of the chat
     from cllm.repl.chat import ChatOptions  # noqa: PLC0415
 
+    environment = settings.place.environment
     most = options["max_turns"]
     if most is None and environment.get("MAX_CONTEXT_TURNS"):
         most = whole_number("MAX_CONTEXT_TURNS", environment["MAX_CONTEXT_TURNS"].strip())
     shown = environment.get("SHOW_STATS", "").strip().lower()
     if shown and shown not in WORDS:
         raise UsageError(f"SHOW_STATS must be true or false, not '{printing.one_line(shown)}'.")
+    usual = None if settings.window.is_given else ByTurns()
     return ChatOptions(
-        window=ByTurns() if most is None else ByTurns(max_turns=most),
+        window=usual if most is None else ByTurns(max_turns=most),
         show_stats=not options["no_stats"] and WORDS.get(shown, True),
         saves=not options["no_save"],
     )
@@ -189,18 +191,35 @@ def _talk(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
     environment = settings.place.environment
     logged = settings.verbosity > 0 or settings.log_file is not None
     screen = Screen(sys.stdout, sys.stderr, environment=environment, draws=settings.verbosity == 0)
-    chat = _chat(settings, options, screen, logged=logged)
-    has_person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-    reader = _reader(chat, has_person=has_person)
-    try:
-        asyncio.run(run_chat(chat, reader, ref=ref, patient=has_person))
-    except EndedBySignal:
-        raise Terminated from None
+    with contextlib.ExitStack() as stack:
+        hold = _hold(settings, stack)
+        chat = _chat(settings, options, screen, hold=hold, logged=logged)
+        has_person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+        reader = _reader(chat, has_person=has_person)
+        try:
+            asyncio.run(run_chat(chat, reader, ref=ref, patient=has_person))
+        except EndedBySignal:
+            raise Terminated from None
     return EXIT_ERROR if chat.failures and not has_person else 0
 
 
+def _hold(settings: "Settings", stack: contextlib.ExitStack) -> "Hold | None":
+    """What holds replies to the settings' JSON schema, for as long as the stack lasts."""
+    if settings.schema is None:
+        return None
+    from cllm.cli.schema import held_to, open_checker  # noqa: PLC0415 - rarely needed
+
+    checker = stack.enter_context(open_checker(settings.schema, settings.place))
+    return partial(held_to, checker)
+
+
 def _chat(
-    settings: "Settings", options: "ChatOptions", screen: "Screen", *, logged: bool
+    settings: "Settings",
+    options: "ChatOptions",
+    screen: "Screen",
+    *,
+    hold: "Hold | None",
+    logged: bool,
 ) -> "Chat":
     from cllm.app import App  # noqa: PLC0415
     from cllm.cli.attaching import attached_parts  # noqa: PLC0415
@@ -226,6 +245,7 @@ def _chat(
         tools=_tools(app, screen),
         open_kept=lambda: App(settings, report=report),
         new_log=(lambda: TurnLog().hear) if logged else None,
+        hold=hold,
     )
 
 

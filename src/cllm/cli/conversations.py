@@ -1,4 +1,4 @@
-"""`cllm conversations`: list, show, branch, delete and bring up to date what was said."""
+"""`cllm conversations`: list, show, branch, delete, count and bring up to date what was said."""
 
 from pathlib import Path
 
@@ -102,6 +102,27 @@ def branch(
       cllm conversations branch cats --system "You are a vet." --to cats-vet
     """  # noqa: D301
     listing.branch_conversation(line, ref, new=new, at=at, given=given_prompt(system, system_file))
+
+
+@command.command(name="stats")
+@click.argument("ref", metavar="[ID]", required=False, shell_complete=completing.conversations)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
+    """Say what a conversation, or all of them, used and cost.
+
+    Tokens that were read from a provider's cache, written to it, and missed: sent before, still
+    kept there, and not read all the same. What the cache saved, and what was missed cost. What has
+    no known price is said to be unknown.
+
+    \b
+    Examples:
+      cllm conversations stats
+      cllm conversations stats cats --json
+    """  # noqa: D301
+    from cllm.cli.stats import print_stats  # noqa: PLC0415 - listing does without prices
+
+    print_stats(line, ref, as_json=as_json)
 
 
 command.add_command(migrate.command)

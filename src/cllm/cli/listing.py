@@ -43,7 +43,7 @@ def _summary_line(summary: Summary) -> str:
     except (OverflowError, ValueError):
         when = summary.updated_at.isoformat()
     count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
-    line = f"{summary.id}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
+    line = f"{summary.ref}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
     return printing.one_line(line).rstrip()
 
 
@@ -64,8 +64,9 @@ def show(conversation: Conversation) -> None:
     click.echo(f"Created: {conversation.created_at.isoformat()}")
     click.echo(f"Updated: {conversation.updated_at.isoformat()}")
     click.echo(f"Tokens: {conversation.total_tokens}")
-    if conversation.system is not None:
-        _show_message("system", conversation.system.text, "")
+    prompt = conversation.kept_prompt
+    if prompt is not None:
+        _show_message("system", prompt.text, "")
     for _, turn, message in conversation.numbered_messages():
         state = "" if turn.state == "complete" else f" ({turn.state})"
         _show_message(message.role, "\n".join(_said(message)), state)
@@ -75,8 +76,8 @@ def _about_system(conversation: Conversation) -> str:
     record = conversation.system_record
     if record is None:
         return "stored, source not recorded" if conversation.system else "not recorded"
-    if record.policy == "captured" and conversation.system is None:
-        return "captured: none was configured"
+    if record.policy != "dynamic" and conversation.kept_prompt is None:
+        return f"{record.policy}: none was configured"
     return f"{record.policy}, from {record.source}" if record.source else record.policy
 
 

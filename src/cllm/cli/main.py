@@ -22,9 +22,11 @@ COMMANDS = {
     "chat": ("cllm.cli.chat", "Talk with a model in the terminal."),
     "completion": ("cllm.cli.completion", "Print what a shell needs to complete cllm's words."),
     "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
+    "db": ("cllm.cli.db", "Look at a store's database, and bring it up to date."),
     "doctor": ("cllm.cli.doctor", "Look whether everything is in order."),
     "init": ("cllm.cli.init", "Write a first Cllmfile, from a template if you like."),
     "models": ("cllm.cli.models", "Fetch, list and remove local models."),
+    "serve": ("cllm.cli.serve", "Serve conversations over HTTP, to any OpenAI client."),
     "trust": ("cllm.cli.trust", "Trust a Cllmfile that can run or redirect things."),
 }
 ALIASES = {"c": "conversations"}

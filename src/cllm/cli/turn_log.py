@@ -70,15 +70,17 @@ class TurnLog:
             )
 
     def _ended_with(self, event: TurnEnded) -> None:
-        usage = event.reply.usage
+        usage = event.reply.usage if event.turn is None else event.turn.usage
+        counts = {} if usage is None else {"cached": usage.cache_read, "sent": usage.prompt}
         log(
             "turn",
             logging.INFO,
             "answered",
             model=event.model,
             stop_reason=event.reply.stop_reason,
-            tokens=None if usage is None else usage.total,
-            cost=event.cost,
+            tokens="unknown" if usage is None else usage.total,
+            **counts,
+            cost="unknown" if event.cost is None else event.cost,
             seconds=round(monotonic() - self._began, 3),
         )
         log("reply", EVERYTHING, "message", text=event.reply.message.text)

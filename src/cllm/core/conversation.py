@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.message import Message
+from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 
@@ -24,11 +24,15 @@ TurnState = Literal["running", "complete", "incomplete", "failed"]
 Policy = Literal["captured", "dynamic", "pinned"]
 
 
-class SystemRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which policy a conversation goes, and where its system prompt came from."""
+class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Under which policy a conversation goes, and where its system prompt came from.
+
+    `prompt` is that of a pinned one, which is kept here and not among the messages.
+    """
 
     policy: Policy
     source: str | None = None
+    prompt: str | None = None
 
 
 class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +56,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `summary_through` is the last message that a summary stood for. `counted` is what the provider
     counted in the last prompt of the turn, which is longer than the first by what was said in
-    between.
+    between; about so many of these as `context` says were of what was for that turn only.
     """
 
     first_sequence: int
@@ -60,6 +64,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     left_out_messages: int = 0
     summary_through: int | None = None
     counted: int | None = None
+    context: int = 0
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +117,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     window: WindowRecord | None = None
     failure: TurnFailure | None = None
+
+    @property
+    def asked(self) -> tuple[Message, ...]:
+        """What was said in the turn before anything answered it."""
+        answers = (place for place, one in enumerate(self.messages) if one.role == "assistant")
+        return self.messages[: next(answers, len(self.messages))]
 
     @property
     def is_history(self) -> bool:
@@ -175,6 +186,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing has been said yet, so that it is captured as if it were new."""
         said = self.first_sequence > 1 or any(turn.is_history for turn in self.turns)
         return self.system is None and not said
+
+    @property
+    def kept_prompt(self) -> Message | None:
+        """The system prompt that it keeps: the first of its messages, or one pinned beside them."""
+        record = self.system_record
+        if self.system is not None or record is None or record.prompt is None:
+            return self.system
+        return plain_message("system", record.prompt)
 
     def has_system_message(self) -> bool:
         """Whether the conversation stores a system prompt."""

@@ -346,8 +346,8 @@ class ServerStore(Store, Protocol):
         """Delete the events of turns that ended before that."""
         ...
 
-    async def count_call(self, call: CallRecord, *, owner: str = LOCAL_OWNER) -> None:
-        """Have `usage` count a call that belongs to no conversation."""
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        """Have `usage` count calls that belong to no conversation, all or none of them."""
         ...
 
 

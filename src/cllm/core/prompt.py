@@ -1,5 +1,6 @@
 """What is sent: one prompt, assembled for one model, in no protocol's words yet."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,6 +8,23 @@ import msgspec
 from cllm.core.conversation import WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
+
+
+class Continuity(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt's place among those of its conversation, in messages counted from its end.
+
+    The last `fresh` were not in the prompt before, or stood behind what was for that turn only;
+    the last `passing` are not what the next prompt will go on with.
+    """
+
+    fresh: int
+    passing: int = 0
+
+    def after(self, more: int) -> "Continuity":
+        """That of the next prompt of the same turn, which has so many messages more."""
+        if self.passing:
+            return Continuity(fresh=self.fresh + more, passing=self.passing + more)
+        return Continuity(fresh=more)
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +35,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     their own for it. `foreign` are the positions of messages that another model wrote, whose
     thinking this one does not take back. With `strict`, what cannot be sent as it is is an error
     where it would be a notice. `original` is the client's own body, for a provider that speaks
-    its protocol.
+    its protocol. Without `continuity` no other prompt will begin like this one.
     """
 
     model: str
@@ -31,12 +49,23 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     original: "Original | None" = None
     window: WindowRecord | None = None
+    continuity: Continuity | None = None
     notices: tuple[Notice, ...] = ()
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
         """The system prompt, if there is one, and the messages, in the order they are sent."""
         return self.messages if self.system is None else (self.system, *self.messages)
+
+    def going_on(self, messages: Sequence[Message]) -> "Prompt":
+        """The next prompt of the same turn: this one, and what was said since."""
+        continuity = self.continuity
+        return msgspec.structs.replace(
+            self,
+            messages=(*self.messages, *messages),
+            original=None,
+            continuity=None if continuity is None else continuity.after(len(messages)),
+        )
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from cllm.core.errors import (
     LocalModelError,
     PromptTooLongError,
     ProviderError,
+    WindowTooSmallError,
 )
 from cllm.core.notice import Notice
 from cllm.core.ports import Provider
@@ -20,12 +21,12 @@ from cllm.core.reply import Noticed
 def may_fall_back(error: CllmError) -> bool:
     """Whether another model could do better: never when the request itself is at fault.
 
-    A prompt too long for one model may fit another, and a model that is gone is not the request's
-    fault.
+    A prompt too long for one model, or for its window, may fit another, and a model that is gone
+    is not the request's fault.
     """
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
-    return isinstance(error, ProviderError | LocalModelError)
+    return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)
 
 
 def fell_back(model: str, following: str, error: CllmError) -> Noticed:

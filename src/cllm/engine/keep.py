@@ -13,7 +13,7 @@ import msgspec
 
 from cllm.assembly.tokens import estimate_usage
 from cllm.core.conversation import Turn, TurnFailure, TurnState
-from cllm.core.errors import CllmError, StaleLeaseError
+from cllm.core.errors import CllmError, StaleLeaseError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, Opening, Store
@@ -43,6 +43,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 class Unkept:
     """Stands where a keeper would, for a turn of which nothing is kept."""
 
+    lease: None = None
+
     def send(self, _sent: Sent) -> None: ...
 
     def hear(self, _event: Noticed | ReplyDelta | RoundEnded) -> None: ...
@@ -54,7 +56,8 @@ class Keeper:
     """Holds a turn's lease while it runs, and settles it when the block is left.
 
     Left by an error of ours the turn failed; left by a cancellation it was interrupted and what
-    was said so far is kept. A turn that nobody asked to be visible leaves no trace of a failure.
+    was said so far is kept. A turn that nobody asked to be visible leaves no trace of a failure,
+    and neither does one that was too long to be asked.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Keeper:
         on_interrupt: OnInterrupt = "keep",
     ) -> None:
         self._store = store
-        self._lease = lease
+        self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
         self._sent: Sent | None = None
@@ -109,10 +112,14 @@ class Keeper:
         with suppress(StaleLeaseError):
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 await self._interrupted()
-            elif isinstance(error, Exception) and self._lease.visible:
+            elif isinstance(error, Exception) and self.lease.visible and not self._refused(error):
                 await self._finish("failed", failure=_failure(error))
             else:
                 await self._drop()
+
+    def _refused(self, error: Exception) -> bool:
+        """Whether the request could not be: nothing was asked, and there is nothing to keep."""
+        return self._sent is None and isinstance(error, WindowTooSmallError)
 
     async def _interrupted(self) -> None:
         if self._sent is None or self._on_interrupt == "discard":
@@ -123,7 +130,7 @@ class Keeper:
 
     async def _drop(self) -> None:
         self._settled = True
-        await _uninterrupted(self._store.drop_turn(self._lease))
+        await _uninterrupted(self._store.drop_turn(self.lease))
 
     async def _finish(
         self,
@@ -134,27 +141,30 @@ class Keeper:
         failure: TurnFailure | None = None,
     ) -> Turn:
         begun = msgspec.structs.replace(
-            self._lease.turn, state=state, ended_at=self._clock(), failure=failure
+            self.lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
         turn = begun
         if self._sent is not None:
-            turn = _with_record(_with_rounds(begun, self._rounds), self._sent)
+            turn = _with_record(_with_rounds(begun, self._rounds), self._sent, usage)
             turn = _with_reply(turn, self._sent, self._rounds, reply, usage)
         turn = msgspec.structs.replace(turn, notices=turn.notices + tuple(self._notices))
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
-        await _uninterrupted(self._store.finish_turn(self._lease, turn, opening=opening))
+        await _uninterrupted(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
 
 
-def _with_record(turn: Turn, sent: Sent) -> Turn:
-    """The turn with the record of what was sent, and to whom."""
+def _with_record(turn: Turn, sent: Sent, usage: Usage | None) -> Turn:
+    """The turn with the record of what was sent, to whom, and what was counted in the last call."""
+    window = sent.prompt.window
+    if window is not None and usage is not None and usage.prompt and not usage.estimated:
+        window = msgspec.structs.replace(window, counted=usage.prompt)
     return msgspec.structs.replace(
         turn,
         model=sent.model,
         provider=sent.provider,
         notices=sent.prompt.notices,
-        window=sent.prompt.window,
+        window=window,
     )
 
 

@@ -66,9 +66,7 @@ async def ask_in_rounds(
         uses += len(calls)
         ended = RoundEnded(reply=paused, results=tuple(results))
         yield ended
-        prompt = msgspec.structs.replace(
-            prompt, messages=prompt.messages + ended.messages, original=None
-        )
+        prompt = prompt.going_on(ended.messages)
 
 
 def with_tools(prompt: Prompt, tools: ToolBox) -> Prompt:

@@ -9,137 +9,55 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from cllm.assembly.assemble import assemble
 from cllm.assembly.context import Context, gather_context, plan_context
-from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system
-from cllm.assembly.window import Strategy
+from cllm.assembly.system import NO_CONTEXT, SystemChoice, choose_system, under_prefix
 from cllm.core.context import CommandOutcome, ContextCommand
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, StandingSummary
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
     ConversationBusyError,
     ConversationNotFoundError,
+    UsageError,
 )
-from cllm.core.message import Dialect, Message
-from cllm.core.notice import Notice
-from cllm.core.ports import Clock, Lease, NewConversation, NewId, Provider, Store, TurnStart
-from cllm.core.prompt import Original, Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished
+from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.engine.compacting import Compactor, SummaryEvent
 from cllm.engine.fallback import Readiness, fell_back, may_fall_back
-from cllm.engine.keep import (
-    Keeper,
-    OnInterrupt,
-    Price,
-    Sent,
-    Unkept,
-    total_cost,
-    unknown_price,
-)
+from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
+from cllm.engine.log import Served, first_needed
+from cllm.engine.prompting import Attempt, model_of, served_by, whole_prompt, windowed_prompt
 from cllm.engine.renewal import renewed
+from cllm.engine.request import (
+    Route,
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+    TurnRequest,
+    TurnWaits,
+    unknown_window,
+)
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
-from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
-from cllm.engine.windowing import cut_to_window
+from cllm.engine.rounds import RoundEnded, ask_in_rounds
+from cllm.engine.summary_plan import summarises
+
+__all__ = [
+    "Engine",
+    "Route",
+    "RunCommands",
+    "TurnBegan",
+    "TurnEnded",
+    "TurnEvent",
+    "TurnRequest",
+    "TurnWaits",
+    "unknown_window",
+]
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Who serves a model: a provider, and the model's name there."""
-
-    provider: Provider
-    model: str
-
-
-def unknown_window(_route: Route) -> int | None:
-    """For whoever knows of no limits."""
-    return None
-
-
-class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn as a surface asks for it.
-
-    Without `ref` there is no conversation and nothing is kept. With `create` a conversation that
-    does not exist yet is made. `place` asks again in the place of that turn, which stays as a
-    variant. `read_only` sends a conversation's history and keeps nothing.
-    `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
-    turn runs in the conversation this one waits for `wait` seconds, None being for ever.
-    `window` chooses, by the model, what of the conversation is sent; without it that is all.
-    `tools` are used for the model when it asks for them.
-    `context` are the commands whose output the model is to know, in the order of their blocks.
-    `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
-    the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
-    reply before it is kept, and raises if it is not to be.
-    """
-
-    messages: tuple[Message, ...]
-    model: str
-    model_is_explicit: bool = False
-    ref: str | None = None
-    create: NewConversation | None = None
-    owner: str = LOCAL_OWNER
-    system: GivenPrompt = GivenPrompt()
-    policy: Policy = "captured"
-    context: tuple[ContextCommand, ...] = ()
-    window: Callable[[str], Strategy] | None = None
-    tools: ToolBox | None = None
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
-    dialect: Dialect = "openai"
-    fallbacks: tuple[str, ...] = ()
-    strict: bool = False
-    original: Original | None = None
-    accept: Callable[[ReplyFinished], None] | None = None
-    stream: bool = True
-    place: str | None = None
-    read_only: bool = False
-    visible: bool = False
-    wait: float | None = None
-    on_interrupt: OnInterrupt = "keep"
-    cache_key: str | None = None
-
-
-class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Another turn is running in the conversation; this one begins when that has ended."""
-
-    conversation: str
-
-
-class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider is about to be asked with this prompt."""
-
-    conversation: str | None
-    model: str
-    prompt: Prompt
-
-
-class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply is whole, and kept if there is a conversation to keep it in.
-
-    `model` is the one that answered, `cost` in US dollars what its provider charges for all rounds
-    of the turn, if known.
-    """
-
-    reply: ReplyFinished
-    turn: Turn | None
-    model: str
-    cost: float | None = None
-
-
-TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | RoundEnded | TurnEnded
-
-
-class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be asked: who serves it, under which prompt and context, at what price."""
-
-    route: Route
-    model: str
-    choice: SystemChoice
-    context: Context
-    price: Price
 
 
 class Engine:
@@ -175,9 +93,12 @@ class Engine:
 
         What takes long is prepared before the conversation is held, so that nobody waits for it.
         """
-        conversation = await self._peek(request, tail=None if request.read_only else 0)
-        model = _model(conversation, request)
+        conversation = await self._peek(request, tail=tail_of(request) if request.read_only else 0)
+        model = model_of(conversation, request)
         readiness = await self._prepare((model, *request.fallbacks))
+        compacted: Noticed | None = None
+        if conversation is not None and not request.read_only and summarises(request, model):
+            compacted = await self._compactor().before_turn(conversation, request, model)
         async with AsyncExitStack() as stack:
             keeper: Keeper | Unkept = Unkept()
             if request.ref is not None and not request.read_only:
@@ -187,11 +108,68 @@ class Engine:
                     lease = await self._begin(request, model, wait=request.wait)
                 conversation = lease.conversation
                 keeper = await self._keeper(lease, request, stack)
+            if compacted is not None:
+                keeper.hear(compacted)
+                yield compacted
+            conversation = await self._reached(conversation, request, model, keeper.lease)
             answered = await stack.enter_async_context(
                 aclosing(self._answered(conversation, request, keeper, readiness))
             )
             async for event in answered:
                 yield event
+
+    async def pass_on(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
+        """A turn without a conversation, tools, context or a second model, by the shortest way.
+
+        The events are those of `take_turn`; a server takes most of its turns like this.
+        """
+        given = choose_system(None, request.system, new_policy=request.policy, now=self._clock())
+        attempt = self._attempt(request.model, under_prefix(given, request.prefix), NO_CONTEXT)
+        provider = attempt.route.provider
+        await provider.prepare()
+        prompt = whole_prompt(None, request, attempt)
+        yield TurnBegan(conversation=None, model=request.model, prompt=prompt)
+        async with aclosing(self._ask(provider, prompt)) as events:
+            async for event in events:
+                if not isinstance(event, ReplyFinished):
+                    yield event
+                    continue
+                if request.ending is not None:
+                    await request.ending(event)
+                cost = _cost(event, attempt.price)
+                yield TurnEnded(reply=event, turn=None, model=request.model, cost=cost)
+                return
+        raise BrokenStreamError(
+            f"Provider '{provider.name}' ended without an answer.", provider=provider.name
+        )
+
+    async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
+        """Put all but the newest turn of the request's conversation into a summary.
+
+        The request is one as for a turn, of which nothing is said. UsageError if there is nothing
+        to summarise; whatever goes wrong, nothing is changed before the summary is whole.
+        """
+        found = await self._peek(msgspec.structs.replace(request, create=None), tail=0)
+        if found is None:
+            raise UsageError("Say which conversation is to be summarised.")
+        model = model_of(found, request)
+        await self._find_route(model).provider.prepare()
+        async with aclosing(self._compactor().compact(found, request, model)) as events:
+            async for event in events:
+                yield event
+
+    async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
+        """Go back to the summary before the one that stands, or to none; the one that is gone."""
+        return await self._compactor().undo(ref, owner=owner)
+
+    def _compactor(self) -> Compactor:
+        return Compactor(
+            store=self._store,
+            clock=self._clock,
+            ask=self._ask,
+            attempt=self._attempt,
+            served=self._served,
+        )
 
     async def _prepare(self, models: tuple[str, ...]) -> Readiness:
         """Prepare the first provider that can be."""
@@ -223,20 +201,14 @@ class Engine:
             now=self._clock(),
             context=context,
         )
-        models = (_model(conversation, request), *request.fallbacks)
+        choice = under_prefix(choice, request.prefix)
+        models = (model_of(conversation, request), *request.fallbacks)
         for model, following in zip(models, (*models[1:], None), strict=True):
             seen = False
-            route = self._find_route(model)
-            attempt = _Attempt(
-                route=route,
-                model=model,
-                choice=choice,
-                context=context,
-                price=self._price(route),
-            )
+            attempt = self._attempt(model, choice, context)
             try:
                 if model not in readiness.ready:
-                    await readiness.prepare(model, route.provider)
+                    await readiness.prepare(model, attempt.route.provider)
                 asked = self._attempted(conversation, request, attempt, keeper)
                 async with aclosing(asked) as events:
                     async for event in events:
@@ -253,6 +225,12 @@ class Engine:
             else:
                 return
 
+    def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
+        route = self._find_route(model)
+        return Attempt(
+            route=route, model=model, choice=choice, context=context, price=self._price(route)
+        )
+
     async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
         """Run the context commands that this turn needs."""
         plan = plan_context(conversation, request.context, new_policy=request.policy)
@@ -264,12 +242,12 @@ class Engine:
         self,
         conversation: Conversation | None,
         request: TurnRequest,
-        attempt: _Attempt,
+        attempt: Attempt,
         keeper: Keeper | Unkept,
     ) -> AsyncGenerator[TurnEvent, None]:
         """One model asked: its events, and the turn kept with its whole answer."""
         provider = attempt.route.provider
-        prompt = self._prompt(conversation, request, attempt)
+        prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
         keeper.send(
             Sent(
                 prompt=prompt,
@@ -280,7 +258,7 @@ class Engine:
             )
         )
         name = None if conversation is None else conversation.id
-        yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt)
+        yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt, lease=keeper.lease)
         spent: list[float | None] = []
         rounds = ask_in_rounds(partial(self._ask, provider), prompt, request.tools)
         async with aclosing(rounds) as events:
@@ -290,6 +268,8 @@ class Engine:
                 if isinstance(event, ReplyFinished):
                     if request.accept is not None:
                         request.accept(event)
+                    if request.ending is not None:
+                        await request.ending(event)
                     turn = await keeper.complete(event)
                     cost = total_cost([*spent, _cost(event, attempt.price)])
                     yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
@@ -300,34 +280,38 @@ class Engine:
             f"Provider '{provider.name}' ended without an answer.", provider=provider.name
         )
 
-    def _prompt(
-        self, conversation: Conversation | None, request: TurnRequest, attempt: _Attempt
-    ) -> Prompt:
-        """What is sent: assembled, and cut to its window if it has one."""
-        prompt = _assemble(conversation, request, attempt)
-        if request.window is None:
-            return prompt
-        return cut_to_window(
-            prompt,
-            conversation,
-            request.window(attempt.model),
-            without_place=request.place,
-            model=attempt.model,
-            provider=attempt.route.provider.name,
-            context_window=partial(self._context_window, attempt.route),
-            now=self._clock(),
-        )
+    def _served(self, attempt: Attempt) -> Served:
+        return served_by(attempt.route, attempt.model, self._context_window, self._clock())
 
-    async def _peek(self, request: TurnRequest, tail: int | None = None) -> Conversation | None:
+    async def _peek(self, request: TurnRequest, tail: Tail) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
         if request.ref is None:
             return None
+        if not isinstance(request.found, msgspec.UnsetType):
+            return request.found
         try:
             return await self._store.load(request.ref, owner=request.owner, tail=tail)
         except ConversationNotFoundError:
             if request.create is None or request.read_only:
                 raise
             return None
+
+    async def _reached(
+        self,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        model: str,
+        lease: Lease | None,
+    ) -> Conversation | None:
+        """The conversation, with what its window needs more of it than was loaded."""
+        if conversation is None or request.window is None:
+            return conversation
+        first = first_needed(conversation, model)
+        if first >= conversation.first_sequence:
+            return conversation
+        tail = conversation.message_count + 1 - first
+        found = await self._store.load(conversation.id, owner=request.owner, tail=tail)
+        return found if lease is None else without_turn(found, lease.turn.id)
 
     async def _begin_now(self, request: TurnRequest, model: str) -> Lease | None:
         """A lease, or None if the turn has to wait and may."""
@@ -347,7 +331,12 @@ class Engine:
             visible=request.visible,
         )
         return await self._store.begin_turn(
-            request.ref or "", start, owner=request.owner, create=request.create, wait=wait
+            request.ref or "",
+            start,
+            owner=request.owner,
+            create=request.create,
+            wait=wait,
+            tail=tail_of(request),
         )
 
     async def _keeper(self, lease: Lease, request: TurnRequest, stack: AsyncExitStack) -> Keeper:
@@ -366,47 +355,16 @@ class Engine:
         )
 
 
+def tail_of(request: TurnRequest) -> Tail:
+    """How much of a conversation a turn loads: what its window can use, or all without one."""
+    return None if request.window is None else "window"
+
+
+def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
+    """The conversation without a turn that runs in it."""
+    turns = tuple(turn for turn in conversation.turns if turn.id != turn_id)
+    return msgspec.structs.replace(conversation, turns=turns)
+
+
 def _cost(reply: ReplyFinished, price: Price) -> float | None:
     return None if reply.usage is None else price(reply.usage)
-
-
-def _model(conversation: Conversation | None, request: TurnRequest) -> str:
-    """A conversation keeps the model it was created with."""
-    stored = None if conversation is None else conversation.model
-    return stored or request.model
-
-
-def _assemble(conversation: Conversation | None, request: TurnRequest, attempt: _Attempt) -> Prompt:
-    fixed = _fixed_model_notice(conversation, request)
-    return assemble(
-        conversation,
-        request.messages,
-        system=attempt.choice,
-        context=attempt.context,
-        notices=() if fixed is None else (fixed,),
-        model=attempt.route.model,
-        asked_model=attempt.model,
-        said_to=_model(conversation, request),
-        parameters=request.parameters,
-        dialect=request.dialect,
-        strict=request.strict,
-        original=request.original,
-        stream=request.stream,
-        cache_key=request.cache_key,
-        without_place=request.place,
-    )
-
-
-def _fixed_model_notice(conversation: Conversation | None, request: TurnRequest) -> Notice | None:
-    if conversation is None or not request.model_is_explicit:
-        return None
-    if conversation.model in (None, request.model):
-        return None
-    return Notice(
-        code="model_fixed",
-        path="model",
-        message=(
-            f"Conversation uses model '{conversation.model}', but you specified "
-            f"'{request.model}'. Using '{conversation.model}'."
-        ),
-    )

@@ -7,7 +7,7 @@ import msgspec
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import StopReason, Usage
-from cllm.engine.turn import TurnEnded
+from cllm.engine.request import TurnEnded
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

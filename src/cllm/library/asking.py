@@ -1,163 +1,95 @@
-"""`cllm.ask` and `cllm.stream`, and their asynchronous twins `cllm.aask` and `cllm.astream`.
+"""`cllm.ask` and `cllm.stream`, and the same for asynchronous code: `cllm.aask`, `cllm.astream`.
 
-Each makes one `TurnRequest`; everything else is the engine's work. The twins differ only in who
-runs the loop.
+Each makes one `TurnRequest`; everything else is the engine's work. They differ in who runs the
+loop, and in whether the text comes in pieces.
 """
 
-from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
-from cllm.app import new_conversation_id, new_id, now
+from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt
-from cllm.core.message import plain_message
+from cllm.core.errors import UsageError
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
-from cllm.engine.turn import TurnRequest
+from cllm.engine.request import TurnRequest
 from cllm.library.answer import Answer
-from cllm.library.session import Session, session
+from cllm.library.loop import background
+from cllm.library.options import Options, flat
+from cllm.library.session import session
+from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
+
+Said = str | Message | Sequence[Message]
+"""What somebody says: a text, or messages in a provider's words, such as the result of a tool."""
 
 
-def ask(
-    prompt: str,
-    *,
-    model: str | None = None,
-    system: str | None = None,
-    conversation: str | bool | None = None,
-    **parameters: Any,
-) -> Answer:
+def ask(prompt: Said, **options: Unpack[Options]) -> Answer:
     """Ask once, or in a conversation, and wait for the whole answer.
 
-    `conversation` is the id of one to begin or go on with; True begins a new one, whose id is in
-    the answer. Without it nothing is kept. Other keywords go into the request, such as
-    `temperature` and `max_tokens`. What the Cllmfiles of this place say holds here too.
+    What the Cllmfiles of this place say holds here too. The keywords are those of `Options`;
+    others go into the request as they are.
     """
-    running = session()
-    request = make_request(
-        running,
-        prompt,
-        model=model,
-        system=system,
-        conversation=conversation,
-        parameters=parameters,
-        stream=False,
-    )
-    return running.loop.run(running.answer(request))
+    return background().run(whole(_pieces(prompt, options, stream=False)))
 
 
-def stream(
-    prompt: str,
-    *,
-    model: str | None = None,
-    system: str | None = None,
-    conversation: str | bool | None = None,
-    **parameters: Any,
-) -> "TextStream":
+def stream(prompt: Said, **options: Unpack[Options]) -> TextStream:
     """As `ask`, with the text as it comes; the answer is in `.answer` once it is whole."""
-    running = session()
-    request = make_request(
-        running,
-        prompt,
-        model=model,
-        system=system,
-        conversation=conversation,
-        parameters=parameters,
-        stream=True,
-    )
-    return TextStream(running.loop.iterate(running.pieces(request)))
+    return TextStream(_pieces(prompt, options, stream=True))
 
 
-async def aask(
-    prompt: str,
-    *,
-    model: str | None = None,
-    system: str | None = None,
-    conversation: str | bool | None = None,
-    **parameters: Any,
-) -> Answer:
+async def aask(prompt: Said, **options: Unpack[Options]) -> Answer:
     """`ask` for asynchronous code."""
+    return await background().elsewhere(whole(_pieces(prompt, options, stream=False)))
+
+
+def astream(prompt: Said, **options: Unpack[Options]) -> AsyncTextStream:
+    """`stream` for asynchronous code."""
+    return AsyncTextStream(_pieces(prompt, options, stream=True))
+
+
+def _pieces(prompt: Said, options: Options, *, stream: bool) -> Pieces:
     running = session()
-    request = make_request(
-        running,
-        prompt,
-        model=model,
-        system=system,
-        conversation=conversation,
-        parameters=parameters,
-        stream=False,
-    )
-    return await running.elsewhere(running.answer(request))
+    return running.pieces(_request(running.app, prompt, dict(options), stream=stream))
 
 
-async def astream(
-    prompt: str,
-    *,
-    model: str | None = None,
-    system: str | None = None,
-    conversation: str | bool | None = None,
-    **parameters: Any,
-) -> AsyncGenerator[str, None]:
-    """`stream` for asynchronous code: the pieces of the text."""
-    running = session()
-    request = make_request(
-        running,
-        prompt,
-        model=model,
-        system=system,
-        conversation=conversation,
-        parameters=parameters,
-        stream=True,
-    )
-    async for piece in running.iterate_elsewhere(running.pieces(request)):
-        if isinstance(piece, str):
-            yield piece
-
-
-class TextStream:
-    """The pieces of an answer's text; iterate over it, then look at `answer`."""
-
-    def __init__(self, pieces: Iterator[str | Answer]) -> None:
-        self._pieces = pieces
-        self.answer: Answer | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        for piece in self._pieces:
-            if isinstance(piece, Answer):
-                self.answer = piece
-            else:
-                yield piece
-
-    def close(self) -> None:
-        """Stop early; in a conversation what was said so far is kept."""
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
-
-
-def make_request(
-    running: Session,
-    prompt: str,
-    *,
-    model: str | None,
-    system: str | None,
-    conversation: str | bool | None,
-    parameters: dict[str, Any],
-    stream: bool,
-) -> TurnRequest:
+def _request(app: App, prompt: Said, given: dict[str, Any], *, stream: bool) -> TurnRequest:
     """The turn that is asked for, with the settings under what was given."""
-    settings = running.app.settings
-    ref = new_conversation_id(now(), new_id()) if conversation is True else conversation or None
-    chosen = model or running.app.model
-    given = GivenPrompt(text=system, source="system=", explicit=True)
+    settings = app.settings
+    model, system = given.pop("model", None), given.pop("system", None)
+    conversation = given.pop("conversation", None)
+    ref = automatic_id() if conversation is True else conversation or None
+    chosen = model or app.model
+    explicit = GivenPrompt(text=system, source="system=", explicit=True)
     return TurnRequest(
-        messages=(plain_message("user", prompt),),
+        messages=messages_of(prompt),
         model=chosen,
         model_is_explicit=model is not None,
         ref=ref,
         create=None if ref is None else NewConversation(id=ref, model=chosen),
-        system=settings.system if system is None else given,
+        system=settings.system if system is None else explicit,
         context=settings.context,
-        parameters={**settings.parameters, **parameters},
+        window=None if ref is None else app.window_for,
+        parameters={**settings.parameters, **flat(given)},
         fallbacks=settings.fallbacks,
         strict=settings.strict,
         stream=stream,
-        cache_key=None if ref is None else running.app.cache_key(ref),
+        cache_key=None if ref is None else app.cache_key(ref),
     )
+
+
+def messages_of(said: Said) -> tuple[Message, ...]:
+    """What is said as messages; a text is the user's, and a blank one a UsageError."""
+    match said:
+        case str():
+            if not said.strip():
+                raise UsageError("A message must have some text.")
+            return (plain_message("user", said),)
+        case Message():
+            return (said,)
+        case _:
+            return tuple(said)
+
+
+def automatic_id() -> str:
+    """An id for a conversation that was given none."""
+    return new_conversation_id(now(), new_id())

@@ -1,61 +1,248 @@
-"""The synchronous façade of the library: one event loop in a thread of its own.
+"""One event loop in a thread of its own, on which everything runs that the library does.
 
-Code that is not asynchronous, or that runs inside somebody else's event loop, hands its coroutines
-to it. Connections stay open between calls, because the loop does.
+Whoever calls hands it coroutines and waits for them: from any thread, from any event loop of the
+caller's own, and in a forked process, which gets a loop of its own. Knows nothing of what runs on
+it.
 """
 
 import asyncio
+import atexit
+import contextvars
+import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import wait as wait_for_all
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from cllm.core.errors import CllmError, UsageError
 
 T = TypeVar("T")
+Who = tuple[int, int]
+"""A thread, and the task that runs in it or 0: two steps of the same one never overlap."""
+
+CALLER: contextvars.ContextVar[Who] = contextvars.ContextVar("cllm_caller")
+
+
+class _End:
+    """Stands after the last item of a generator."""
+
+
+END = _End()
+
+
+class Job(Generic[T]):
+    """A coroutine on its way. `outcome` is settled when it has really ended, cancelled or not."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self.outcome: Future[T] = Future()
+        self.outcome.set_running_or_notify_cancel()
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        context = contextvars.copy_context()
+        context.run(CALLER.set, who_calls())
+        loop.call_soon_threadsafe(self._start, work, context=context)
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> None:
+        self._task = self._loop.create_task(work)
+        self._task.add_done_callback(self._settle)
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.outcome.set_exception(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+    def cancel(self) -> None:
+        """Ask it to end; `outcome` says when it has."""
+        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+
+def who_calls() -> Who:
+    """Who is running now."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.get_ident(), 0 if task is None else id(task)
 
 
 class BackgroundLoop:
-    """An event loop that runs until the program ends, or until it is stopped."""
+    """An event loop that runs until it is stopped; what was given to `at_stop` then ends too."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._iterated: set[AsyncGenerator[Any, None]] = set()
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="cllm", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine; its future."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def at_stop(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have something closed before the loop ends."""
+        self._closers.append(close)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Job[T]:
+        """Begin a coroutine and do not wait for it."""
+        return Job(self._loop, work)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; Ctrl-C cancels it, so that what was said can be kept."""
-        future = self.submit(work)
+        """Run a coroutine to its end.
+
+        Ctrl-C cancels it and waits until it has ended, so that what was said is kept.
+        """
+        if self._is_own_thread:
+            work.close()
+            raise UsageError(
+                "This is called from cllm's own event loop, which it would wait for; use the "
+                "asynchronous form, such as aask for ask."
+            )
+        job = self.begin(work)
         try:
-            return future.result()
+            return job.outcome.result()
         except BaseException:
-            future.cancel()
+            job.cancel()
+            wait_for_all([job.outcome])
+            raise
+
+    async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait on the caller's own loop; who is cancelled waits until the work has ended."""
+        if self._is_own_thread:
+            return await work
+        job = self.begin(work)
+        waiting = asyncio.wrap_future(job.outcome)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            job.cancel()
+            await asyncio.wait([waiting])
+            waiting.cancelled() or waiting.exception()
             raise
 
     def iterate(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
         """The items of an asynchronous generator; leaving early closes it."""
+        self._iterated.add(events)
         try:
-            while True:
-                try:
-                    yield self.run(following(events))
-                except StopAsyncIteration:
-                    return
+            while not isinstance(item := self.run(following(events)), _End):
+                yield item
         finally:
+            self._iterated.discard(events)
+            self._close(events)
+
+    async def iterate_elsewhere(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """The same for a caller with a loop of its own."""
+        self._iterated.add(events)
+        try:
+            while not isinstance(item := await self.elsewhere(following(events)), _End):
+                yield item
+        finally:
+            self._iterated.discard(events)
+            await self.elsewhere(closed(events))
+
+    def _close(self, events: AsyncGenerator[Any, None]) -> None:
+        """Close a generator, also when the collector does it, in this thread or too late."""
+        if self._loop.is_closed():
+            return
+        if self._is_own_thread:
+            self.begin(closed(events))
+        else:
             self.run(closed(events))
 
+    @property
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
-        """Stop the loop and wait for its thread."""
+        """Let everything on the loop end, close what is open, and wait for the thread."""
+        self.run(self._wind_up())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    async def _wind_up(self) -> None:
+        """Cancelled turns keep what was said; only then is what they need closed."""
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for events in tuple(self._iterated):
+            await closed(events)
+        await self._loop.shutdown_asyncgens()
+        for close in reversed(self._closers):
+            with suppress(CllmError, OSError, RuntimeError):
+                await close()
+        await self._loop.shutdown_default_executor()
 
-async def following(events: AsyncGenerator[T, None]) -> T:
-    """The next item, as a coroutine, which `anext` alone does not give."""
-    return await anext(events)
+
+async def following(events: AsyncGenerator[T, None]) -> T | _End:
+    """The next item, or END."""
+    return await anext(events, END)
 
 
 async def closed(events: AsyncGenerator[Any, None]) -> None:
-    await events.aclose()
+    """Close a generator, unless somebody else is in the middle of it."""
+    with suppress(RuntimeError):
+        await events.aclose()
+
+
+def call_at_end(call: Callable[[], None]) -> None:
+    """Have something called when the program ends, while pools of threads still take work.
+
+    `atexit` is too late for that: a turn under way could no longer be kept in a store that writes
+    in a thread. `threading` calls what comes last first, so before it ends the pools.
+    """
+    import_module("concurrent.futures.thread")  # registers the end of the pools
+    register = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(call)
+    except RuntimeError:
+        atexit.register(call)
+
+
+class OncePerProcess(Generic[T]):
+    """Something of which a process has one: made when it is first needed, ended with the program.
+
+    A forked process has none of its parent's threads, so it makes its own. What the parent had is
+    held on to and left alone there: it is not the child's to close.
+    """
+
+    def __init__(self, make: Callable[[], T], end: Callable[[T], None]) -> None:
+        self._make = make
+        self._end = end
+        self._made: T | None = None
+        self._lock = threading.Lock()
+        self._is_registered = False
+        self._inherited: list[T | None] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+                self._end_with_program()
+            return self._made
+
+    def _end_with_program(self) -> None:
+        if not self._is_registered:
+            self._is_registered = True
+            call_at_end(self.end)
+
+    def _leave_to_parent(self) -> None:
+        self._inherited.append(self._made)
+        self._made = None
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """End it, if there is one; it is made again if somebody still needs it."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            self._end(made)
+
+
+background = OncePerProcess(BackgroundLoop, BackgroundLoop.stop)
+"""The loop of this process."""

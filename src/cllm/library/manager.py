@@ -1,25 +1,33 @@
-"""`ConversationManager`: a conversation in a program's memory, trimmed by whole turns.
+"""`ConversationManager`: a conversation trimmed by whole turns, in memory or kept in a store.
 
 Keeps messages and counts turns; asking goes through the engine like everywhere else.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import msgspec
 
 from cllm.assembly.system import GivenPrompt
+from cllm.assembly.window import Strategy
 from cllm.core.message import Message
-from cllm.engine.turn import TurnRequest
+from cllm.core.ports import Store
+from cllm.engine.request import TurnRequest
 from cllm.library.answer import Answer
+from cllm.library.conversation import Conversation
+from cllm.library.loop import background
+from cllm.library.options import Parameters, flat
 from cllm.library.session import session
+from cllm.library.stores import IN_MEMORY
+from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
+from cllm.library.transcripts import MemoryTranscript, Speaker, StoredTranscript, Transcript
 
 DEFAULT_MAX_TURNS = 10
 DEFAULT_SYSTEM_PROMPT = (
     "You are a helpful AI assistant powered by Claude. "
     "Be concise, accurate, and friendly in your responses."
 )
+SOURCE = "ConversationManager"
 
 
 class ConversationManager:
@@ -27,6 +35,10 @@ class ConversationManager:
 
     A turn is a run of user messages and what answered them. The system prompt is never among the
     messages, and is sent with every call.
+
+    With a `store` (or its URL) everything is kept there, and the messages are the window of it;
+    `conversation` is the id of one to begin or go on with, and `window` a strategy in place of
+    `max_turns`. A conversation that is gone on with keeps its own system prompt.
     """
 
     def __init__(
@@ -35,47 +47,66 @@ class ConversationManager:
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         *,
         model: str | None = None,
-        **parameters: Any,
+        store: Store | str | None = None,
+        conversation: str | None = None,
+        window: Strategy | None = None,
+        **parameters: Unpack[Parameters],
     ) -> None:
         if max_turns < 1:
             raise ValueError("max_turns must be at least 1.")
-        self.messages: list[dict[str, Any]] = []
         self.max_turns = max_turns
         self.system_prompt = system_prompt
         self.model = model
-        self.parameters = parameters
-        self._last_trimmed = False
-        # How many messages each turn has; the last is open while nobody has answered it.
-        self._sizes: deque[int] = deque()
-        self._open = False
+        self.parameters = flat(parameters)
+        self._transcript: Transcript
+        if store is None and conversation is None and window is None:
+            self._transcript = MemoryTranscript(self._ask_of_memory)
+            return
+        held = Conversation(
+            conversation,
+            store=IN_MEMORY if store is None and conversation is None else store,
+            model=model,
+            policy="pinned",
+            source=SOURCE,
+            parameters=self.parameters,
+        )
+        self._transcript = StoredTranscript(held, window)
+        self._go_on(self._transcript)
+
+    def _go_on(self, stored: StoredTranscript) -> None:
+        """Look at what was said before, and take over its system prompt."""
+        given = self.system_prompt
+        stored.held.system = None if given == DEFAULT_SYSTEM_PROMPT else given
+        stored.limit(self.max_turns)
+        kept = stored.open()
+        if kept is not None:
+            self.system_prompt = kept
+
+    @property
+    def conversation(self) -> str | None:
+        """The id under which it is stored; None in memory."""
+        stored = self._transcript
+        return stored.held.id if isinstance(stored, StoredTranscript) else None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages that are sent."""
+        return self._transcript.messages
+
+    @property
+    def _last_trimmed(self) -> bool:
+        return self._transcript.trimmed
 
     def add_user_message(self, message: str) -> None:
         """Add what the user said; several in a row belong to one turn."""
         self._add("user", message)
-        if self._open:
-            self._sizes[-1] += 1
-        else:
-            self._sizes.append(1)
-            self._open = True
 
     def add_assistant_message(self, message: str) -> None:
         """Add what was answered. The oldest turn leaves if this completes one too many."""
         self._add("assistant", message)
-        completes = self._open or not self._sizes
-        if self._sizes:
-            self._sizes[-1] += 1
-        else:
-            self._sizes.append(1)
-        self._open = False
-        if completes:
-            self._last_trimmed = len(self._sizes) > self.max_turns
-            if self._last_trimmed:
-                del self.messages[: self._sizes.popleft()]
 
-    def _add(self, role: str, message: str) -> None:
-        if not isinstance(message, str) or not message.strip():
-            raise ValueError("A message must have some text.")
-        self.messages.append({"role": role, "content": message})
+    def _add(self, role: Speaker, message: str) -> None:
+        self._prepared().add(role, spoken(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
         """The messages that are sent; a list of the caller's own."""
@@ -86,14 +117,11 @@ class ConversationManager:
 
     def get_turn_count(self) -> int:
         """The turns that were answered."""
-        return len(self._sizes) - self._open
+        return self._transcript.turn_count
 
     def clear(self) -> None:
-        """Forget all messages; the system prompt stays."""
-        self.messages.clear()
-        self._sizes.clear()
-        self._open = False
-        self._last_trimmed = False
+        """Begin a new conversation under the same system prompt; a store keeps the old one."""
+        self._transcript.clear()
 
     def was_trimmed(self) -> bool:
         """Whether the last completed turn made an old one leave."""
@@ -101,48 +129,53 @@ class ConversationManager:
 
     def ask(self, text: str) -> Answer:
         """Say something and wait for the answer; both are added once it is whole."""
-        running = session()
-        answer = running.loop.run(running.answer(self._request(text, stream=False)))
-        self._keep(text, answer.text)
-        return answer
+        return background().run(whole(self._pieces(text, stream=False)))
 
-    def stream(self, text: str) -> Iterator[str]:
+    def stream(self, text: str) -> TextStream:
         """Say something; the answer's text as it comes. Both are added at the end of it.
 
         Who leaves early keeps what was said so far.
         """
-        running = session()
-        request = self._request(text, stream=True)
-        said: list[str] = []
-        try:
-            for piece in running.loop.iterate(running.pieces(request)):
-                if isinstance(piece, str):
-                    said.append(piece)
-                    yield piece
-        except GeneratorExit:
-            self._keep(text, "".join(said))
-            raise
-        self._keep(text, "".join(said))
+        return TextStream(self._pieces(text, stream=True))
 
-    def _keep(self, text: str, answer: str) -> None:
-        self.add_user_message(text)
-        if answer.strip():
-            self.add_assistant_message(answer)
+    async def aask(self, text: str) -> Answer:
+        """`ask` for asynchronous code."""
+        return await background().elsewhere(whole(self._pieces(text, stream=False)))
 
-    def _request(self, text: str, *, stream: bool) -> TurnRequest:
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError("A message must have some text.")
-        said = [*self.messages, {"role": "user", "content": text}]
+    def astream(self, text: str) -> AsyncTextStream:
+        """`stream` for asynchronous code."""
+        return AsyncTextStream(self._pieces(text, stream=True))
+
+    def _pieces(self, text: str, *, stream: bool) -> Pieces:
+        return self._prepared().pieces(spoken(text), stream=stream)
+
+    def _prepared(self) -> Transcript:
+        """The transcript, with what may have been changed about this object."""
+        transcript = self._transcript
+        transcript.limit(self.max_turns)
+        if isinstance(transcript, StoredTranscript):
+            transcript.held.system = self.system_prompt
+        return transcript
+
+    def _ask_of_memory(self, said: Sequence[dict[str, Any]], stream: bool) -> Pieces:  # noqa: FBT001
         app = session().app
-        return TurnRequest(
+        request = TurnRequest(
             messages=tuple(
                 Message(role=message["role"], raw=msgspec.json.encode(message)) for message in said
             ),
             model=self.model or app.model,
-            system=GivenPrompt(text=self.system_prompt, source="ConversationManager"),
+            system=GivenPrompt(text=self.system_prompt, source=SOURCE),
             policy="pinned",
             parameters={**app.settings.parameters, **self.parameters},
             fallbacks=app.settings.fallbacks,
             strict=app.settings.strict,
             stream=stream,
         )
+        return session().pieces(request)
+
+
+def spoken(message: str) -> str:
+    """The message itself, if it has some text; ValueError if not."""
+    if not isinstance(message, str) or not message.strip():
+        raise ValueError("A message must have some text.")
+    return message

@@ -1,50 +1,86 @@
-"""What the functions of the library run on: the settings of this place, an app, and a loop.
+"""What the library runs on: the settings of this place, an app, and the turns that are under way.
 
 One session serves the whole program. It is made when it is first needed and closed at the end.
 """
 
-import asyncio
-import atexit
 import os
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing, suppress
-from functools import cache
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+
+import msgspec
 
 from cllm.app import App
-from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
+from cllm.core.ports import Store
 from cllm.core.reply import Noticed, TextDelta
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest
+from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest
 from cllm.library.answer import Answer
-from cllm.library.loop import BackgroundLoop, closed, following
+from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
+from cllm.library.streams import Pieces
 from cllm.settings.load import CommandLine, Place, load_settings
 
-T = TypeVar("T")
+
+class _Left(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that is not at its end, and who reads it."""
+
+    reader: Who
+    pieces: Pieces
 
 
 class Session:
-    """An app and the event loop that its connections live on."""
+    """An app, whose connections live on cllm's own loop."""
 
     def __init__(self) -> None:
         place = Place(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
         self.app = App(load_settings(place, CommandLine()))
-        self.loop = BackgroundLoop()
+        self._under_way: dict[tuple[int, str], _Left] = {}
+        background().at_stop(self.app.close)
 
-    async def answer(self, request: TurnRequest) -> Answer:
-        """Take a turn; its whole answer."""
-        async with aclosing(self.events(request)) as events:
+    def pieces(self, request: TurnRequest, *, store: Store | None = None) -> Pieces:
+        """Take a turn: the text of the answer as it comes, and at last the answer."""
+        kept_in = self.app.store if store is None else store
+        said = self._said(request, kept_in)
+        return said if request.ref is None else self._noted(said, kept_in, request.ref)
+
+    async def _noted(self, said: Pieces, store: Store, ref: str) -> Pieces:
+        """The same, with a note of who reads it as long as it is not at its end."""
+        await self.let_go(store, ref)
+        key = (id(store), ref)
+        mine = _Left(reader=CALLER.get(), pieces=said)
+        self._under_way[key] = mine
+        try:
+            async with aclosing(said):
+                async for piece in said:
+                    yield piece
+        finally:
+            if self._under_way.get(key) is mine:
+                del self._under_way[key]
+
+    async def _said(self, request: TurnRequest, store: Store) -> Pieces:
+        async with aclosing(self._events(request, store)) as events:
             async for event in events:
-                if isinstance(event, Answer):
-                    return event
-        raise AssertionError("a turn ends with an answer or an error")
+                if isinstance(event, TextDelta):
+                    yield event.text
+                elif isinstance(event, Answer):
+                    yield event
 
-    async def events(self, request: TurnRequest) -> AsyncGenerator[TurnEvent | Answer, None]:
+    async def let_go(self, store: Store, ref: str) -> None:
+        """End a stream of that conversation that its reader left without closing it.
+
+        The reader does something else now and would wait for itself. Another's stream goes on.
+        """
+        left = self._under_way.get((id(store), ref))
+        if left is not None and left.reader == CALLER.get():
+            await closed(left.pieces)
+
+    async def _events(
+        self, request: TurnRequest, store: Store
+    ) -> AsyncGenerator[TurnEvent | Answer, None]:
         """The events of a turn, the last of them as an answer."""
         notices: list[Notice] = []
         conversation: str | None = None
-        async with aclosing(self.app.engine().take_turn(request)) as events:
+        async with aclosing(self.app.engine(store).take_turn(request)) as events:
             async for event in events:
                 match event:
                     case TurnBegan():
@@ -59,39 +95,10 @@ class Session:
                         pass
                 yield event
 
-    async def pieces(self, request: TurnRequest) -> AsyncGenerator[str | Answer, None]:
-        """The text of an answer as it comes, and at last the answer."""
-        async with aclosing(self.events(request)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    yield event.text
-                elif isinstance(event, Answer):
-                    yield event
 
-    async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait on the caller's own loop for work on the session's."""
-        return await asyncio.wrap_future(self.loop.submit(work))
-
-    async def iterate_elsewhere(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """The items of a generator that runs on the session's loop; leaving early closes it."""
-        try:
-            while True:
-                try:
-                    yield await self.elsewhere(following(events))
-                except StopAsyncIteration:
-                    return
-        finally:
-            await self.elsewhere(closed(events))
-
-    def close(self) -> None:
-        with suppress(CllmError, OSError, RuntimeError):
-            self.loop.run(self.app.close())
-        self.loop.stop()
+def _forget(_session: Session) -> None:
+    """Nothing to end: the loop closes the app."""
 
 
-@cache
-def session() -> Session:
-    """The session of this program."""
-    made = Session()
-    atexit.register(made.close)
-    return made
+session = OncePerProcess(Session, _forget)
+"""The session of this program."""

@@ -1,13 +1,155 @@
-"""`cllm.open_store`: the stores that keep conversations, for programs."""
+"""`cllm.open_store`: the stores that keep conversations, for programs.
+
+The operations are those of the port, run on cllm's own loop, so that a store can be used from any
+thread and any event loop; each is written once, in the store.
+"""
+
+import os
+from collections.abc import Callable, Coroutine
+from functools import cache, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cllm.app import now
 from cllm.core.ports import Store
+from cllm.library.loop import background
 from cllm.stores import registry
 
+P = ParamSpec("P")
+T = TypeVar("T")
+IN_MEMORY = "memory:"
+Operation = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
-def open_store(url: str) -> Store:
-    """The store that the URL names, such as `json:PATH`; its operations are asynchronous.
 
-    Nothing is created before something is written.
+def _relayed(
+    operation: Operation[P, T],
+) -> Callable[Concatenate["OpenStore", P], Coroutine[Any, Any, T]]:
+    @wraps(operation)
+    async def call(self: "OpenStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Operation[P, T] = getattr(self.kept, operation.__name__)
+        return await background().elsewhere(work(*args, **kwargs))
+
+    return call
+
+
+def _waited(operation: Operation[P, T]) -> Callable[Concatenate["BlockingStore", P], T]:
+    @wraps(operation)
+    def call(self: "BlockingStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Operation[P, T] = getattr(self.kept, operation.__name__)
+        return background().run(work(*args, **kwargs))
+
+    return call
+
+
+class BlockingStore:
+    """The operations of a store for code that waits: the same names, without `await`."""
+
+    def __init__(self, store: "OpenStore") -> None:
+        self._store = store
+
+    @property
+    def kept(self) -> Store:
+        return self._store.kept
+
+    create = _waited(Store.create)
+    load = _waited(Store.load)
+    summary = _waited(Store.summary)
+    list_conversations = _waited(Store.list_conversations)
+    count_conversations = _waited(Store.count_conversations)
+    search = _waited(Store.search)
+    usage = _waited(Store.usage)
+    update = _waited(Store.update)
+    delete = _waited(Store.delete)
+    delete_from = _waited(Store.delete_from)
+    branch = _waited(Store.branch)
+    choose_variant = _waited(Store.choose_variant)
+    close = _waited(Store.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class OpenStore:
+    """A store that was opened by its URL; a `Store` itself, for asynchronous code.
+
+    `blocking` has the same operations for code that waits. A forked process opens the URL anew.
+    What is not closed is closed when the program ends.
     """
-    return registry.open_store(url, clock=now)
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.blocking = BlockingStore(self)
+        self._opened: dict[int, Store] = {}
+        self._open()
+
+    @property
+    def kept(self) -> Store:
+        """The store of this process, for work on cllm's own loop."""
+        opened = self._opened.get(os.getpid())
+        return self._open() if opened is None else opened
+
+    def _open(self) -> Store:
+        opened = registry.open_store(self.url, clock=now)
+        self._opened[os.getpid()] = opened
+        background().at_stop(opened.close)
+        return opened
+
+    begin_turn = _relayed(Store.begin_turn)
+    renew_lease = _relayed(Store.renew_lease)
+    finish_turn = _relayed(Store.finish_turn)
+    drop_turn = _relayed(Store.drop_turn)
+    create = _relayed(Store.create)
+    load = _relayed(Store.load)
+    summary = _relayed(Store.summary)
+    list_conversations = _relayed(Store.list_conversations)
+    count_conversations = _relayed(Store.count_conversations)
+    search = _relayed(Store.search)
+    usage = _relayed(Store.usage)
+    update = _relayed(Store.update)
+    capture = _relayed(Store.capture)
+    delete = _relayed(Store.delete)
+    delete_from = _relayed(Store.delete_from)
+    branch = _relayed(Store.branch)
+    choose_variant = _relayed(Store.choose_variant)
+    close = _relayed(Store.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def open_store(url: str) -> OpenStore:
+    """The store that the URL names, such as `json:PATH`; nothing is created before a write."""
+    return OpenStore(url)
+
+
+@cache
+def _shared(url: str) -> OpenStore:
+    return OpenStore(url)
+
+
+def held_store(given: Store | str | None) -> Store | None:
+    """The store that somebody named: a URL is opened once, but for each one in memory."""
+    if not isinstance(given, str):
+        return given
+    return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)
+
+
+def on_own_loop(store: Store | None) -> Store | None:
+    """A store for work on cllm's own loop."""
+    return store.kept if isinstance(store, OpenStore) else store

@@ -20,7 +20,7 @@ from cllm.prices.names import TableEntry
 from cllm.prices.record import ModelRecord
 
 PACKAGE = "genai_prices"
-FORMAT = 1
+FORMAT = 2
 """To be raised when a record, or how one is made from the table, changes."""
 
 SUFFIX = ".json"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+import msgspec
 from genai_prices.data import providers
 from genai_prices.data_snapshot import DataSnapshot
 from genai_prices.types import (
@@ -31,6 +32,9 @@ KINDS = {
 }
 """Our kinds of tokens and the table's names for their price, the best first."""
 
+WRITTEN_AS_INPUT = (("aws", "nova"),)
+"""Whose writing to a cache has no price in the table, since it costs what input does."""
+
 UNCOUNTED = "output_citation_mtok"
 """Tokens that every answer of such a model has and that no usage of ours counts."""
 
@@ -44,9 +48,18 @@ def look_up(entry: TableEntry) -> ModelRecord:
         _, model = snapshot.find_provider_model(entry.model, None, entry.provider, None)
     except LookupError:
         return ModelRecord()
-    return ModelRecord(
-        dated=tuple(_dated(model.prices)), context_window=model.context_window or None
-    )
+    dated = tuple(_dated(model.prices))
+    if any(entry.provider == who and name in entry.model for who, name in WRITTEN_AS_INPUT):
+        dated = tuple(map(_written_as_input, dated))
+    return ModelRecord(dated=dated, context_window=model.context_window or None)
+
+
+def _written_as_input(dated: DatedRates) -> DatedRates:
+    rates = dated.rates
+    if rates is None or rates.cache_write is not None:
+        return dated
+    rates = msgspec.structs.replace(rates, cache_write=rates.input)
+    return msgspec.structs.replace(dated, rates=rates)
 
 
 def _dated(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:

@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import BrokenConversationError, ConversationNotFoundError, UsageError
 from cllm.core.identity import check_id
+from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
 from cllm.repl.plain import one_line
-from cllm.repl.status import last_usage, stats_lines, usage_text
+from cllm.repl.status import stats_lines
 from cllm.repl.transcript import as_markdown, tail_lines
+from cllm.repl.window import number_in, pin_lines, summary_lines
 from cllm.settings.layers import expanded
 from cllm.wire.conversation_json import encode_conversation
 
 LISTED = 20
-LONGEST_NUMBER = 9
 FOUND = 20
 AROUND = 30
 TITLE = 60
@@ -48,22 +50,12 @@ async def clear(chat: Chat, _rest: str) -> None:
 
 
 async def list_newest(chat: Chat, rest: str) -> None:
-    page = await chat.store.list_conversations(limit=_number(rest) or LISTED)
+    page = await chat.store.list_conversations(limit=number_in(rest) or LISTED)
     for notice in page.notices:
         chat.screen.warn(notice)
     if not page.items:
         chat.screen.note("No conversation is stored yet.")
     chat.screen.say(summary_line(summary) for summary in page.items)
-
-
-def _number(given: str) -> int | None:
-    """The number that was given, if one was."""
-    if not given:
-        return None
-    digits = given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER
-    if not digits or int(given) == 0:
-        raise UsageError(f"Give a whole number from 1 on, not '{one_line(given, longest=TITLE)}'.")
-    return int(given)
 
 
 def summary_line(summary: Summary) -> str:
@@ -185,6 +177,8 @@ def _context_lines(chat: Chat) -> Iterator[str]:
         yield f"runs with the next message: {one_line(given)}"
     if not (chat.app.settings.context or chat.executed or (record and record.commands)):
         yield "There are no context commands."
+    yield from summary_lines(chat.conversation)
+    yield from pin_lines(chat.conversation)
 
 
 async def attach(chat: Chat, rest: str) -> None:
@@ -220,7 +214,7 @@ async def undo(chat: Chat, _rest: str) -> None:
 
 async def branch(chat: Chat, rest: str) -> None:
     before = chat.ref
-    await chat.branch(at=_number(rest))
+    await chat.branch(at=number_in(rest))
     chat.screen.note(f"Going on in the branch {chat.ref}; {before} stays.")
 
 
@@ -275,13 +269,7 @@ def _write_new(path: Path, data: bytes) -> None:
         raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
 
 
-async def tokens(chat: Chat, _rest: str) -> None:
-    usage = last_usage(chat.conversation)
-    if usage is None:
-        chat.screen.say(["Nothing was answered in this conversation yet."])
-    else:
-        chat.screen.say([f"The last turn: {usage_text(usage)}."])
-
-
 async def stats(chat: Chat, _rest: str) -> None:
-    chat.screen.say(stats_lines(chat.conversation, chat.sitting))
+    talked = () if chat.conversation is None else (chat.conversation,)
+    report = cache_report(talked, price_kept(chat.app.prices))
+    chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))

@@ -15,6 +15,10 @@ class Answer(Protocol):
 
     def write(self, text: str) -> None: ...
 
+    def think(self, text: str) -> None:
+        """A piece of the thinking, which is not part of the answer."""
+        ...
+
     def refresh(self) -> None:
         """Show what has come, if that has waited."""
         ...
@@ -43,6 +47,9 @@ class PlainAnswer:
         if said:
             self._put(said)
             self._open = True
+
+    def think(self, text: str) -> None:
+        """Thinking is not printed: what is printed stays, and is taken for the answer."""
 
     def refresh(self) -> None:
         """There is nothing that waits."""

@@ -95,15 +95,22 @@ class _Turn:
             case Noticed():
                 self._screen.warn(event.notice)
             case TextDelta() | RefusalDelta():
-                self._answer.write(event.text)
+                self._write(event.text)
+            case ThinkingDelta():
+                self._answer.think(event.text)
             case RoundEnded():
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)
-            case ThinkingDelta() | ToolCallDelta() | PartAdded():
+            case ToolCallDelta() | PartAdded():
                 pass
             case _:
                 assert_never(event)
+
+    def _write(self, text: str) -> None:
+        """Show it, unless it has to fit a schema: that is known at the end only."""
+        if self._chat.hold is None:
+            self._answer.write(text)
 
     def _begin(self, event: TurnBegan) -> None:
         for notice in self._chat.untold(event.prompt.notices):
@@ -112,6 +119,8 @@ class _Turn:
     def _end(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
         self._chat.sitting = self._chat.sitting.plus(usage, event.cost)
+        if self._chat.hold is not None:
+            self._answer.write(event.reply.message.text)
         if not event.reply.message.text.strip():
             self._screen.note("The model answered without a text.")
         if event.reply.stop_reason == "length":

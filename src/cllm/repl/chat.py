@@ -10,8 +10,8 @@ import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
-from cllm.assembly.window import ByTurns
-from cllm.core.conversation import Conversation, Turn
+from cllm.assembly.window import ByTurns, Strategy
+from cllm.core.conversation import Conversation, StandingSummary, Turn
 from cllm.core.errors import ConversationExistsError, ConversationNotFoundError, UsageError
 from cllm.core.identity import check_id
 from cllm.core.message import AnyPart, Message, Text, plain_message
@@ -27,12 +27,13 @@ from cllm.wire.openai_parts import encode_parts
 
 Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]
 Hear = Callable[[TurnEvent], None]
+Hold = Callable[[TurnRequest], TurnRequest]
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person chose for the whole chat."""
+    """What the person chose for the whole chat; without a window it is the settings'."""
 
-    window: ByTurns = ByTurns()
+    window: ByTurns | None = ByTurns()
     show_stats: bool = True
     saves: bool = True
 
@@ -41,7 +42,8 @@ class Chat:
     """A conversation under way. It is stored with its first answer, under `ref`.
 
     `attach` reads files, `tools` are what the model may use, `open_kept` opens the store of a chat
-    that began unsaved, `new_log` gives what logs the events of one turn.
+    that began unsaved, `new_log` gives what logs the events of one turn. `hold` holds the reply to
+    a request to a JSON schema.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Chat:
         tools: ToolBox | None = None,
         open_kept: Callable[[], App] | None = None,
         new_log: Callable[[], Hear] | None = None,
+        hold: Hold | None = None,
     ) -> None:
         self.app = app
         self.screen = screen
@@ -62,6 +65,7 @@ class Chat:
         self.sitting = Spent()
         self.failures = 0
         self.new_log = new_log
+        self.hold = hold
         self._tools = tools
         self._open_kept = open_kept
         self.chosen_model: str
@@ -133,6 +137,26 @@ class Chat:
         except ConversationNotFoundError:
             self.conversation = None
 
+    async def look_again(self) -> None:
+        """Look at it after a model was asked: what a new summary cost belongs to this chat."""
+        before = None if self.conversation is None else self.conversation.summary
+        await self.look()
+        after = None if self.conversation is None else self.conversation.summary
+        if after is not None and after != before:
+            self.sitting = self.sitting.plus(after.usage, after.cost)
+
+    async def pin(self, numbers: tuple[int, ...]) -> None:
+        """Have the turns of these messages in every window, and of no others."""
+        await self.store.update(self.ref, Changes(pins=numbers))
+        await self.look()
+
+    async def undo_summary(self) -> StandingSummary:
+        """Go back to the summary before the last one; the one that is gone."""
+        self.stored()
+        undone = await self.app.engine().undo_summary(self.ref)
+        await self.look()
+        return undone
+
     def request(self, said: str) -> TurnRequest:
         """The turn in which this is said, with what is attached to it."""
         parts = (Text(text=said), *self.attached)
@@ -144,12 +168,17 @@ class Chat:
         turn = self.last_turn()
         return msgspec.structs.replace(self._request(asked_in(turn)), place=turn.place)
 
+    def request_nothing(self) -> TurnRequest:
+        """A request as for a turn, in which nothing is said."""
+        self.stored()
+        return self._request(())
+
     def _request(
         self, messages: tuple[Message, ...], executed: tuple[str, ...] = ()
     ) -> TurnRequest:
         settings = self.app.settings
         configured = settings.variables.filled(settings.context)
-        return TurnRequest(
+        made = TurnRequest(
             messages=messages,
             model=self.chosen_model,
             ref=self.ref,
@@ -163,8 +192,13 @@ class Chat:
             stream=settings.stream,
             on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
-            window=lambda _model: self.options.window,
+            window=self.window_for,
         )
+        return made if self.hold is None else self.hold(made)
+
+    def window_for(self, model: str) -> Strategy:
+        """What of the conversation is sent: as the person chose, or as the settings say."""
+        return self.options.window or self.app.window_for(model)
 
     def _given(self) -> GivenPrompt:
         """The prompt of a new conversation; one that is stored keeps its own."""
@@ -179,7 +213,7 @@ class Chat:
 
         A turn of which nothing was kept leaves that for the next.
         """
-        await self.look()
+        await self.look_again()
         turns = () if self.conversation is None else self.conversation.turns
         if request.place is None and turns and asked_in(turns[-1]) == request.messages:
             self.attached, self.executed = (), ()
@@ -194,7 +228,7 @@ class Chat:
     async def undo(self) -> Turn:
         """Take the last turn back, for good."""
         turn = self.last_turn()
-        first = self._stored().message_count - len(turn.messages) + 1
+        first = self.stored().message_count - len(turn.messages) + 1
         await self.store.delete_from(self.ref, first)
         await self.look()
         return turn
@@ -208,7 +242,7 @@ class Chat:
         system: GivenPrompt | None = None,
     ) -> None:
         """Go on in a branch of the conversation, which itself stays as it is."""
-        parent = self._stored()
+        parent = self.stored()
         made = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else recapture(parent, system, now=now())
         branch = await self.store.branch(self.ref, made, at=at, opening=opening)
@@ -217,7 +251,8 @@ class Chat:
         self._enter(branch.id, branch)
         self.attached, self.executed, self.system = attached, executed, prompt
 
-    def _stored(self) -> Conversation:
+    def stored(self) -> Conversation:
+        """The conversation; UsageError if there is none yet."""
         if self.conversation is None:
             raise UsageError("Nothing has been said in this conversation yet.")
         return self.conversation
@@ -233,7 +268,7 @@ class Chat:
         """Copy an unsaved conversation into the store, and go on there; UsageError if it is."""
         if self.options.saves or self._open_kept is None:
             raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
-        conversation = self._stored()
+        conversation = self.stored()
         kept = self._open_kept()
         await _copy(conversation, kept.store, check_id(ref or self.ref))
         old, self.app = self.app, kept
@@ -278,3 +313,5 @@ async def _copy(conversation: Conversation, store: Store, ref: str) -> None:
         lease = await store.begin_turn(ref, start)
         place = lease.turn.place
         await store.finish_turn(lease, msgspec.structs.replace(turn, place=place))
+    if conversation.pins or conversation.summary is not None:
+        await store.update(ref, Changes(pins=conversation.pins, summary=conversation.summary))

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from cllm.core.errors import UsageError
-from cllm.repl import actions
+from cllm.repl import actions, window
 from cllm.repl.chat import Chat
 
 Completes = Literal["conversations", "models", "files"]
@@ -120,7 +120,22 @@ COMMANDS = (
         action=actions.export,
         completes="files",
     ),
-    Command(name="tokens", about="Show what the last turn used.", action=actions.tokens),
+    Command(
+        name="tokens", about="Show what the last turn used, and what it sent.", action=window.tokens
+    ),
+    Command(
+        name="pin",
+        takes="[N or list]",
+        about="Send the turn of message N, or of the last one, every time; or list what is pinned.",
+        action=window.pin,
+    ),
+    Command(name="unpin", takes="N", about="Do so no more.", action=window.unpin),
+    Command(
+        name="compact",
+        takes="[undo]",
+        about="Put all but the newest turn into a summary; or undo that.",
+        action=window.compact,
+    ),
     Command(
         name="stats",
         is_word=True,

@@ -1,7 +1,8 @@
 """An answer on a terminal as it comes: Markdown that grows.
 
 What is finished is printed once and stays in the scrollback. Only the block that is still growing
-is drawn again, in place, and never more of it than the screen has lines. Knows nothing of turns.
+is drawn again, in place, and never more of it than the screen has lines. Thinking is shown dimly
+for as long as nothing else is, and leaves no trace. Knows nothing of turns.
 """
 
 import os
@@ -29,7 +30,11 @@ TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 # The terminal shows what stands between these two at once, if it knows them.
 HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
-WAITING = "\x1b[2m…\x1b[0m"
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+WAITING = f"{DIM}…{PLAIN}"
+THINKING_LINES = 6
+# More than fits into those lines is never laid out.
+THINKING_LENGTH = 4000
 
 Size = Callable[[], os.terminal_size]
 
@@ -84,6 +89,7 @@ class LiveAnswer:
         self._size = size
         self._clock = clock
         self._growing = ""
+        self._thinking = ""
         self._begun = False
         self._waits = True
         self._next_at = 0.0
@@ -95,6 +101,13 @@ class LiveAnswer:
 
     def write(self, text: str) -> None:
         self._growing += plain(text)
+        if self._growing.strip():
+            self._thinking = ""
+        self._waits = True
+        self.refresh()
+
+    def think(self, text: str) -> None:
+        self._thinking = (self._thinking + plain(text))[-THINKING_LENGTH:]
         self._waits = True
         self.refresh()
 
@@ -107,7 +120,7 @@ class LiveAnswer:
         if done.strip():
             self._print(done)
         size = self._size()
-        lines = self._lines(self._growing, size) if self._growing.strip() else [WAITING]
+        lines = self._lines(self._growing, size) if self._growing.strip() else self._unsaid(size)
         self._region.draw(lines[-max(size.lines - 1, 1) :], size.columns)
         ended = self._clock()
         # Drawing a very long block takes long; most of the time is left for other things.
@@ -118,7 +131,7 @@ class LiveAnswer:
             self._print(self._growing)
         else:
             self._region.draw([], self._size().columns)
-        self._growing, self._waits = "", False
+        self._growing, self._thinking, self._waits = "", "", False
 
     def end(self) -> None:
         self.settle()
@@ -131,9 +144,23 @@ class LiveAnswer:
         self._region.leave()
         self._begun = True
 
+    def _unsaid(self, size: os.terminal_size) -> list[str]:
+        """What is shown while nothing of an answer has come: the end of the thinking, or a sign."""
+        lines = thinking_lines(self._thinking, size.columns - 1)
+        above = [""] if self._begun and lines else []
+        return [*above, *lines] or [WAITING]
+
     def _lines(self, text: str, size: os.terminal_size) -> list[str]:
         above = [""] if self._begun else []
         return above + markdown_lines(text, size.columns - 1)
+
+
+def thinking_lines(text: str, width: int) -> list[str]:
+    """The last lines of a text as a terminal of that width shows it dimly."""
+    console = Console(width=max(width, NARROWEST), legacy_windows=False)
+    wrapped = Text(text.strip()).wrap(console, console.width)
+    lines = [line.plain.rstrip() for line in wrapped]
+    return [f"{DIM}{line}{PLAIN}" for line in lines if line][-THINKING_LINES:]
 
 
 def finished_blocks(text: str) -> tuple[str, str]:

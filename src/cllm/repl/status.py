@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from cllm.assembly.cache_report import Amount, CacheReport
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.reply import Usage
-from cllm.engine.keep import total_usage
 
 SMALL = 0.01
 
@@ -21,10 +21,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, usage: Usage | None, cost: float | None) -> "Spent":
         """With one answer more."""
-        used = [self.usage] if usage is None else [self.usage, usage]
         return Spent(
             answers=self.answers + 1,
-            usage=total_usage(used) or Usage(),
+            usage=self.usage if usage is None else self.usage + usage,
             cost=self.cost + (cost or 0.0),
             unknown=self.unknown + (cost is None),
         )
@@ -39,30 +38,59 @@ def spent_on(turns: Iterable[Turn]) -> Spent:
     return spent
 
 
-def prompt_tokens(usage: Usage) -> int:
-    """The tokens of what was sent, however they were read."""
-    return usage.input + usage.cache_read + usage.cache_write
+def spent_in(conversation: Conversation | None) -> Spent:
+    """What a conversation used and cost: its turns, all their variants, and summaries of it."""
+    if conversation is None:
+        return Spent()
+    spent = spent_on((*conversation.turns, *conversation.variants))
+    summary = conversation.summary
+    while summary is not None:
+        if summary.usage is not None:
+            spent = spent.plus(summary.usage, summary.cost)
+        summary = summary.before
+    return spent
 
 
 def last_usage(conversation: Conversation | None) -> Usage | None:
     """What the newest answered turn used."""
+    turn = _last_answered(conversation)
+    return None if turn is None else turn.usage
+
+
+def last_prompt(conversation: Conversation | None) -> int | None:
+    """The tokens of the last prompt: of the last call, where a turn had several."""
+    turn = _last_answered(conversation)
+    if turn is None or turn.usage is None:
+        return None
+    counted_tokens = None if turn.window is None else turn.window.counted
+    return turn.usage.prompt if counted_tokens is None else counted_tokens
+
+
+def _last_answered(conversation: Conversation | None) -> Turn | None:
     turns = () if conversation is None else conversation.turns
-    return next((turn.usage for turn in reversed(turns) if turn.usage is not None), None)
+    return next((turn for turn in reversed(turns) if turn.usage is not None), None)
 
 
 def money(dollars: float) -> str:
     if dollars == 0:
         return "$0"
-    return f"${dollars:.6f}" if dollars < SMALL else f"${dollars:.4f}"
+    sign = "-" if dollars < 0 else ""
+    return f"{sign}${abs(dollars):.{6 if abs(dollars) < SMALL else 4}f}"
+
+
+def amount_text(amount: Amount) -> str:
+    """Dollars, and that they are unknown where they are."""
+    if amount.unknown == 0:
+        return money(amount.dollars)
+    if amount.known == 0:
+        return "unknown"
+    return f"{money(amount.dollars)} and {counted(amount.unknown, 'answer')} of unknown price"
 
 
 def cost_text(spent: Spent) -> str:
     """The cost, and that it is unknown where it is."""
-    if spent.unknown == 0:
-        return money(spent.cost)
-    if spent.unknown == spent.answers:
-        return "unknown"
-    return f"{money(spent.cost)} and {counted(spent.unknown, 'answer')} of unknown price"
+    known = spent.answers - spent.unknown
+    return amount_text(Amount(dollars=spent.cost, known=known, unknown=spent.unknown))
 
 
 def counted(number: int, what: str) -> str:
@@ -74,7 +102,7 @@ def usage_text(usage: Usage) -> str:
     about = "about " if usage.estimated else ""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     received = usage.output + usage.reasoning
-    return f"{about}{prompt_tokens(usage):,} tokens sent{cached}, {received:,} received"
+    return f"{about}{usage.prompt:,} tokens sent{cached}, {received:,} received"
 
 
 def answer_line(usage: Usage | None, cost: float | None, seconds: float) -> str:
@@ -87,36 +115,51 @@ def answer_line(usage: Usage | None, cost: float | None, seconds: float) -> str:
 def status_line(model: str, conversation: Conversation | None, *, saves: bool = True) -> str:
     """The line below the prompt: model, turns, tokens of the last prompt, cost so far."""
     turns = 0 if conversation is None else len(conversation.turns)
-    usage = last_usage(conversation)
+    sent = last_prompt(conversation)
     pieces = [model, counted(turns, "turn")]
-    if usage is not None:
-        pieces.append(f"{prompt_tokens(usage):,} tokens in the last prompt")
-    pieces.append(f"cost {cost_text(spent_on(all_turns(conversation)))}")
+    if sent is not None:
+        pieces.append(f"{sent:,} tokens in the last prompt")
+    pieces.append(f"cost {cost_text(spent_in(conversation))}")
     if not saves:
         pieces.append("not saved")
     return " · ".join(pieces)
 
 
-def all_turns(conversation: Conversation | None) -> tuple[Turn, ...]:
-    """The turns of the path and their variants: all of them were paid for."""
-    return () if conversation is None else conversation.turns + conversation.variants
-
-
-def stats_lines(conversation: Conversation | None, sitting: Spent) -> Iterator[str]:
+def stats_lines(
+    conversation: Conversation | None, report: CacheReport, sitting: Spent
+) -> Iterator[str]:
     """The conversation's figures, and those of this chat since it was started."""
     turns = 0 if conversation is None else len(conversation.turns)
     messages = 0 if conversation is None else conversation.message_count
     yield f"This conversation: {counted(turns, 'turn')}, {counted(messages, 'message')}"
-    yield from _spent_lines(spent_on(all_turns(conversation)))
+    yield from report_lines(report)
     yield f"Since the chat was started: {counted(sitting.answers, 'answer')}"
-    yield from _spent_lines(sitting)
+    yield from _token_lines(sitting.usage)
+    yield f"  cost             {cost_text(sitting)}"
 
 
-def _spent_lines(spent: Spent) -> Iterator[str]:
-    usage = spent.usage
+def report_lines(report: CacheReport) -> Iterator[str]:
+    """What was used, what the cache did of it, and what that cost and saved."""
+    yield from _token_lines(report.usage)
+    if report.hit_ratio is not None:
+        yield f"  read from cache  {report.hit_ratio:.1%} of the tokens sent"
+    if report.missed:
+        trimmed = f", {report.trimmed:,} of them after old messages left" if report.trimmed else ""
+        yield f"  missed           {counted(report.missed, 'token')}{trimmed}"
+    if report.expired:
+        yield f"  expired          {counted(report.expired, 'token')}"
+    if report.summaries:
+        yield f"  summaries        {report.summaries:,}"
+    yield f"  cost             {amount_text(report.cost)}"
+    if report.saved != Amount():
+        yield f"  saved by cache   {amount_text(report.saved)}"
+    if report.missed:
+        yield f"  lost by misses   {amount_text(report.lost)}"
+
+
+def _token_lines(usage: Usage) -> Iterator[str]:
     about = "about " if usage.estimated else ""
-    yield f"  tokens sent      {about}{prompt_tokens(usage):,}"
+    yield f"  tokens sent      {about}{usage.prompt:,}"
     yield f"    from cache     {usage.cache_read:,}"
     yield f"    into cache     {usage.cache_write:,}"
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
-    yield f"  cost             {cost_text(spent)}"

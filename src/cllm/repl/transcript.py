@@ -11,18 +11,21 @@ SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "Syst
 
 
 def tail_lines(conversation: Conversation) -> Iterator[str]:
-    """The last turns, long messages by their last lines."""
+    """The last turns with the numbers of their messages, long ones by their last lines."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
     turns = conversation.turns[-TAIL_TURNS:]
     left = len(conversation.turns) - len(turns)
     if left:
         yield f"({left} earlier turn{'' if left == 1 else 's'})"
+    number = conversation.message_count - sum(len(turn.messages) for turn in turns)
     for turn in turns:
         for message in turn.messages:
+            number += 1
             if message.text and message.role in ("user", "assistant"):
                 yield ""
-                yield from _shortened(f"{SPEAKERS[message.role]}: {plain(message.text)}")
+                said = f"{SPEAKERS[message.role]}: {plain(message.text)}"
+                yield from _shortened(f"[{number}] {said}")
         if turn.state != "complete":
             yield f"({turn.state})"
     yield ""
@@ -44,4 +47,13 @@ def as_markdown(conversation: Conversation) -> str:
         for message in conversation.messages
         if message.text
     )
-    return "\n\n".join([f"# {one_line(conversation.title or conversation.id)}", *said]) + "\n"
+    head = [f"# {one_line(conversation.title or conversation.id)}", *_pinned(conversation)]
+    return "\n\n".join([*head, *said]) + "\n"
+
+
+def _pinned(conversation: Conversation) -> Iterator[str]:
+    """The system prompt of a conversation that keeps it beside its messages."""
+    record = conversation.system_record
+    if record is not None and record.prompt is not None:
+        source = f", from {one_line(record.source)}" if record.source else ""
+        yield f"## {SPEAKERS['system']} (pinned{source})\n\n{record.prompt.strip()}"

@@ -30,6 +30,7 @@ from cllm.settings.layers import (
 )
 from cllm.settings.providers import TOP_KEYS, ProviderSettings, TopProvider, read_provider
 from cllm.settings.schema import read_schema_source
+from cllm.settings.server import ServerSettings, read_server
 from cllm.settings.trust import TrustLedger
 from cllm.settings.variables import Variables, read_variables
 from cllm.settings.window import WindowSettings, read_window
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     json_logs: bool
     log_file: Path | None
     schema: SchemaSource | None
+    server: ServerSettings
     store: str
     notices: tuple[Notice, ...]
 
@@ -211,6 +213,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         json_logs=bool(values.get("json_logs")),
         log_file=_log_file(values, place),
         schema=read_schema_source(layered, place),
+        server=read_server(layered),
         store=_store_url(values, place, cllm_path),
         notices=(*_misspelled(values), *_without_effect(values)),
     )

@@ -19,7 +19,8 @@ def secrets_of(settings: Settings) -> list[str]:
         for name, known in settings.variables.by_name.items()
         if looks_secret(name) and known.value is not None
     ]
-    return [*revealed, *named, *variables, *_password(settings.store)]
+    callers = [key.key for key in settings.server.keys if key.key]
+    return [*revealed, *named, *variables, *callers, *_password(settings.store)]
 
 
 def _password(url: str) -> list[str]:

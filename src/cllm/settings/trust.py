@@ -28,6 +28,7 @@ DANGEROUS_KEYS = (
     "extra_headers",
     "log_file",
     "providers",
+    "server",
     "store",
 )
 SECRET_NAME = re.compile(
@@ -38,7 +39,7 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 HARMLESS_NAMES = ("PWD", "OLDPWD")
-CREDENTIAL = re.compile(r"(^|_)(api_key|access_key|secret|token|password|bearer)(_|$)")
+CREDENTIAL = re.compile(r"(^|_)(api_key|access_key|secret|token|password|bearer)(_|$)|^key$")
 PASSWORD_IN_ADDRESS = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 TOKEN_IN_ADDRESS = re.compile(
     r"([?&](?:[a-z_-]*(?:key|token|secret|password|sig|signature|auth))=)[^&\s#]+", re.IGNORECASE

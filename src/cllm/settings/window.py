@@ -1,6 +1,6 @@
 """`window` of the settings: how much of a conversation is sent."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -9,14 +9,26 @@ from cllm.settings.layers import Layered
 KEY = "window"
 AUTO = "auto"
 LARGEST = 100_000_000
+StrategyName = Literal["blocks", "turns", "summarise"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+KEYS = {
+    "blocks": ("max_tokens",),
+    "turns": ("max_turns",),
+    "summarise": ("max_tokens", "summary_tokens"),
+}
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """By tokens in blocks, up to what the model takes or less; or by turns."""
+    """By tokens in blocks, up to what the model takes or less; by turns; or with a summary.
 
-    strategy: Literal["blocks", "turns"] = "blocks"
+    `is_given` tells what somebody chose from what nobody did.
+    """
+
+    strategy: StrategyName = "blocks"
     max_tokens: int | None = None
     max_turns: int = 10
+    summary_tokens: int = 1000
+    is_given: bool = False
 
 
 def read_window(layered: Layered) -> WindowSettings:
@@ -27,16 +39,15 @@ def read_window(layered: Layered) -> WindowSettings:
     if not isinstance(given, dict):
         raise layered.wrong(KEY, "a mapping such as {strategy: turns, max_turns: 10}")
     strategy = given.get("strategy", "blocks")
-    if strategy not in ("blocks", "turns"):
-        raise layered.wrong(f"{KEY}.strategy", "`blocks` or `turns`")
-    known = {"blocks": ("strategy", "max_tokens"), "turns": ("strategy", "max_turns")}[strategy]
+    if strategy not in STRATEGIES:
+        raise layered.wrong(f"{KEY}.strategy", "`blocks`, `turns` or `summarise`")
+    known = ("strategy", *KEYS[strategy])
     unknown = [key for key in given if key not in known]
     if unknown:
         raise layered.wrong(f"{KEY}.{unknown[0]}", f"one of {', '.join(known)} with `{strategy}`")
-    if strategy == "turns":
-        turns = _whole(given, "max_turns", layered)
-        return WindowSettings(strategy="turns", max_turns=10 if turns is None else turns)
-    return WindowSettings(max_tokens=_whole(given, "max_tokens", layered))
+    numbers = {name: _whole(given, name, layered) for name in KEYS[strategy]}
+    chosen = {name: number for name, number in numbers.items() if number is not None}
+    return msgspec.convert({"strategy": strategy, "is_given": True, **chosen}, WindowSettings)
 
 
 def _whole(given: dict[str, Any], name: str, layered: Layered) -> int | None:

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from cllm.assembly.assemble import assemble
+from cllm.assembly.context import Context
 from cllm.assembly.system import SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
-from cllm.core.prompt import Original
+from cllm.core.prompt import Continuity, Original
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)
@@ -147,3 +148,44 @@ def test_the_clients_own_request_and_strictness_go_with_the_prompt():
     assert original.says(prompt)
     assert not original.says(assembled(conversation(turn("a")), dialect="anthropic"))
     assert not original.says(assembled(None))
+
+
+def test_a_prompt_without_a_conversation_goes_on_with_nothing():
+    assert assembled(None).continuity is None
+
+
+def test_the_first_prompt_of_a_conversation_is_all_new():
+    assert assembled(conversation()).continuity == Continuity(fresh=1)
+
+
+def test_the_last_reply_and_what_is_said_now_were_not_in_the_prompt_before():
+    assert assembled(conversation(turn("a"), turn("b"))).continuity == Continuity(fresh=2)
+
+
+def test_what_is_told_for_this_turn_only_and_all_behind_it_will_not_be_in_the_next():
+    context = Context(now="It is noon.")
+
+    told = assembled(conversation(turn("a")), context=context).continuity
+
+    assert told == Continuity(fresh=2, passing=1)
+
+
+def test_a_turn_that_was_told_something_stands_elsewhere_now():
+    window = WindowRecord(first_sequence=1, sent_messages=1, context=5)
+    last = msgspec.structs.replace(turn("a"), window=window)
+
+    assert assembled(conversation(last)).continuity == Continuity(fresh=3)
+
+
+def test_nothing_goes_on_with_what_is_not_kept():
+    asked = assembled(conversation(turn("a")), kept=False).continuity
+
+    assert asked == Continuity(fresh=2, passing=1)
+
+
+def test_the_next_round_of_a_turn_has_only_its_own_messages_new():
+    asked = assembled(conversation(turn("a")))
+    told = assembled(conversation(turn("a")), context=Context(now="It is noon."))
+
+    assert asked.going_on(SAID * 3).continuity == Continuity(fresh=3)
+    assert told.going_on(SAID * 3).continuity == Continuity(fresh=5, passing=4)

@@ -28,7 +28,8 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Opening
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-CONFIGURED = GivenPrompt(text="Be brief.", source="Cllmfile.yml: default_system_message")
+BRIEF = "Be brief."
+CONFIGURED = GivenPrompt(text=BRIEF, source="Cllmfile.yml: default_system_message")
 EXPLICIT = GivenPrompt(text="Be loud.", source="--system", explicit=True)
 NOTHING = GivenPrompt()
 RAN = ContextCommandRecord(name="date", command="date", state="ok", exit_code=0)
@@ -79,6 +80,11 @@ def test_a_prompt_is_sent_as_it_was_written():
     assert GivenPrompt(text=" Be brief.\n").message == system(" Be brief.\n")
 
 
+def pinned(text: str, *, state: TurnState | None = "complete") -> Conversation:
+    record = SystemRecord(policy="pinned", source="ConversationManager", prompt=text)
+    return conversation(record=record, state=state)
+
+
 class TestWithoutAConversation:
     @pytest.mark.parametrize(
         ("given", "expected"),
@@ -112,15 +118,30 @@ class TestNewConversation:
         )
         assert choice.opening == capture(given, now=NOW)
 
-    @pytest.mark.parametrize("policy", ["dynamic", "pinned"])
-    def test_under_another_policy_the_prompt_is_sent_and_not_kept(self, policy):
-        choice = choose(conversation(state=None), CONFIGURED, policy)
+    def test_a_dynamic_one_sends_its_prompt_and_keeps_nothing_of_it(self):
+        choice = choose(conversation(state=None), CONFIGURED, "dynamic")
 
         assert choice.message == system("Be brief.")
         assert choice.opening is not None
         assert choice.opening.system is None
-        assert choice.opening.system_record == SystemRecord(policy=policy)
+        assert choice.opening.system_record == SystemRecord(policy="dynamic")
         assert choice.opening.context_record == ContextRecord(executed_at=NOW)
+
+    @pytest.mark.parametrize(
+        ("given", "record"),
+        [
+            (CONFIGURED, SystemRecord(policy="pinned", source=CONFIGURED.source, prompt=BRIEF)),
+            (NOTHING, SystemRecord(policy="pinned", source="none")),
+            (GivenPrompt(text=" ", source="x"), SystemRecord(policy="pinned", source="none")),
+        ],
+    )
+    def test_a_pinned_one_keeps_its_prompt_beside_the_messages(self, given, record):
+        choice = choose(conversation(state=None), given, "pinned")
+
+        assert choice.message == given.message
+        assert choice.opening is not None
+        assert choice.opening.system is None
+        assert choice.opening.system_record == record
 
     @pytest.mark.parametrize("recorded", ["captured", "dynamic", "pinned"])
     @pytest.mark.parametrize("asked", ["captured", "dynamic"])
@@ -247,6 +268,46 @@ class TestDynamicAndPinned:
         value = conversation(record=SystemRecord(policy=policy))
 
         assert choose(value, given) == SystemChoice(message=expected)
+
+
+class TestPinned:
+    def test_the_pinned_prompt_is_sent_whatever_the_settings_say(self):
+        choice = choose(pinned("Be kind."), CONFIGURED)
+
+        assert choice == SystemChoice(message=system("Be kind."))
+
+    def test_one_that_was_pinned_without_a_prompt_goes_on_without(self):
+        record = SystemRecord(policy="pinned", source="none")
+
+        assert choose(conversation(record=record), CONFIGURED) == SystemChoice(message=None)
+
+    def test_what_was_pinned_before_the_first_turn_stays(self):
+        choice = choose(pinned("Be kind.", state=None), CONFIGURED)
+
+        assert choice == SystemChoice(message=system("Be kind."))
+
+    def test_an_explicit_prompt_is_refused_and_the_branch_command_named(self):
+        with pytest.raises(UsageError, match="cllm conversations branch demo --system TEXT"):
+            choose(pinned("Be kind."), EXPLICIT)
+
+    def test_the_same_prompt_given_again_is_no_other_one(self):
+        again = GivenPrompt(text="Be kind.", source="--system", explicit=True)
+
+        assert choose(pinned("Be kind."), again) == SystemChoice(message=system("Be kind."))
+
+    def test_a_branch_under_another_prompt_is_pinned_too(self):
+        opening = recapture(pinned("Be kind."), EXPLICIT, now=NOW)
+
+        assert opening.system is None
+        assert opening.system_record == SystemRecord(
+            policy="pinned", source="--system", prompt="Be loud."
+        )
+
+    def test_it_is_the_kept_prompt_and_no_message(self):
+        value = pinned("Be kind.")
+
+        assert value.kept_prompt == system("Be kind.")
+        assert [message.role for message in value.messages] == ["user", "assistant"]
 
 
 class TestOldFile:

@@ -185,23 +185,30 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_a_summary_takes_its_place_in_the_budget_and_nothing_it_covers_is_sent(data, profile):
+def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data, profile):
     case = Case(data, profile)
     *older, newest = turns_of(case.said.messages)
     covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
     summary = StandingSummary(text="All went well.", through=covered + 1, tokens=50)
-    floor = data.draw(st.integers(1, 300))
-    case.strategy = Summarise(tokens=ByTokens(floor=floor))
-    least = sum(case.said.tokens[n] for n in needed(case.said))
-    if least + 50 > case.limit:
+    least = sum(case.said.tokens[n] for n in needed(case.said, sorted(case.pins)))
+    left = max(0, case.limit - 50)
+    if least > left:
+        with pytest.raises(WindowTooSmallError):
+            case.plan(case.said, case.pins, summary=summary)
         return
 
-    view = plan_window(case.said.ledger(), case.strategy, budget=case.budget, summary=summary)
+    view = case.plan(case.said, case.pins, summary=summary)
 
-    assert positions(view)[0] > covered
-    assert newest[0] in positions(view)
-    assert view.tokens + 50 <= case.limit
+    kept = set(positions(view))
+    assert newest[0] in kept
+    for turn in older:
+        if case.pins & set(turn):
+            assert kept >= set(turn)
+        elif turn[0] <= covered:
+            assert not kept & set(turn)
+    assert view.tokens <= left
     assert check(view.of(case.said.messages), profile) == ()
+    assert case.plan(case.said, case.pins, summary=summary, cut=view.cut).spans == view.spans
 
 
 @given(data=st.data())

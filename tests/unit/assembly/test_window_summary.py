@@ -9,6 +9,7 @@ from cllm.assembly.profiles import PROFILES
 from cllm.assembly.validity import check
 from cllm.assembly.window import (
     ByTokens,
+    ByTurns,
     Item,
     Ledger,
     Summarise,
@@ -17,7 +18,7 @@ from cllm.assembly.window import (
     summary_request,
     summary_turn,
 )
-from cllm.assembly.window.summary import INSTRUCTION, INSTRUCTION_TOKENS
+from cllm.assembly.window.summary import INSTRUCTION_TOKENS, instruction
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message
@@ -59,10 +60,10 @@ def test_the_request_begins_with_what_was_sent_last_and_ends_with_the_instructio
     ledger = asked(7)
     messages = [plain_message("user", f"message {n}") for n in range(15)]
     (chunk,) = plan_summary(ledger, STRATEGY)
-    *before, last = summary_request(chunk, messages, None)
+    *before, last = summary_request(chunk, messages, None, words=50)
 
     assert before == messages[:8]
-    assert last == plain_message("user", INSTRUCTION)
+    assert last == plain_message("user", instruction(50))
 
 
 def test_a_later_request_has_the_summary_so_far_where_every_prompt_has_it():
@@ -70,10 +71,34 @@ def test_a_later_request_has_the_summary_so_far_where_every_prompt_has_it():
     ledger = asked(12)
     messages = [plain_message("user", f"message {n}") for n in range(25)]
     (chunk,) = plan_summary(ledger, STRATEGY, summary=first)
-    request = summary_request(chunk, messages, first)
+    request = summary_request(chunk, messages, first, words=50)
 
     assert request[:2] == summary_turn("So far.")
     assert request[2:-1] == tuple(messages[8 : chunk.through])
+
+
+def test_somebody_who_wants_a_summary_gets_one_of_all_but_the_newest_turns():
+    first = StandingSummary(text="S", through=4, tokens=80)
+
+    (chunk,) = plan_summary(asked(5), Summarise(), keep_turns=2)
+    (later,) = plan_summary(asked(5), Summarise(), keep_turns=2, summary=first)
+
+    assert chunk.spans == ((0, 8),)
+    assert later.spans == ((4, 8),)
+    assert plan_summary(asked(5), Summarise(), keep_turns=6) == ()
+
+
+@pytest.mark.parametrize("strategy", [ByTurns(max_turns=4), ByTokens(), Summarise()])
+def test_a_summary_that_stands_is_sent_by_every_strategy(strategy):
+    ledger = asked(6)
+    summary = StandingSummary(text="S", through=8, tokens=80)
+
+    view = plan_window(ledger, strategy, budget=400, summary=summary)
+
+    assert view.spans == ((8, 13),)
+    assert view.newly_left == 0
+    with pytest.raises(WindowTooSmallError):
+        plan_window(ledger, strategy, budget=100, summary=summary)
 
 
 def test_a_summary_is_undone_by_going_back_to_the_one_before():

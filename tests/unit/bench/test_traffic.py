@@ -94,3 +94,15 @@ def test_a_stream_is_a_whole_answer_of_one_delta_an_event(protocol, kind):
 
 def test_the_pieces_of_arguments_are_json_together():
     assert set(json.loads("".join(traffic.pieces("arguments")))) == {"notes"}
+
+
+@pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
+def test_the_short_answer_is_one_in_the_words_of_its_protocol(protocol):
+    events = provider(protocol)._decode_answer(
+        traffic.whole_answer(protocol), Request(url="", body=b"")
+    )
+
+    end = events[-1]
+    assert isinstance(end, ReplyFinished)
+    assert b"Yes." in end.message.raw
+    assert end.stop_reason == "end"

@@ -104,7 +104,7 @@ class TestAWholeTurn:
             model="m",
             provider="scripted",
             usage=Usage(input=3, output=2),
-            window=WindowRecord(first_sequence=1, sent_messages=1),
+            window=WindowRecord(first_sequence=1, sent_messages=1, counted=3),
         )
 
     async def test_usage_that_was_not_reported_is_estimated(self, engine, ask, store):

@@ -7,6 +7,7 @@ import pytest
 
 from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.errors import WindowTooSmallError
+from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
 from cllm.engine.turn import TurnBegan
 from cllm.engine.windowing import TRIMMED
@@ -106,6 +107,53 @@ async def test_a_message_that_cannot_fit_is_an_error_with_both_numbers(talk, sto
         await talk([LONG * 20], by_tokens, context_window=lambda _: 2000)
 
     assert raised.value.needed > raised.value.available > 0
+
+
+async def test_a_turn_that_cannot_fit_leaves_no_trace_also_where_failures_are_kept(
+    engine, ask, store
+):
+    running = engine(store, ScriptedProvider(), context_window=lambda _: 2000)
+    await store.create(NewConversation(id="demo", model="m"))
+
+    with pytest.raises(WindowTooSmallError):
+        await anext(running.take_turn(ask(LONG * 20, window=by_tokens, visible=True)))
+
+    assert (await store.load("demo")).turns == ()
+
+
+async def test_a_model_with_a_larger_window_is_fallen_back_to(engine, ask, store):
+    provider = ScriptedProvider(["Fits."])
+    windows = {"served-m": 2000, "served-large": 100_000}
+    running = engine(store, provider, context_window=lambda route: windows[route.model])
+    request = ask(LONG * 20, window=by_tokens, fallbacks=("large",))
+
+    events = [event async for event in running.take_turn(request)]
+
+    assert [prompt.model for prompt in provider.prompts] == ["served-large"]
+    assert any(getattr(event, "notice", None) for event in events)
+
+
+async def test_where_the_window_begins_anew_nothing_was_in_the_prompt_before(talk):
+    prompts, _ = await talk(["one", "two", "three", "four"], by_turns)
+
+    fresh = [prompt.continuity.fresh for prompt in prompts]
+    assert fresh == [1, 2, 2, 5]
+
+
+async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store):
+    class Box:
+        most_uses = 1
+        definitions = ({"type": "function", "function": {"name": "look", "description": LONG}},)
+
+        async def use(self, _call):
+            return ""
+
+    running = engine(store, ScriptedProvider(), context_window=lambda _: 1200)
+    request = ask(LONG * 3, window=by_tokens)
+
+    assert [event async for event in running.take_turn(request)]
+    with pytest.raises(WindowTooSmallError):
+        await anext(running.take_turn(msgspec.structs.replace(request, tools=Box())))
 
 
 async def test_without_a_window_nothing_is_cut(talk):

@@ -170,4 +170,4 @@ def test_no_orphan_remains_and_never_more_turns_than_allowed(roles, limit):
         if "u" in roles[:1] and kept:
             assert kept[0] == "user"
         assert manager.get_turn_count() <= limit
-        assert len(kept) == sum(manager._sizes)
+        assert len(kept) == manager.get_message_count()

@@ -84,16 +84,18 @@ class TestTranscript:
         lines = list(tail_lines(conversation_of(*turns, title="Birds")))
 
         assert lines[:2] == ["demo · Birds", "(2 earlier turns)"]
-        assert "You: Question 1" not in lines
-        assert "You: Question 2" in lines
-        assert lines.count("Model: Hi.") == 3
+        assert "[3] You: Question 1" not in lines
+        assert "[5] You: Question 2" in lines
+        assert [line for line in lines if "Model: Hi." in line] == [
+            f"[{number}] Model: Hi." for number in (6, 8, 10)
+        ]
 
     def test_a_long_message_is_shortened_and_an_unfinished_turn_is_marked(self):
         long = "\n".join(f"line {number}" for number in range(50))
 
         lines = list(tail_lines(conversation_of(turn_of("1", asked=long, answer=None))))
 
-        assert lines[2] == "You: line 0"
+        assert lines[2] == "[1] You: line 0"
         assert lines[3] == "  … 38 lines …"
         assert lines[4] == "line 39"
         assert "(incomplete)" in lines

@@ -15,6 +15,7 @@ from cllm.repl.render import (
     Region,
     finished_blocks,
     markdown_lines,
+    thinking_lines,
     visible,
 )
 
@@ -103,6 +104,12 @@ def live(terminal: Terminal, *pieces: str) -> LiveAnswer:
     for piece in pieces:
         answer.write(piece)
     return answer
+
+
+def wait(answer: LiveAnswer) -> None:
+    """Until what has come is shown."""
+    for _ in range(9):
+        answer.refresh()
 
 
 def whole(text: str, columns: int = 60) -> str:
@@ -219,11 +226,40 @@ def test_any_width_can_be_rendered(width):
     assert markdown_lines(ANSWER, width)
 
 
+def test_thinking_is_shown_dimly_and_leaves_no_trace():
+    terminal = Terminal()
+    answer = live(terminal)
+
+    answer.think("First I look at it,\n\n")
+    answer.think("then \x1b[2Jagain.")
+    wait(answer)
+
+    assert terminal.shown == "First I look at it,\nthen [2Jagain."
+    assert thinking_lines("Hm.", 40) == ["\x1b[2mHm.\x1b[0m"]
+    answer.write("It is a cat.")
+    answer.end()
+    assert terminal.shown == "It is a cat."
+
+
+def test_of_long_thinking_the_last_lines_are_shown_below_what_was_said():
+    terminal = Terminal(columns=30)
+    answer = live(terminal, "Said before.\n\nAnd this.\n\n")
+    answer.settle()
+
+    answer.think("".join(f"thought {number}\n" for number in range(1000)))
+    wait(answer)
+
+    assert terminal.shown.split("\n")[-6:] == [f"thought {number}" for number in range(994, 1000)]
+    answer.end()
+    assert terminal.shown == "Said before.\n\nAnd this."
+
+
 def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():
     out = io.StringIO()
     answer = PlainAnswer(out, terminal=False)
 
     for piece in ("# Not ", "*rendered*\n", "\n"):
+        answer.think("Hm.")
         answer.write(piece)
     answer.end()
 

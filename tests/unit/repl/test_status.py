@@ -3,12 +3,15 @@
 import pytest
 from tests.unit.repl.conversations import conversation_of, turn_of
 
+from cllm.assembly.cache_report import Amount, CacheReport, cache_report
+from cllm.core.conversation import StandingSummary, WindowRecord
 from cllm.core.reply import Usage
 from cllm.repl.status import (
     Spent,
     answer_line,
     cost_text,
     money,
+    report_lines,
     spent_on,
     stats_lines,
     status_line,
@@ -62,6 +65,13 @@ def test_the_status_line_has_turns_tokens_of_the_last_prompt_and_cost():
     assert line == "m · 2 turns · 30 tokens in the last prompt · cost $0.0300 · not saved"
 
 
+def test_of_a_turn_of_several_calls_the_last_prompt_is_that_of_the_last_call():
+    window = WindowRecord(first_sequence=1, sent_messages=3, counted=40)
+    conversation = conversation_of(turn_of("1", usage=Usage(input=70), cost=0.0, window=window))
+
+    assert "40 tokens in the last prompt" in status_line("m", conversation)
+
+
 def test_variants_were_paid_for_too():
     conversation = conversation_of(
         turn_of("2", usage=Usage(input=10), cost=0.01),
@@ -75,13 +85,52 @@ def test_a_turn_without_an_answer_counts_for_nothing():
     assert spent_on([turn_of("1")]) == Spent()
 
 
+def test_summaries_were_paid_for_too():
+    older = StandingSummary(text="a", through=2, tokens=5, usage=Usage(input=9), cost=0.01)
+    summary = StandingSummary(
+        text="b", through=4, tokens=5, usage=Usage(input=9), cost=0.02, before=older
+    )
+    conversation = conversation_of(turn_of("1", usage=Usage(input=10), cost=0.01), summary=summary)
+
+    assert "cost $0.0400" in status_line("m", conversation)
+
+
 def test_stats_have_the_conversation_and_the_sitting():
     conversation = conversation_of(turn_of("1", usage=Usage(input=1, cache_write=4), cost=None))
+    report = cache_report([conversation], lambda *_: None)
 
-    lines = list(stats_lines(conversation, Spent()))
+    lines = list(stats_lines(conversation, report, Spent()))
 
     assert lines[0] == "This conversation: 1 turn, 2 messages"
     assert lines[1].split() == ["tokens", "sent", "5"]
     assert lines[3].split() == ["into", "cache", "4"]
-    assert lines[5].split() == ["cost", "unknown"]
-    assert lines[6] == "Since the chat was started: 0 answers"
+    assert lines[5] == "  read from cache  0.0% of the tokens sent"
+    assert lines[6].split() == ["cost", "unknown"]
+    assert lines[7] == "  saved by cache   unknown"
+    assert lines[8] == "Since the chat was started: 0 answers"
+    assert lines[-1].split() == ["cost", "$0"]
+
+
+def test_a_report_says_what_was_missed_and_what_that_cost():
+    report = CacheReport(
+        answers=2,
+        summaries=1,
+        usage=Usage(input=100, cache_read=300),
+        counted=400,
+        missed=200,
+        trimmed=150,
+        expired=1,
+        cost=Amount(dollars=0.5, known=3),
+        saved=Amount(dollars=-0.001, known=1, unknown=1),
+        lost=Amount(dollars=0.02, known=1),
+    )
+
+    assert list(report_lines(report))[4:] == [
+        "  read from cache  75.0% of the tokens sent",
+        "  missed           200 tokens, 150 of them after old messages left",
+        "  expired          1 token",
+        "  summaries        1",
+        "  cost             $0.5000",
+        "  saved by cache   -$0.001000 and 1 answer of unknown price",
+        "  lost by misses   $0.0200",
+    ]

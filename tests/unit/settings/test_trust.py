@@ -21,6 +21,7 @@ DANGEROUS = {
     "extra_headers": "{X-A: b}",
     "log_file": "/x",
     "providers": "{a: {api_base: 'http://x'}}",
+    "server": "{host: 0.0.0.0}",
     "store": "'memory:'",
 }
 

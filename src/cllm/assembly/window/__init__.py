@@ -16,7 +16,7 @@ from cllm.assembly.window.summary import (
     summary_request,
     summary_turn,
 )
-from cllm.assembly.window.view import View
+from cllm.assembly.window.view import View, sent_spans
 
 __all__ = [
     "ByTokens",
@@ -35,6 +35,7 @@ __all__ = [
     "plan_summary",
     "plan_window",
     "prices_for",
+    "sent_spans",
     "summary_request",
     "summary_turn",
 ]

@@ -33,26 +33,31 @@ def plan_window(
     """
     pinned = Pins(ledger, pins)
     before = ledger.cut_at(cut)
-    budget = None if budget is None else max(0, budget)
+    taken = 0
+    if summary is not None:
+        before, taken = max(before, ledger.cut_at(summary.through + 1)), summary.tokens
     if not len(ledger):
         return view_from(ledger, 0, pinned)
     match strategy:
         case ByTurns(max_turns=most):
             kept = most + (not ledger.is_answered)
             oldest = ledger.turns[max(0, len(ledger.turns) - kept)]
-            position = cut_to_fit(ledger, oldest, limit=budget, pins=pinned)
+            if summary is not None:
+                oldest = max(oldest, before)
+            position = cut_to_fit(ledger, oldest, limit=_left(budget, taken), pins=pinned)
         case ByTokens():
-            limit = strategy.limit(budget)
+            limit = _left(strategy.limit(budget), taken)
             position = _by_tokens(ledger, strategy, limit, before, pins=pinned, idle=idle)
         case Summarise(tokens=tokens):
-            limit = tokens.limit(budget)
-            if summary is not None:
-                before = max(before, ledger.cut_at(summary.through + 1))
-                limit = None if limit is None else max(0, limit - summary.tokens)
+            limit = _left(tokens.limit(budget), taken)
             position = _unsummarised(ledger, tokens, limit, before, pins=pinned)
         case _:
             assert_never(strategy)
     return view_from(ledger, position, pinned, before=before)
+
+
+def _left(limit: int | None, taken: int) -> int | None:
+    return None if limit is None else max(0, limit - taken)
 
 
 def _by_tokens(

@@ -22,12 +22,14 @@ from cllm.core.message import Message, plain_message
 INSTRUCTION = (
     "Summarise our conversation up to here, so that you can go on with it when you have only the "
     "summary: what I want, what was found, decided and done, names, numbers and ids exactly, and "
-    "what is still open. Keep what an earlier summary says. Answer with the summary alone."
+    "what is still open. Keep what an earlier summary says. Answer with the summary alone"
 )
 INTRODUCTION = "Summary of the conversation until here:"
 ACKNOWLEDGED = "Understood."
 INSTRUCTION_TOKENS = 120
 """Of the instruction and of what stands around a summary; more than they come to."""
+UNLIMITED = 10**12
+"""Tokens; where nobody knows a limit, one request will do."""
 
 
 class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,21 +47,29 @@ def plan_summary(
     pins: Iterable[int] = (),
     idle: float = 0.0,
     summary: StandingSummary | None = None,
+    keep_turns: int | None = None,
 ) -> tuple[SummaryChunk, ...]:
     """The requests to make before the next prompt, in order; none while all fits.
 
-    `budget`, `pins` and `idle` are those of `plan_window`.
+    `budget`, `pins` and `idle` are those of `plan_window`. With `keep_turns` all but so many turns
+    go into the summary, whether they fit or not.
     """
     limit = strategy.tokens.limit(budget)
+    if limit is None and keep_turns is not None:
+        limit = UNLIMITED
     if limit is None or not len(ledger):
         return ()
     pinned = Pins(ledger, pins)
     taken = 0 if summary is None else summary.tokens
     begin = 0 if summary is None else ledger.cut_at(summary.through + 1)
-    cut = cut_in_blocks(
-        ledger, strategy.tokens, limit=max(0, limit - taken), before=begin, pins=pinned, idle=idle
-    )
-    end = ledger.turn_at(cut)
+    if keep_turns is None:
+        room = max(0, limit - taken)
+        cut = cut_in_blocks(
+            ledger, strategy.tokens, limit=room, before=begin, pins=pinned, idle=idle
+        )
+        end = ledger.turn_at(cut)
+    else:
+        end = ledger.turns[max(0, len(ledger.turns) - keep_turns)]
     if end <= begin:
         return ()
     room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
@@ -98,9 +108,21 @@ def summary_turn(text: str) -> tuple[Message, ...]:
 
 
 def summary_request(
-    chunk: SummaryChunk, messages: Sequence[Message], summary: StandingSummary | None
+    chunk: SummaryChunk,
+    messages: Sequence[Message],
+    summary: StandingSummary | None,
+    *,
+    words: int,
 ) -> tuple[Message, ...]:
-    """The messages of the request for a chunk, of the log that was planned for."""
+    """The messages of the request for a chunk, of the log that was planned for.
+
+    The model is told to use at most so many `words`.
+    """
     ahead = () if summary is None else summary_turn(summary.text)
     kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
-    return (*ahead, *kept, plain_message("user", INSTRUCTION))
+    return (*ahead, *kept, plain_message("user", instruction(words)))
+
+
+def instruction(words: int) -> str:
+    """What the model is asked for, at the end of what is to be summarised."""
+    return f"{INSTRUCTION}, in at most {words} words."

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from cllm.assembly.window.item import Item
 from cllm.assembly.window.ledger import Ledger
 
 T = TypeVar("T")
@@ -101,6 +102,12 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
         left_turns=gone,
         newly_left=gone - _whole_turns_before(ledger, min(turn, ledger.turn_at(before)), pins),
     )
+
+
+def sent_spans(items: Iterable[Item], cut: int, pins: Iterable[int]) -> tuple[Span, ...]:
+    """What of these messages a prompt had that began at this cut, with these pins."""
+    ledger = Ledger(items)
+    return view_from(ledger, ledger.cut_at(cut), Pins(ledger, pins)).spans
 
 
 def _whole_turns_before(ledger: Ledger, turn: int, pins: Pins) -> int:

@@ -1,31 +1,8 @@
-"""The library as a program uses it: a script of its own, against the fake provider."""
+"""`ask`, `stream`, their asynchronous forms, and stores by URL, as a program uses them."""
 
 import json
-import subprocess
-import sys
-import textwrap
 
 import pytest
-
-
-@pytest.fixture
-def program(home, cllm, settings):
-    """Runs a Python program; what it prints."""
-
-    def program(source: str, *, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-            cwd=home.work,
-            env=cllm.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
-
-    return program
 
 
 def test_ask_gives_the_answer_and_what_there_is_to_know(provider, program):
@@ -120,49 +97,20 @@ def test_leaving_a_stream_early_keeps_what_was_said(provider, program, cllm):
     assert cllm.home.messages("demo")[-1] == ("assistant", "Once")
 
 
-def test_a_manager_sends_its_prompt_and_its_window(provider, program):
-    for number in range(4):
-        provider.say(f"Answer {number}.")
-
-    out = program(
-        """
-        from cllm import ConversationManager
-        manager = ConversationManager(max_turns=2, system_prompt="Be brief.")
-        for number in range(3):
-            manager.ask(f"Question {number}?")
-            print(manager.was_trimmed(), manager.get_turn_count())
-        print("".join(manager.stream("Question 3?")))
-        """
-    )
-
-    assert out.splitlines() == ["False 1", "False 2", "True 2", "Answer 3."]
-    assert provider.requests[3].said == [
-        ("system", "Be brief."),
-        ("user", "Question 1?"),
-        ("assistant", "Answer 1."),
-        ("user", "Question 2?"),
-        ("assistant", "Answer 2."),
-        ("user", "Question 3?"),
-    ]
-
-
-def test_a_failed_question_leaves_a_manager_as_it_was(provider, program):
-    provider.fail(500)
-    provider.say("Fine.")
-
+def test_a_blank_question_is_refused_and_nothing_is_asked(provider, program):
     out = program(
         """
         import cllm
-        manager = cllm.ConversationManager()
-        try:
-            manager.ask("Hello?")
-        except cllm.CllmError as error:
-            print(type(error).__name__, manager.messages)
-        print(manager.ask("Again?"), manager.get_message_count())
+        for ask in (cllm.ask, cllm.stream, cllm.Conversation("demo").ask):
+            try:
+                ask("  ")
+            except cllm.CllmError as error:
+                print(error)
         """
     )
 
-    assert out.splitlines() == ["UpstreamError []", "Fine. 2"]
+    assert out.splitlines() == ["A message must have some text."] * 3
+    assert provider.requests == []
 
 
 def test_a_store_is_opened_by_its_url(program, provider, cllm):
@@ -173,11 +121,34 @@ def test_a_store_is_opened_by_its_url(program, provider, cllm):
         import asyncio, cllm
         store = cllm.open_store("json:{cllm.home.conversations}")
         conversation = asyncio.run(store.load("demo"))
-        print(isinstance(conversation, cllm.Conversation), conversation.message_count)
+        print(isinstance(conversation, cllm.StoredConversation), conversation.message_count)
         """
     )
 
     assert out == "True 2\n"
+
+
+@pytest.mark.parametrize("url", ["json:kept", "sqlite:kept.db", "memory:"])
+def test_a_store_can_be_used_by_code_that_waits_and_is_closed_once(program, url):
+    out = program(
+        f"""
+        import cllm
+        from cllm.core.ports import NewConversation
+        with cllm.open_store("{url}").blocking as store:
+            store.create(NewConversation(id="demo", title="Mine"))
+            print([one.title for one in store.list_conversations().items], store.summary("demo").id)
+            store.delete("demo")
+            print(store.count_conversations())
+        """
+    )
+
+    assert out.splitlines() == ["['Mine'] demo", "0"]
+
+
+def test_a_store_that_cannot_be_opened_says_what_to_write(program):
+    err = program('import cllm; cllm.open_store("kept")', code=1)
+
+    assert "json:PATH" in err
 
 
 def test_what_is_public_is_what_all_says(program):

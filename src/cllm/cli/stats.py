@@ -1,0 +1,92 @@
+"""What conversations used and cost, and what caches did for them, printed as lines or JSON."""
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from cllm.app import App
+from cllm.assembly.cache_report import (
+    Amount,
+    CacheReport,
+    cache_report,
+    with_conversation,
+)
+from cllm.cli import printing
+from cllm.cli.counting import counted
+from cllm.cli.listing import open_app
+from cllm.core.errors import BrokenConversationError, ConversationNotFoundError
+from cllm.prices.kept import price_kept
+from cllm.repl.status import counted as number_of
+from cllm.repl.status import report_lines
+from cllm.settings.load import CommandLine
+
+
+def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
+    """Report on one conversation, or on all."""
+    app = open_app(line)
+    report = app.run(_of_all(app) if ref is None else _of_one(app, ref))
+    if as_json:
+        click.echo(msgspec.json.encode(_as_json(report, ref)))
+        return
+    click.echo(_heading(report, ref))
+    for shown in report_lines(report):
+        click.echo(shown)
+
+
+async def _of_one(app: App, ref: str) -> CacheReport:
+    return cache_report([await app.store.load(ref)], price_kept(app.prices))
+
+
+async def _of_all(app: App) -> CacheReport:
+    """Of all conversations, those in the archive too: they were paid for."""
+    page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
+    for notice in page.notices:
+        printing.warn(notice)
+    price = price_kept(app.prices)
+    report = CacheReport()
+    seen: set[str] = set()
+    for summary in counted(page.items, "Reading conversations", total=len(page.items)):
+        try:
+            conversation = await app.store.load(summary.id)
+        except (BrokenConversationError, ConversationNotFoundError) as error:
+            printing.note(f"Warning: {error}")
+        else:
+            report = with_conversation(report, conversation, price, seen=seen)
+    return report
+
+
+def _heading(report: CacheReport, ref: str | None) -> str:
+    turns = number_of(report.turns, "turn")
+    if ref is None:
+        return f"{number_of(report.conversations, 'conversation')}: {turns}"
+    return printing.one_line(f"Conversation {ref}: {turns}")
+
+
+def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:
+    named = {} if ref is None else {"conversation": ref}
+    counts = ("conversations", "turns", "answers", "summaries")
+    return {
+        **named,
+        **{name: getattr(report, name) for name in counts},
+        "tokens": msgspec.to_builtins(report.usage),
+        "cache": {
+            "hit_ratio": report.hit_ratio,
+            "missed": report.missed,
+            "missed_after_trimming": report.trimmed,
+            "expired": report.expired,
+        },
+        "cost": _money(report.cost),
+        "saved": _money(report.saved),
+        "lost": _money(report.lost),
+    }
+
+
+def _money(amount: Amount) -> dict[str, Any]:
+    """Dollars, null where none are known, and of how many answers they are not."""
+    nobody_knows = amount.unknown > 0 and amount.known == 0
+    return {
+        "dollars": None if nobody_knows else amount.dollars,
+        "unknown_answers": amount.unknown,
+    }

@@ -1,0 +1,253 @@
+"""Putting the oldest turns of a conversation into a summary: load, plan, ask, keep.
+
+Nothing is kept before every piece was answered: a summary that fails or is interrupted changes
+nothing, and the messages that one stands for stay where they are.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from cllm.assembly.context import Context
+from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system, under_prefix
+from cllm.assembly.tokens import weigh, weights_for
+from cllm.assembly.window import Summarise, summary_turn
+from cllm.core.conversation import Conversation, StandingSummary
+from cllm.core.errors import BadReplyError, CllmError, UsageError
+from cllm.core.notice import Notice
+from cllm.core.ports import Changes, Clock, Provider, Store
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, Usage
+from cllm.engine.keep import total_cost, total_usage
+from cllm.engine.log import Served
+from cllm.engine.prompting import Attempt
+from cllm.engine.request import TurnRequest
+from cllm.engine.summary_plan import (
+    AROUND,
+    LONGEST,
+    Material,
+    SummaryPlan,
+    check_fits,
+    material_of,
+    plan_for_turn,
+    plan_now,
+    summary_prompt,
+)
+
+SUMMARISED_CODE = "summarised"
+FAILED_CODE = "summary_failed"
+
+Ask = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
+Attempted = Callable[[str, SystemChoice, Context], Attempt]
+
+
+class Summarising(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece is about to be asked for: which of how many, and how many messages are in it."""
+
+    piece: int
+    pieces: int
+    messages: int
+
+
+class Summarised(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary is kept, and stands for so many turns more than the one before it."""
+
+    summary: StandingSummary
+    turns: int
+
+
+SummaryEvent = Summarising | Summarised
+
+
+class _Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece as it was answered."""
+
+    text: str
+    tokens: int
+    usage: Usage | None
+    cost: float | None
+
+
+class Compactor:
+    """Asks for summaries, with the model of a conversation, and keeps them in its store.
+
+    `ask`, `attempt` and `served` are the engine's own: how it asks, and what it knows of a model.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        ask: Ask,
+        attempt: Attempted,
+        served: Callable[[Attempt], Served],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ask = ask
+        self._attempt = attempt
+        self._served = served
+
+    async def compact(
+        self, found: Conversation, request: TurnRequest, model: str
+    ) -> AsyncGenerator[SummaryEvent, None]:
+        """Summarise all but the newest turn; UsageError if there is nothing else."""
+        conversation = await self._load(found, request)
+        attempt = self._for_summary(conversation, request, model)
+        plan = plan_now(material_of(conversation, request, attempt, self._served(attempt)))
+        async with aclosing(self._carried_out(plan, conversation, request, attempt)) as events:
+            async for event in events:
+                yield event
+
+    async def before_turn(
+        self, found: Conversation, request: TurnRequest, model: str
+    ) -> Noticed | None:
+        """Make the summary that a turn needs first, and say what came of it.
+
+        A failure is told, and the turn goes on with what stands. WindowTooSmallError if it cannot
+        be sent at all, and there is no other model to fall back to.
+        """
+        conversation = await self._load(found, request)
+        attempt = self._for_summary(conversation, request, model)
+        material = material_of(conversation, request, attempt, self._served(attempt))
+        if not request.fallbacks:
+            check_fits(material)
+        try:
+            plan = plan_for_turn(material)
+            if plan is None:
+                return None
+            async with aclosing(self._carried_out(plan, conversation, request, attempt)) as events:
+                async for event in events:
+                    if isinstance(event, Summarised):
+                        return summarised(event)
+        except CllmError as error:
+            return no_summary(error)
+        return None
+
+    async def undo(self, ref: str, *, owner: str) -> StandingSummary:
+        """Go back to the summary before the one that stands, or to none; the one that is gone."""
+        conversation = await self._store.load(ref, owner=owner, tail=0)
+        undone = conversation.summary
+        if undone is None:
+            raise UsageError("No summary stands for anything in this conversation.")
+        await self._store.update(conversation.id, Changes(summary=undone.before), owner=owner)
+        return undone
+
+    async def _load(self, found: Conversation, request: TurnRequest) -> Conversation:
+        """The conversation from the first message that no summary stands for, and its pins."""
+        through = 0 if found.summary is None else found.summary.through
+        tail = found.message_count + 1 - min((through + 1, *found.pins))
+        return await self._store.load(found.id, owner=request.owner, tail=tail)
+
+    def _for_summary(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
+        """How a summary is asked for: as a turn is, but never under a client's own prompt."""
+        given, record = request.system, conversation.system_record
+        if record is not None and record.policy == "dynamic":
+            given = GivenPrompt()
+        choice = choose_system(
+            conversation, given, new_policy=request.policy, now=self._clock(), context=Context()
+        )
+        return self._attempt(model, under_prefix(choice, request.prefix), Context())
+
+    async def _carried_out(
+        self, plan: SummaryPlan, conversation: Conversation, request: TurnRequest, attempt: Attempt
+    ) -> AsyncGenerator[SummaryEvent, None]:
+        """Ask for each piece, and keep the summary when the last was answered."""
+        so_far = conversation.summary
+        answers: list[_Answered] = []
+        for number, chunk in enumerate(plan.chunks, start=1):
+            count = sum(stop - start for start, stop in chunk.spans)
+            yield Summarising(piece=number, pieces=len(plan.chunks), messages=count)
+            prompt = summary_prompt(plan.material, chunk, so_far)
+            answer = await self._answer(prompt, plan.material, attempt)
+            answers.append(answer)
+            so_far = StandingSummary(text=answer.text, through=plan.through, tokens=answer.tokens)
+        made = self._made(plan, answers, attempt, before=conversation.summary)
+        await self._keep(conversation, made, request)
+        yield Summarised(summary=made, turns=plan.turns)
+
+    async def _answer(self, prompt: Prompt, material: Material, attempt: Attempt) -> _Answered:
+        provider = attempt.route.provider
+        async with aclosing(self._ask(provider, prompt)) as events:
+            async for event in events:
+                if isinstance(event, ReplyFinished):
+                    return _answered(event, material.strategy, attempt)
+        raise BadReplyError(
+            f"Provider '{provider.name}' gave no summary; try again.", provider=provider.name
+        )
+
+    def _made(
+        self,
+        plan: SummaryPlan,
+        answers: list[_Answered],
+        attempt: Attempt,
+        *,
+        before: StandingSummary | None,
+    ) -> StandingSummary:
+        return StandingSummary(
+            text=answers[-1].text,
+            through=plan.through,
+            tokens=answers[-1].tokens,
+            model=attempt.model,
+            usage=total_usage([one.usage for one in answers if one.usage is not None]),
+            cost=total_cost([one.cost for one in answers]),
+            made_at=self._clock(),
+            before=before,
+        )
+
+    async def _keep(
+        self, conversation: Conversation, made: StandingSummary, request: TurnRequest
+    ) -> None:
+        """Keep it, unless another one was made meanwhile."""
+        seen = await self._store.load(conversation.id, owner=request.owner, tail=0)
+        if seen.summary != conversation.summary:
+            raise UsageError(
+                "Another summary was made meanwhile, and stands; this one was not kept."
+            )
+        await self._store.update(conversation.id, Changes(summary=made), owner=request.owner)
+
+
+def summarised(event: Summarised) -> Noticed:
+    """The notice that turns are in a summary now."""
+    turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
+    return Noticed(
+        notice=Notice(
+            code=SUMMARISED_CODE,
+            path="messages",
+            message=f"{turns} in a summary from now on, and still stored.",
+        )
+    )
+
+
+def no_summary(error: CllmError) -> Noticed:
+    """The notice that no summary was made before a turn."""
+    return Noticed(
+        notice=Notice(
+            code=FAILED_CODE,
+            path="messages",
+            message=f"No summary was made, and nothing was changed. {error}",
+        )
+    )
+
+
+def _answered(reply: ReplyFinished, strategy: Summarise, attempt: Attempt) -> _Answered:
+    """The answer as a summary; BadReplyError if it is none, or not a whole one."""
+    name = attempt.route.provider.name
+    text = reply.message.text.strip()
+    weights = weights_for(name)
+    usage = reply.usage
+    counted = usage is not None and usage.output and not usage.estimated
+    estimated = sum(weigh(one, weights).tokens for one in summary_turn(text))
+    tokens = usage.output + AROUND if usage is not None and counted else estimated
+    if not text:
+        raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
+    if reply.stop_reason == "length" or tokens > LONGEST * strategy.summary_tokens + AROUND:
+        raise BadReplyError(
+            f"The summary is longer than {LONGEST * strategy.summary_tokens} tokens; allow more "
+            "with `window.summary_tokens`.",
+            provider=name,
+        )
+    cost = None if usage is None else attempt.price(usage)
+    return _Answered(text=text, tokens=tokens, usage=usage, cost=cost)

@@ -1,0 +1,267 @@
+"""The log that a window is planned on: the messages of a prompt, numbered, weighed and counted.
+
+A store numbers the messages of failed turns too, and may have loaded only the end of a
+conversation; a plan numbers what can be sent, from 1. Both kinds of numbers meet here, and only
+here. Looks at a conversation and what was reported of it; plans nothing.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, weights_for
+from cllm.assembly.window import Counted, Item, Ledger, Report, count_messages, item_of, sent_spans
+from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.message import AnyPart, Message, Role
+from cllm.core.prompt import Prompt
+from cllm.engine.rounds import ToolBox, with_tools
+from cllm.wire.translate import parts_of
+
+ROOM_FOR_AN_ANSWER = 4096
+LARGEST_ROOM = 0.25
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# No model that is asked has a smaller window, so that shorter prompts need not be looked at.
+SMALLEST_WINDOW = 1000
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that is asked, as turns name it, who serves it, what it takes, and when this is."""
+
+    model: str
+    provider: str
+    context_window: Callable[[], int | None]
+    now: datetime
+
+
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A message with its parts, which is what its item is made of."""
+
+    role: Role
+    parts: tuple[AnyPart, ...]
+
+
+class Log:
+    """What a prompt says, as a plan has it; each number is worked out when it is first needed.
+
+    `place` is that of the turn which is asked again, and is not in the prompt. `tools` are those
+    that the prompt will be sent with.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        conversation: Conversation | None,
+        *,
+        served: Served,
+        place: str | None = None,
+        tools: ToolBox | None = None,
+    ) -> None:
+        self._prompt = prompt if tools is None else with_tools(prompt, tools)
+        self._conversation = conversation
+        self._served = served
+        self._weights = weights_for(served.provider)
+        turns = () if conversation is None else conversation.turns
+        self.turns = tuple(turn for turn in turns if turn.is_history and turn.place != place)
+        self.sequences = _sequences(prompt, conversation, place)
+
+    def number(self, sequence: int) -> int:
+        """The plan's number for the first message from this sequence number on."""
+        return bisect_left(self.sequences, sequence) + 1
+
+    def sequence(self, number: int) -> int:
+        """The sequence number of the message that a plan has this number for."""
+        return self.sequences[min(number, len(self.sequences)) - 1] if self.sequences else 1
+
+    @property
+    def before(self) -> int:
+        """How many messages of the conversation stand before the log."""
+        return 0 if self._conversation is None else self._conversation.first_sequence - 1
+
+    @property
+    def pins(self) -> tuple[int, ...]:
+        """The plan's numbers of what is pinned; what is not in the log is in no window."""
+        pinned = () if self._conversation is None else self._conversation.pins
+        known = set(self.sequences) if pinned else set()
+        return tuple(self.number(pin) for pin in pinned if pin in known)
+
+    @property
+    def standing(self) -> StandingSummary | None:
+        """The summary of the conversation, as it is stored."""
+        return None if self._conversation is None else self._conversation.summary
+
+    @property
+    def summary(self) -> StandingSummary | None:
+        """The same, for a plan: it goes through the number that the plan has for its end."""
+        if self.standing is None:
+            return None
+        through = bisect_right(self.sequences, self.standing.through)
+        return msgspec.structs.replace(self.standing, through=through)
+
+    @cached_property
+    def cut(self) -> int | None:
+        """The plan's number of the cut that is remembered; None where it begins anew.
+
+        It is remembered for each model, and as long as the summary stands that it was made with.
+        """
+        asked = (turn for turn in reversed(self.turns) if turn.model == self._served.model)
+        window = next((turn.window for turn in asked if turn.window is not None), None)
+        if window is None or is_undone(window, self.standing):
+            return None
+        return self.number(window.first_sequence)
+
+    @property
+    def idle(self) -> float:
+        """The seconds since the conversation was last answered."""
+        ended = self.turns[-1].ended_at if self.turns else None
+        return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        pairs = zip(self._items, self._counted.messages, strict=True)
+        return Ledger(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether it fits every model, so that nobody has to be asked what this one takes."""
+        return self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW
+
+    @cached_property
+    def budget(self) -> int | None:
+        """The tokens for the messages; None where there is no limit, or none that matters."""
+        window = None if self.is_small else self._served.context_window()
+        if window is None:
+            return None
+        asked = (self._prompt.parameters.get(name) for name in LIMITS)
+        room = next((limit for limit in asked if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
+        return window - min(room, int(window * LARGEST_ROOM)) - self._counted.beside
+
+    @cached_property
+    def _items(self) -> tuple[Item, ...]:
+        seen = (_Seen(role=one.role, parts=parts_of(one)) for one in self._prompt.messages)
+        return tuple(item_of(one, 0) for one in seen)
+
+    @cached_property
+    def _counted(self) -> Counted:
+        beside = _beside(self._prompt, self._weights)
+        return count_messages(
+            [weigh(message, self._weights) for message in self._prompt.messages],
+            replies=_replies(self.turns, self._served.model),
+            last=self._report(beside),
+            beside=beside,
+        )
+
+    def _report(self, beside: Weighed) -> Report | None:
+        """What the provider counted in the last prompt, if it can be said what was in that."""
+        last = self.turns[-1] if self.turns else None
+        if last is None or last.window is None or last.model != self._served.model:
+            return None
+        tokens = _counted_in(last, last.window, self.standing)
+        spans = () if tokens is None else self._sent_in(last, last.window)
+        if tokens is None or not spans:
+            return None
+        return Report(
+            spans=spans, tokens=tokens, beside=beside + Weighed(plain=last.window.context)
+        )
+
+    def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
+        """What of the log the last prompt had; nothing if its record says otherwise."""
+        stop = sum(len(turn.messages) for turn in self.turns) - 1
+        cut = self.number(window.first_sequence)
+        spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
+        between = len(last.messages) - _said_in(last) - 1
+        found = sum(end - start for start, end in spans)
+        return spans if found == window.sent_messages + between else ()
+
+
+def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
+    """Whether a window was behind a summary that stands no more."""
+    through = 0 if summary is None else summary.through
+    return window.summary_through is not None and window.summary_through > through
+
+
+def first_needed(conversation: Conversation, model: str) -> int:
+    """The first message that a window for this model can need of what a store gave for one.
+
+    That is from the last cut on. For another model the cut begins anew, and so it does when a
+    summary was undone: then it is all that the model, or the summary before it, does not have.
+    """
+    last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
+    if last is None or last.window is None:
+        return conversation.first_sequence
+    if last.model != model:
+        return 1
+    if not is_undone(last.window, conversation.summary):
+        return conversation.first_sequence
+    through = 0 if conversation.summary is None else conversation.summary.through
+    return min((through + 1, *conversation.pins))
+
+
+def _sequences(
+    prompt: Prompt, conversation: Conversation | None, place: str | None
+) -> tuple[int, ...]:
+    """The sequence numbers of a prompt's messages; what is said now has those that it will have."""
+    if conversation is None:
+        return tuple(range(1, len(prompt.messages) + 1))
+    found: list[int] = []
+    number = conversation.first_sequence
+    said_at: int | None = None
+    for turn in conversation.turns:
+        if turn.place == place:
+            said_at = number
+        elif turn.is_history:
+            found.extend(range(number, number + len(turn.messages)))
+        number += len(turn.messages)
+    start = number if said_at is None else said_at
+    return (*found, *range(start, start + len(prompt.messages) - len(found)))
+
+
+def _beside(prompt: Prompt, weights: Weights) -> Weighed:
+    system = NOTHING if prompt.system is None else weigh(prompt.system, weights)
+    tools = prompt.parameters.get("tools")
+    if not tools:
+        return system
+    return system + weigh_text(msgspec.json.encode(tools, enc_hook=str).decode(), weights)
+
+
+def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
+    """What the model's provider counted in replies, by the positions of these."""
+    counts: dict[int, int] = {}
+    end = 0
+    for turn in turns:
+        end += len(turn.messages)
+        if turn.model == model and turn.usage is not None and _is_one_call(turn):
+            counts[end - 1] = turn.usage.output
+    return counts
+
+
+def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | None) -> int | None:
+    """What the last prompt came to without the summary in it; None if that is not known."""
+    tokens = window.counted
+    if tokens is None and _is_one_call(last) and last.usage is not None:
+        tokens = last.usage.prompt
+    if not tokens or not last.messages or last.messages[-1].role != "assistant":
+        return None
+    if window.summary_through is None:
+        return tokens
+    while standing is not None and standing.through != window.summary_through:
+        standing = standing.before
+    return None if standing is None or standing.tokens >= tokens else tokens - standing.tokens
+
+
+def _is_one_call(turn: Turn) -> bool:
+    """Whether the turn's usage is that of one call, counted by its provider."""
+    counted = turn.usage is not None and not turn.usage.estimated
+    return counted and sum(message.role == "assistant" for message in turn.messages) == 1
+
+
+def _said_in(turn: Turn) -> int:
+    """How many messages of a turn came before anything that answered."""
+    answers = (place for place, one in enumerate(turn.messages) if _answers(one))
+    return next(answers, len(turn.messages))
+
+
+def _answers(message: Message) -> bool:
+    return message.role == "assistant"

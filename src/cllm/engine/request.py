@@ -1,0 +1,109 @@
+"""What a surface asks of the engine, and what it hears of a turn: values, and nothing that acts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from cllm.assembly.system import GivenPrompt
+from cllm.assembly.window import Strategy
+from cllm.core.context import ContextCommand
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
+from cllm.core.message import Dialect, Message
+from cllm.core.ports import Lease, NewConversation, Provider
+from cllm.core.prompt import Original, Prompt
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished
+from cllm.engine.keep import OnInterrupt
+from cllm.engine.rounds import RoundEnded, ToolBox
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Who serves a model: a provider, and the model's name there."""
+
+    provider: Provider
+    model: str
+
+
+def unknown_window(_route: Route) -> int | None:
+    """For whoever knows of no limits."""
+    return None
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn as a surface asks for it.
+
+    Without `ref` there is no conversation and nothing is kept. With `create` a conversation that
+    does not exist yet is made. `place` asks again in the place of that turn, which stays as a
+    variant. `read_only` sends a conversation's history and keeps nothing.
+    `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
+    turn runs in the conversation this one waits for `wait` seconds, None being for ever.
+    `window` chooses, by the model, what of the conversation is sent; without it that is all.
+    `tools` are used for the model when it asks for them.
+    `context` are the commands whose output the model is to know, in the order of their blocks.
+    `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
+    the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
+    reply before it is kept, and raises if it is not to be; `ending` has something to do by then.
+    `found` is the conversation if the surface has looked already, None if there was none. `sent`
+    is what is sent of `messages` where that is not what is kept. `prefix` is a text that stands
+    before every system prompt and is kept nowhere.
+    """
+
+    messages: tuple[Message, ...]
+    model: str
+    model_is_explicit: bool = False
+    ref: str | None = None
+    create: NewConversation | None = None
+    owner: str = LOCAL_OWNER
+    system: GivenPrompt = GivenPrompt()
+    policy: Policy = "captured"
+    context: tuple[ContextCommand, ...] = ()
+    window: Callable[[str], Strategy] | None = None
+    tools: ToolBox | None = None
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    dialect: Dialect = "openai"
+    fallbacks: tuple[str, ...] = ()
+    strict: bool = False
+    original: Original | None = None
+    accept: Callable[[ReplyFinished], None] | None = None
+    ending: Callable[[ReplyFinished], Awaitable[None]] | None = None
+    found: Conversation | msgspec.UnsetType | None = msgspec.UNSET
+    sent: tuple[Message, ...] | None = None
+    prefix: str | None = None
+    stream: bool = True
+    place: str | None = None
+    read_only: bool = False
+    visible: bool = False
+    wait: float | None = None
+    on_interrupt: OnInterrupt = "keep"
+    cache_key: str | None = None
+
+
+class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """Another turn is running in the conversation; this one begins when that has ended."""
+
+    conversation: str
+
+
+class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider is about to be asked with this prompt; the lease is that of a kept turn."""
+
+    conversation: str | None
+    model: str
+    prompt: Prompt
+    lease: Lease | None = None
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply is whole, and kept if there is a conversation to keep it in.
+
+    `model` is the one that answered, `cost` in US dollars what its provider charges for all rounds
+    of the turn, if known.
+    """
+
+    reply: ReplyFinished
+    turn: Turn | None
+    model: str
+    cost: float | None = None
+
+
+TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | RoundEnded | TurnEnded

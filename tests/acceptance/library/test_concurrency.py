@@ -1,0 +1,329 @@
+"""Threads, event loops, forks, interrupts: what of them is supported, in real processes."""
+
+import signal
+import sys
+
+import pytest
+
+UNIX_ONLY = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+
+
+def test_many_threads_ask_at_once(provider, program):
+    out = program(
+        """
+        import cllm
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda n: cllm.ask(f"{n}").text, range(24)))
+        print(answers == [f"echo: {n}" for n in range(24)])
+        """
+    )
+
+    assert out == "True\n"
+
+
+def test_threads_that_share_a_conversation_take_turns(provider, program):
+    out = program(
+        """
+        import cllm
+        from concurrent.futures import ThreadPoolExecutor
+        held = cllm.Conversation("demo")
+        def talk(n):
+            return "".join(held.stream(f"{n}")) if n % 2 else held.ask(f"{n}").text
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(talk, range(8)))
+        said = [message.text for message in held.messages()]
+        print(answers == [f"echo: {n}" for n in range(8)], len(said))
+        print(all(answer == f"echo: {question}" for question, answer in zip(said[::2], said[1::2])))
+        """
+    )
+
+    assert out.splitlines() == ["True 16", "True"]
+
+
+def test_a_stream_that_another_thread_reads_is_not_cut_off(provider, program):
+    provider.say("One", " two", " three")
+
+    out = program(
+        """
+        import cllm, threading
+        held = cllm.Conversation("demo")
+        stream = held.stream("Count.")
+        first = next(stream)
+        answers = []
+        other = threading.Thread(target=lambda: answers.append(held.ask("And?").text))
+        other.start()
+        other.join(0.5)
+        waits = other.is_alive()
+        rest = "".join(stream)
+        other.join()
+        print(waits, first + rest, answers)
+        """
+    )
+
+    assert out == "True One two three ['echo: And?']\n"
+
+
+def test_several_event_loops_one_after_another_and_side_by_side(provider, program):
+    out = program(
+        """
+        import asyncio, cllm, threading
+        held = cllm.Conversation("demo")
+        async def main(n):
+            return (await held.aask(f"{n}")).text
+        print(asyncio.run(main(0)), asyncio.run(main(1)))
+        answers = []
+        threads = [
+            threading.Thread(target=lambda n=n: answers.append(asyncio.run(main(n))))
+            for n in range(2, 5)
+        ]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(sorted(answers), held.ask("5"), len(held.turns()))
+        """
+    )
+
+    assert out.splitlines() == [
+        "echo: 0 echo: 1",
+        "['echo: 2', 'echo: 3', 'echo: 4'] echo: 5 6",
+    ]
+
+
+def test_tasks_of_one_loop_ask_at_once(provider, program):
+    out = program(
+        """
+        import asyncio, cllm
+        async def main():
+            answers = await asyncio.gather(*(cllm.aask(f"{n}") for n in range(10)))
+            print([answer.text for answer in answers] == [f"echo: {n}" for n in range(10)])
+        asyncio.run(main())
+        """
+    )
+
+    assert out == "True\n"
+
+
+def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program, cllm):
+    gate = provider.say_held("Once", " upon a time", at=1)
+
+    out = program(
+        """
+        import asyncio, cllm
+        held = cllm.Conversation("demo")
+        heard = []
+        async def listen():
+            async for piece in held.astream("Tell."):
+                heard.append(piece)
+        async def main():
+            task = asyncio.create_task(listen())
+            while not heard:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                print([(turn.state, turn.messages[-1].text) for turn in await held.aturns()])
+            print(await held.aask("Go on."))
+        asyncio.run(main())
+        """
+    )
+
+    gate.open()
+    assert out.splitlines() == ["[('incomplete', 'Once')]", "echo: Go on."]
+
+
+@pytest.mark.parametrize("leave", ["break", "raise ValueError('enough')"])
+def test_a_stream_that_is_held_on_to_and_never_finished_stops_nobody(provider, program, leave):
+    provider.say("One", " two", " three")
+
+    out = program(
+        f"""
+        import cllm
+        stream = cllm.stream("Count.", conversation="demo")
+        try:
+            for piece in stream:
+                {leave}
+        except ValueError:
+            pass
+        print(cllm.ask("And?", conversation="demo"))
+        print(list(stream), [turn.state for turn in cllm.Conversation("demo").turns()])
+        """
+    )
+
+    assert out.splitlines() == ["echo: And?", "[] ['incomplete', 'complete']"]
+
+
+@pytest.mark.parametrize("manager", ["store='memory:'", ""])
+@pytest.mark.parametrize("after", ["ask('And?')", "add_user_message('And?')"])
+def test_a_manager_goes_on_after_a_stream_that_was_left(provider, program, manager, after):
+    provider.say("One", " two", " three")
+
+    out = program(
+        f"""
+        import cllm
+        manager = cllm.ConversationManager({manager})
+        stream = manager.stream("Count.")
+        next(stream)
+        manager.{after}
+        print([message["content"] for message in manager.get_messages()][:3])
+        print(list(stream), manager.get_messages()[2]["content"])
+        """
+    )
+
+    assert out.splitlines() == ["['Count.', 'One', 'And?']", "[] And?"]
+
+
+def test_a_with_block_ends_a_stream(provider, program, cllm):
+    gate = provider.say_held("One", " two", at=1)
+
+    program(
+        """
+        import cllm
+        with cllm.stream("Count.", conversation="demo") as stream:
+            next(stream)
+        """
+    )
+
+    gate.open()
+    assert cllm.home.turn_states("demo") == ["incomplete"]
+
+
+@pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
+def test_a_program_that_ends_in_the_middle_of_a_stream_keeps_what_was_said(
+    provider, program, store
+):
+    gate = provider.say_held("One", " two", at=1)
+    program(
+        f"""
+        import cllm
+        stream = cllm.Conversation("demo", store="{store}").stream("Count.")
+        next(stream)
+        """
+    )
+    gate.open()
+
+    out = program(
+        f"""
+        import cllm
+        for turn in cllm.Conversation("demo", store="{store}").turns():
+            print(turn.state, turn.messages[-1].text)
+        """
+    )
+
+    assert out == "incomplete One\n"
+
+
+@pytest.mark.parametrize("manager", ["store='memory:'", ""])
+def test_ctrl_c_leaves_a_manager_usable(provider, start_program, manager):
+    provider.say_held("Once", " upon", at=1)
+
+    process = start_program(
+        f"""
+        import cllm
+        manager = cllm.ConversationManager({manager})
+        try:
+            for piece in manager.stream("Tell."):
+                print(piece, flush=True)
+        except KeyboardInterrupt:
+            print(manager.get_messages()[-1], flush=True)
+        print(manager.ask("Go on."))
+        """
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "Once\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines() == ["{'role': 'assistant', 'content': 'Once'}", "echo: Go on."]
+
+
+def test_ctrl_c_while_an_answer_is_waited_for_ends_the_request(provider, start_program):
+    provider.say_held("Once", at=0)
+
+    process = start_program(
+        """
+        import cllm
+        try:
+            cllm.ask("Tell.", conversation="demo")
+        except KeyboardInterrupt:
+            print([turn.state for turn in cllm.Conversation("demo").turns()])
+        """
+    )
+    request = provider.wait_for(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out, err) == (0, "['incomplete']\n", "")
+    request.wait_disconnected()
+
+
+@UNIX_ONLY
+@pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
+def test_a_forked_process_has_a_loop_and_stores_of_its_own(provider, program, store):
+    out = program(
+        f"""
+        import cllm, os, sys
+        store = cllm.open_store("{store}")
+        held = cllm.Conversation("parent", store=store)
+        print(held.ask("Before."), flush=True)
+        child = os.fork()
+        if child == 0:
+            print(cllm.Conversation("child", store=store).ask("In the child."), flush=True)
+            sys.exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(held.ask("After."), store.blocking.count_conversations())
+        """
+    )
+
+    assert out.splitlines() == ["echo: Before.", "echo: In the child.", "0", "echo: After. 2"]
+
+
+@UNIX_ONLY
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_of_processes_can_ask(provider, program, home, method):
+    source = "import cllm\n\ndef ask(n):\n    return cllm.ask(f'{n}').text\n"
+    (home.work / "asking.py").write_text(source, encoding="utf-8")
+
+    out = program(
+        f"""
+        import asking, multiprocessing
+        asking.ask("Before.")
+        with multiprocessing.get_context("{method}").Pool(2) as pool:
+            print(pool.map(asking.ask, range(4)))
+        """
+    )
+
+    assert out == "['echo: 0', 'echo: 1', 'echo: 2', 'echo: 3']\n"
+
+
+def test_no_thread_is_left_at_the_end(provider, program):
+    out = program(
+        """
+        import atexit, threading
+        def left():
+            print([thread.name for thread in threading.enumerate()])
+        atexit.register(left)
+        import cllm
+        cllm.ask("Hello.", conversation="demo")
+        """
+    )
+
+    assert out == "['MainThread']\n"
+
+
+def test_a_call_from_cllms_own_loop_is_refused_and_not_waited_for(provider, program):
+    out = program(
+        """
+        import cllm
+        from cllm.library.loop import background
+        async def inside():
+            return cllm.ask("Hello?")
+        try:
+            background().run(inside())
+        except cllm.CllmError as error:
+            print(error)
+        """
+    )
+
+    assert "aask" in out

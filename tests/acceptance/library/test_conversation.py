@@ -1,0 +1,312 @@
+"""`cllm.Conversation` as a program holds it: everything it can do, waiting and asynchronously."""
+
+import json
+
+import pytest
+
+from cllm.stores.registry import SCHEMES
+
+STORES = [name for name in ("json", "sqlite") if name in SCHEMES]
+
+
+@pytest.fixture(params=STORES)
+def store(request, home):
+    """The URL of a store on disk."""
+    path = home.work / ("kept" if request.param == "json" else "kept.db")
+    return f"{request.param}:{path}"
+
+
+def test_it_is_begun_and_gone_on_with(provider, program, store):
+    program(f'import cllm; cllm.Conversation("demo", store="{store}").ask("I am Alice.")')
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}", temperature=0)
+        print(held.exists(), held.ask("Who am I?", max_tokens=5), held.id)
+        print([message.text for message in held.messages()])
+        """
+    )
+
+    assert out.splitlines() == [
+        "True echo: Who am I? demo",
+        "['I am Alice.', 'echo: I am Alice.', 'Who am I?', 'echo: Who am I?']",
+    ]
+    assert provider.requests[1].json["temperature"] == 0
+    assert provider.requests[1].json["max_tokens"] == 5
+    assert len(provider.requests[1].said) == 3
+
+
+def test_one_without_an_id_gets_one_and_nothing_is_stored_before_something_is_said(program, home):
+    out = program(
+        """
+        import cllm
+        held = cllm.Conversation()
+        print(held.exists(), held.id.startswith("c-"))
+        """
+    )
+
+    assert out == "False True\n"
+    assert not home.conversations.exists()
+
+
+def test_it_can_be_created_empty_once(provider, program, store):
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        held.create()
+        print(held.exists(), held.messages())
+        try:
+            held.create()
+        except cllm.CllmError as error:
+            print(type(error).__name__)
+        cllm.Conversation("demo", store="{store}").ask("One?")
+        """
+    )
+
+    assert out.splitlines() == ["True ()", "ConversationExistsError"]
+    assert provider.requests[0].said[0] == ("system", "Be kind.")
+
+
+def test_the_same_prompt_again_is_no_other_prompt(provider, program, store):
+    source = f"""
+        import cllm
+        cllm.Conversation("demo", store="{store}", system="Be kind.").ask("One?")
+    """
+    program(source)
+    program(source)
+
+    assert [role for role, _ in provider.requests[1].said].count("system") == 1
+
+
+def test_turns_usage_and_cost_add_up(provider, program, store, settings):
+    prices = {"gpt-test": {"input": 1, "output": 2}}
+    settings(providers={"openai": {"prices": prices}})
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}")
+        held.ask("One?")
+        held.ask("Two?")
+        held.regenerate()
+        used = held.usage()
+        print(len(held.turns()), used.calls, used.usage.input, used.usage.output, used.unpriced)
+        print(round(used.cost * 1_000_000))
+        """
+    )
+
+    assert out.splitlines() == ["2 3 33 21 0", "75"]
+
+
+def test_regenerating_asks_again_in_the_same_place(provider, program, store):
+    provider.say("First.")
+    provider.say("Second.")
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}")
+        held.ask("Say something.")
+        print(held.regenerate(temperature=1), len(held.turns()), len(held.load().variants))
+        print([message.text for message in held.messages()])
+        """
+    )
+
+    assert out.splitlines() == ["Second. 1 1", "['Say something.', 'Second.']"]
+    assert provider.requests[1].said == [("user", "Say something.")]
+
+
+def test_the_last_turn_can_be_undone_and_any_end_deleted(provider, program, store):
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}")
+        for number in range(3):
+            held.ask(f"{{number}}?")
+        print([message.text for message in held.undo()])
+        held.add("user", "by hand")
+        held.add("assistant", "answered by hand")
+        print([message.text for message in held.undo()])
+        held.delete_from(3)
+        print([message.text for message in held.messages()])
+        held.delete()
+        print(held.exists())
+        try:
+            held.undo()
+        except cllm.CllmError as error:
+            print(type(error).__name__)
+        """
+    )
+
+    assert out.splitlines() == [
+        "['2?', 'echo: 2?']",
+        "['by hand', 'answered by hand']",
+        "['0?', 'echo: 0?']",
+        "False",
+        "ConversationNotFoundError",
+    ]
+
+
+def test_a_branch_goes_its_own_way(provider, program, store):
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        held.ask("0?")
+        held.ask("1?")
+        branch = held.branch("other", at=2, system="Be loud.")
+        branch.ask("2?")
+        print(branch.id, len(held.messages()), len(branch.messages()))
+        """
+    )
+
+    assert out == "other 4 4\n"
+    assert provider.requests[2].said == [
+        ("system", "Be loud."),
+        ("user", "0?"),
+        ("assistant", "echo: 0?"),
+        ("user", "2?"),
+    ]
+
+
+def test_a_pinned_message_stays_in_the_window_until_it_is_unpinned(provider, program, store):
+    program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}", window=cllm.ByTurns(max_turns=1))
+        held.ask("My name is Alice.")
+        assert held.pin(1) == (1,)
+        for number in range(3):
+            held.ask(f"{{number}}?")
+        assert held.unpin(1) == ()
+        held.ask("Last?")
+        """
+    )
+
+    assert ("user", "My name is Alice.") in provider.requests[3].said
+    assert ("user", "0?") not in provider.requests[3].said
+    assert ("user", "My name is Alice.") not in provider.requests[4].said
+
+
+def test_old_turns_are_summarised_and_the_summary_taken_back(provider, program, store):
+    for text in ("One.", "Two.", "They counted.", "Three.", "Four."):
+        provider.say(text)
+
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}", window=cllm.Summarise())
+        held.ask("1?")
+        held.ask("2?")
+        print(held.compact().text, len(held.messages()), held.usage().calls)
+        held.ask("3?")
+        print(held.undo_compact().text, held.load().summary)
+        held.ask("4?")
+        """
+    )
+
+    assert out.splitlines() == ["They counted. 4 3", "They counted. None"]
+    summarised = [text for _, text in provider.requests[3].said]
+    assert "1?" not in summarised
+    assert any("They counted." in text for text in summarised)
+    assert "1?" in [text for _, text in provider.requests[4].said]
+
+
+def test_words_are_found_in_it(provider, program, store):
+    out = program(
+        f"""
+        import cllm
+        held = cllm.Conversation("demo", store="{store}")
+        held.ask("Where is the lighthouse?")
+        held.ask("And the harbour?")
+        found = held.search("LIGHTHOUSE")
+        print(found.total, [(hit.sequence, hit.role) for hit in found.items])
+        print(cllm.open_store("{store}").blocking.search("harbour").total)
+        """
+    )
+
+    assert out.splitlines() == ["2 [(2, 'assistant'), (1, 'user')]", "2"]
+
+
+def test_an_export_is_imported_whole(provider, program, store):
+    out = program(
+        f"""
+        import cllm, json
+        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        held.ask("0?")
+        held.regenerate()
+        held.ask("1?")
+        held.pin(1)
+        held.retitle("Numbers")
+        copy = cllm.Conversation("copy", store="{store}")
+        copy.import_json(held.export())
+        a, b = held.load(), copy.load()
+        for name in ("turns", "variants", "pins", "title", "system", "system_record", "model"):
+            assert getattr(a, name) == getattr(b, name), name
+        try:
+            copy.import_json(held.export())
+        except cllm.CllmError as error:
+            print(type(error).__name__)
+        try:
+            cllm.Conversation("bad", store="{store}").import_json("[]")
+        except cllm.CllmError as error:
+            print(type(error).__name__, cllm.Conversation("bad", store="{store}").exists())
+        print(json.dumps(held.export("markdown")))
+        """
+    )
+
+    exists, broken, markdown = out.splitlines()
+    assert exists == "ConversationExistsError"
+    assert broken == "BrokenConversationError False"
+    assert "Be kind." in json.loads(markdown)
+    assert "# Numbers" in json.loads(markdown)
+
+
+def test_every_operation_has_an_asynchronous_form(provider, program, store):
+    provider.say("One.")
+    provider.say("T", "wo.")
+    out = program(
+        f"""
+        import asyncio, cllm
+        async def main():
+            held = cllm.Conversation("demo", store="{store}")
+            print(await held.aexists(), await held.aask("1?"))
+            stream = held.astream("2?")
+            print([piece async for piece in stream], stream.answer.text)
+            await held.apin(1)
+            print(len(await held.amessages()), len(await held.aturns()))
+            print((await held.ausage()).calls)
+            branch = await held.abranch("other", at=2)
+            await branch.aundo()
+            print(await branch.amessages(), (await held.asearch("two")).total)
+            print((await held.aload()).pins, (await held.aexport("markdown"))[:1])
+            async with cllm.open_store("{store}") as store:
+                print(await store.count_conversations())
+        asyncio.run(main())
+        """
+    )
+
+    assert out.splitlines() == [
+        "False One.",
+        "['T', 'wo.'] Two.",
+        "4 2",
+        "2",
+        "() 1",
+        "(1,) #",
+        "2",
+    ]
+
+
+def test_each_waiting_method_has_a_twin_with_the_same_parameters():
+    import inspect  # noqa: PLC0415
+
+    from cllm import Conversation  # noqa: PLC0415
+
+    names = [name for name in vars(Conversation) if hasattr(Conversation, f"a{name}")]
+
+    assert len(names) >= 20
+    for name in names:
+        waiting, twin = getattr(Conversation, name), getattr(Conversation, f"a{name}")
+        parameters = inspect.signature(waiting).parameters
+        assert parameters == inspect.signature(twin).parameters, name
+        assert waiting.__doc__, name
+        assert (waiting.__name__, twin.__name__) == (name, f"a{name}")

@@ -1,0 +1,173 @@
+"""Schemathesis over the description that the server gives of itself, against the running server.
+
+Each route is asked in three ways: with requests that fit the description and refer to what is
+there, with requests that fit it and refer to anything, and with requests that do not fit it. Every
+answer has to be what the description says, an error one of the caller's in our envelope, and a good
+part of the requests has to be accepted: a server that refuses everything would pass otherwise.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import load_all_checks
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Request, Step, whole
+from tests.scale import TORTURE, scaled
+from tests.serving import Server
+
+from cllm.server.openapi import describe
+
+logger = logging.getLogger(__name__)
+
+MODEL = "openai/gpt-test"
+HELLO = ("user", "Hello.")
+DESCRIPTION = describe()
+SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
+OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
+FITTING = scaled(12, 330)
+GUESSED = scaled(3, 70)
+WRONG = scaled(5, 200)
+LEAST_SHARE = 0.3
+
+pytestmark = [
+    pytest.mark.torture,
+    pytest.mark.parametrize(
+        "server",
+        [pytest.param(lambda folder: f"sqlite:{folder / 'served.db'}", id="sqlite")],
+        indirect=True,
+    ),
+]
+
+
+class Embeddings(OpenAIChat):
+    """Embeddings of one number, of whatever it is given."""
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
+        vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
+        usage = {"prompt_tokens": number, "total_tokens": number}
+        answer = {"object": "list", "data": [vector], "model": "gpt-test", "usage": usage}
+        return whole(200, json.dumps(answer).encode())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def embeddings() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROTOCOLS, "/v1/embeddings", Embeddings())
+        yield
+
+
+def takes_input(operation: Any) -> bool:
+    """Whether a request can be other than the only one there is."""
+    described = DESCRIPTION["paths"][operation.path][operation.method]
+    return bool(described["parameters"] or "requestBody" in described)
+
+
+def refer(case: Any, server: Server) -> None:
+    """Put what is there in the place of ids, numbers and names that were made up."""
+    begun = server.complete(HELLO, conversation="", stream=True)
+    known = {
+        "conversation_id": begun.conversation,
+        "turn_id": begun.headers["x-turn-id"],
+        "message": "1",
+        "model": MODEL,
+    }
+    for name in case.path_parameters or {}:
+        case.path_parameters[name] = known[name]
+    (case.query or {}).pop("cursor", None)
+    if case.headers and case.headers.get("X-Conversation-ID") not in {None, "", "null"}:
+        case.headers["X-Conversation-ID"] = begun.conversation
+    if case.headers and "X-Provider" in case.headers:
+        case.headers["X-Provider"] = "openai"
+    if isinstance(case.body, dict):
+        made = {"model": MODEL, "branch_at_sequence": 1}
+        case.body.update((name, value) for name, value in made.items() if name in case.body)
+        if case.body.get("messages") == []:
+            case.body["messages"] = [dict(zip(("role", "content"), HELLO, strict=True))]
+
+
+def sweep(
+    operation: Any,
+    server: Server,
+    *,
+    count: int,
+    mode: schemathesis.GenerationMode = schemathesis.GenerationMode.POSITIVE,
+    change: Callable[[Any, Server], None] | None = None,
+) -> Counter[str]:
+    """How often each outcome was met; a failed check is raised."""
+    outcomes: Counter[str] = Counter()
+    with requests.Session() as session:
+
+        @settings(
+            max_examples=count,
+            derandomize=not TORTURE,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def ask(case: Any) -> None:
+            if change is not None:
+                change(case, server)
+            response = case.call(base_url=server.address, session=session)
+            outcomes[outcome(response)] += 1
+            assert response.status_code < 500, case.as_curl_command()
+            # What a schema cannot say is refused too: no messages, a NUL in what is to be kept.
+            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+
+        ask()
+    return outcomes
+
+
+def outcome(response: Any) -> str:
+    """`accepted`, or the code in the envelope of the protocol."""
+    if response.status_code < 300:
+        return "accepted"
+    error = response.json()["error"]
+    return str(error.get("code") or error["type"])
+
+
+def test_the_description_is_the_one_that_is_served(server: Server):
+    assert server("GET", "/openapi.json").json == DESCRIPTION
+
+
+def test_both_completion_routes_are_described_whole(server: Server):
+    for path, body, answer in (("/v1/chat/completions", "ChatRequest", "ChatCompletion"),):
+        described = DESCRIPTION["paths"][path]["post"]
+        sent = described["requestBody"]["content"]["application/json"]["schema"]
+        given = described["responses"]["200"]["content"]
+        assert sent == {"$ref": f"#/components/schemas/{body}"}
+        assert given["application/json"]["schema"] == {"$ref": f"#/components/schemas/{answer}"}
+        assert "text/event-stream" in given
+
+
+def test_the_full_run_has_ten_thousand_cases(server: Server):
+    routes = sum(map(takes_input, OPERATIONS))
+    assert routes * (FITTING + GUESSED + WRONG) >= scaled(300, 10_000)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_every_answer_is_as_described_and_many_requests_are_accepted(
+    server: Server,
+    upstream: FakeProvider,
+    operation: Any,
+):
+    load_all_checks()
+    if not takes_input(operation):
+        assert sweep(operation, server, count=1) == {"accepted": 1}
+        return
+    fitting = sweep(operation, server, count=FITTING, change=refer)
+    guessed = sweep(operation, server, count=GUESSED)
+    wrong = sweep(operation, server, count=WRONG, mode=schemathesis.GenerationMode.NEGATIVE)
+    together = fitting + guessed + wrong
+    logger.info("%s: fitting %s, guessed %s, wrong %s", operation.label, fitting, guessed, wrong)
+
+    assert together.total() >= FITTING + GUESSED + WRONG
+    assert together["accepted"] >= LEAST_SHARE * together.total(), (fitting, guessed, wrong)

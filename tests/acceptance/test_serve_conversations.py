@@ -1,0 +1,331 @@
+"""`cllm serve`: stateless, new, continuing and regenerating, over real HTTP.
+
+What is looked at is what the provider was sent and what the server shows of a conversation.
+"""
+
+import json
+import uuid
+
+import pytest
+from tests.fake_provider import FakeProvider, ToolCall
+from tests.serving import Server, stored_messages
+
+SYSTEM = ("system", "You are a pirate.")
+OTHER = ("system", "You are a poet.")
+HELLO = ("user", "Hello.")
+ECHO = ("assistant", "echo: Hello.")
+
+
+def test_a_stateless_request_is_sent_as_it_is_and_its_answer_comes_back_as_it_came(
+    server: Server, upstream: FakeProvider
+):
+    answer = server.complete(SYSTEM, HELLO, temperature=0, seed=7, unknown_field={"a": [1]})
+
+    sent = upstream.requests[-1].json
+    assert answer.status == 200
+    assert answer.text == "echo: Hello."
+    assert sent == {
+        "model": "gpt-test",
+        "messages": [
+            {"role": "system", "content": "You are a pirate."},
+            {"role": "user", "content": "Hello."},
+        ],
+        "temperature": 0,
+        "seed": 7,
+        "unknown_field": {"a": [1]},
+    }
+    assert "x-conversation-id" not in answer.headers
+    assert "x-turn-id" not in answer.headers
+
+
+def test_a_stateless_request_keeps_nothing(server: Server):
+    before = server("GET", "/v1/conversations").json["total"]
+
+    server.complete(SYSTEM, HELLO)
+    server.complete(HELLO, stream=True)
+
+    assert server("GET", "/v1/conversations").json["total"] == before
+
+
+@pytest.mark.parametrize("header", ["", "null"])
+def test_an_empty_conversation_header_begins_a_conversation(server: Server, header: str):
+    answer = server.complete(HELLO, conversation=header)
+
+    assert answer.status == 200
+    assert str(uuid.UUID(answer.conversation)) == answer.conversation
+    assert list(stored_messages(server, answer.conversation)) == [HELLO, ECHO]
+
+
+def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
+    server: Server, upstream: FakeProvider
+):
+    answer = server.complete(SYSTEM, HELLO, conversation="")
+
+    assert upstream.requests[-1].said == [SYSTEM, HELLO]
+    assert list(stored_messages(server, answer.conversation)) == [HELLO, ECHO]
+
+
+def test_a_new_conversation_without_a_system_message_is_sent_none(
+    server: Server, upstream: FakeProvider
+):
+    server.complete(HELLO, conversation="")
+
+    assert upstream.requests[-1].said == [HELLO]
+
+
+def test_continuing_loads_the_history(server: Server, upstream: FakeProvider):
+    begun = server.complete(HELLO, conversation="")
+
+    answer = server.complete(("user", "Again."), conversation=begun.conversation)
+
+    assert answer.conversation == begun.conversation
+    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert len(list(stored_messages(server, begun.conversation))) == 4
+
+
+def test_continuing_with_a_system_message_uses_it_first_and_does_not_store_it(
+    server: Server, upstream: FakeProvider
+):
+    begun = server.complete(SYSTEM, HELLO, conversation="")
+
+    server.complete(OTHER, ("user", "Again."), conversation=begun.conversation)
+
+    assert upstream.requests[-1].said == [OTHER, HELLO, ECHO, ("user", "Again.")]
+    shown = server("GET", f"/v1/conversations/{begun.conversation}").body
+    assert b"pirate" not in shown
+    assert b"poet" not in shown
+
+
+def test_continuing_without_a_system_message_sends_none(server: Server, upstream: FakeProvider):
+    begun = server.complete(SYSTEM, HELLO, conversation="")
+
+    server.complete(("user", "Again."), conversation=begun.conversation)
+
+    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+
+
+def test_each_request_goes_under_its_own_system_message(server: Server, upstream: FakeProvider):
+    begun = server.complete(SYSTEM, HELLO, conversation="")
+
+    for system in (OTHER, ("system", "Third."), ("developer", "Fourth.")):
+        server.complete(system, ("user", "Again."), conversation=begun.conversation)
+        roles = [role for role, _ in upstream.requests[-1].said]
+        assert upstream.requests[-1].said[0][1] == system[1]
+        assert roles.count("system") + roles.count("developer") == 1
+
+
+def test_of_several_system_messages_the_first_counts_and_the_others_are_named(
+    server: Server, upstream: FakeProvider
+):
+    begun = server.complete(HELLO, conversation="")
+
+    answer = server.complete(("user", "Again."), SYSTEM, OTHER, conversation=begun.conversation)
+
+    assert upstream.requests[-1].said == [SYSTEM, HELLO, ECHO, ("user", "Again.")]
+    assert [(notice["code"], notice["path"]) for notice in answer.notices] == [
+        ("system_message_ignored", "messages[2]")
+    ]
+
+
+def test_a_new_conversation_with_two_system_messages_is_sent_as_it_is(
+    server: Server, upstream: FakeProvider
+):
+    answer = server.complete(SYSTEM, HELLO, OTHER, conversation="")
+
+    assert upstream.requests[-1].said == [SYSTEM, HELLO, OTHER]
+    assert list(stored_messages(server, answer.conversation)) == [
+        HELLO,
+        ("assistant", "echo: Hello."),
+    ]
+
+
+@pytest.mark.parametrize("system", [None, OTHER])
+def test_no_messages_regenerate_the_last_answer(
+    server: Server, upstream: FakeProvider, system: tuple[str, str] | None
+):
+    begun = server.complete(SYSTEM, HELLO, conversation="")
+    upstream.say("Another answer.")
+
+    answer = server.complete(*([system] if system else []), conversation=begun.conversation)
+
+    assert answer.text == "Another answer."
+    assert upstream.requests[-1].said == [*([system] if system else []), HELLO]
+    assert list(stored_messages(server, begun.conversation)) == [
+        HELLO,
+        ("assistant", "Another answer."),
+    ]
+    everything = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").body
+    assert b"echo: Hello." in everything
+
+
+def test_regenerating_asks_again_after_a_failed_turn(server: Server, upstream: FakeProvider):
+    begun = server.complete(HELLO, conversation="")
+    upstream.fail(500, "Broken.")
+    failed = server.complete(("user", "Again."), conversation=begun.conversation)
+
+    answer = server.complete(conversation=begun.conversation)
+
+    assert failed.status == 500
+    assert answer.text == "echo: Again."
+    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert list(stored_messages(server, begun.conversation))[2:] == [
+        ("user", "Again."),
+        ("assistant", "echo: Again."),
+    ]
+
+
+def test_a_failed_turn_is_kept_as_failed_and_not_sent_as_history(
+    server: Server, upstream: FakeProvider
+):
+    begun = server.complete(HELLO, conversation="")
+    upstream.fail(500, "Broken.")
+    server.complete(("user", "Lost."), conversation=begun.conversation)
+
+    server.complete(("user", "Again."), conversation=begun.conversation)
+
+    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+
+
+def test_tool_calls_and_their_results_are_kept_and_sent_back(
+    server: Server, upstream: FakeProvider
+):
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    upstream.say(
+        tool_calls=(ToolCall(id="call_1", name="look", arguments='{"at":"sky"}'),),
+        finish="tool_calls",
+    )
+    begun = server.complete(("user", "Look."), conversation="", tools=tools)
+    call = begun.json["choices"][0]["message"]["tool_calls"][0]
+
+    body = {
+        "model": "openai/gpt-test",
+        "tools": tools,
+        "messages": [{"role": "tool", "tool_call_id": call["id"], "content": "Blue."}],
+    }
+    answer = server("POST", "/v1/chat/completions", body, {"X-Conversation-ID": begun.conversation})
+
+    sent = upstream.requests[-1].messages
+    assert answer.status == 200
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
+    assert sent[1]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at":"sky"}'}
+    assert sent[2] == body["messages"][0]
+    assert upstream.requests[-1].json["tools"] == tools
+
+
+def test_after_tool_results_only_the_last_reply_is_regenerated_and_that_is_said(
+    server: Server, upstream: FakeProvider
+):
+    call = ToolCall(id="call_1", name="look", arguments="{}")
+    upstream.say(tool_calls=(call,), finish="tool_calls")
+    begun = server.complete(("user", "Look."), conversation="")
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "Blue."}
+    body = {"model": "openai/gpt-test", "messages": [result]}
+    headers = {"X-Conversation-ID": begun.conversation}
+    server("POST", "/v1/chat/completions", body, headers)
+    upstream.say("It is blue.")
+
+    answer = server.complete(conversation=begun.conversation)
+
+    assert answer.text == "It is blue."
+    assert [role for role, _ in upstream.requests[-1].said] == ["user", "assistant", "tool"]
+    assert [notice["code"] for notice in answer.notices] == ["regenerated_last_reply"]
+    assert len(list(stored_messages(server, begun.conversation))) == 4
+
+
+def test_a_conversation_can_change_its_model_at_every_turn(server: Server, upstream: FakeProvider):
+    begun = server.complete(HELLO, conversation="")
+
+    server.complete(("user", "Again."), conversation=begun.conversation, model="openai/gpt-other")
+
+    assert upstream.requests[-1].json["model"] == "gpt-other"
+
+
+def test_the_title_is_the_first_thing_said(server: Server):
+    answer = server.complete(("user", f"What   is\n{'long ' * 40}?"), conversation="")
+
+    title = server("GET", f"/v1/conversations/{answer.conversation}").json["title"]
+    assert title.startswith("What is long long")
+    assert len(title) == 100
+    assert title.endswith("...")
+
+
+@pytest.mark.parametrize("header", ["demo", "1234", "{}", "../x", "x" * 500])
+def test_another_conversation_header_is_refused(server: Server, header: str):
+    answer = server.complete(HELLO, conversation=header)
+
+    assert answer.status == 400
+    assert answer.error["code"] == "invalid_conversation_id"
+
+
+def test_an_unknown_conversation_is_not_found(server: Server, upstream: FakeProvider):
+    before = len(upstream.requests)
+
+    answer = server.complete(HELLO, conversation=str(uuid.uuid4()))
+
+    assert answer.status == 404
+    assert answer.error["code"] == "conversation_not_found"
+    assert len(upstream.requests) == before
+
+
+def test_an_archived_conversation_is_not_found_until_it_is_brought_back(server: Server):
+    begun = server.complete(HELLO, conversation="")
+    path = f"/v1/conversations/{begun.conversation}"
+    server("DELETE", path)
+
+    assert server.complete(HELLO, conversation=begun.conversation).status == 404
+
+    server("PATCH", path, {"archived": False})
+    assert server.complete(HELLO, conversation=begun.conversation).status == 200
+
+
+@pytest.mark.parametrize("conversation", [None, ""])
+def test_no_messages_are_refused_where_there_is_nothing_to_regenerate(
+    server: Server, conversation: str | None
+):
+    answer = server.complete(conversation=conversation)
+
+    assert answer.status == 422
+    assert answer.error["code"] == "empty_messages_array"
+
+
+def test_an_empty_conversation_has_nothing_to_regenerate(server: Server):
+    created = server("POST", "/v1/conversations", {}).json
+
+    answer = server.complete(conversation=created["id"])
+
+    assert answer.status == 422
+    assert answer.error["code"] == "empty_messages_array"
+
+
+def test_a_captured_conversation_keeps_its_prompt_and_says_so(
+    server: Server, upstream: FakeProvider
+):
+    created = server("POST", "/v1/conversations", {"system_policy": "captured"}).json
+    server.complete(SYSTEM, HELLO, conversation=created["id"])
+
+    answer = server.complete(OTHER, ("user", "Again."), conversation=created["id"])
+
+    assert upstream.requests[-1].said[0] == SYSTEM
+    assert OTHER not in upstream.requests[-1].said
+    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+
+
+def test_a_body_that_is_no_request_is_named_by_its_field(server: Server):
+    for body, param in (
+        (b"{", None),
+        (b"[]", None),
+        (json.dumps({"messages": []}).encode(), "model"),
+        (json.dumps({"model": "m"}).encode(), "messages"),
+        (json.dumps({"model": "m", "messages": [{"role": "x"}]}).encode(), "messages[0].role"),
+    ):
+        answer = server("POST", "/v1/chat/completions", body)
+        assert answer.status == 422, body
+        assert answer.error["code"] == "validation_error"
+        assert answer.error["param"] == param
+
+
+def test_an_unknown_model_is_not_found(server: Server):
+    answer = server.complete(HELLO, model="nobody/knows-it")
+
+    assert answer.status == 404
+    assert answer.error["code"] == "model_not_found"

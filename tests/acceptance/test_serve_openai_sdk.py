@@ -1,0 +1,203 @@
+"""OpenAI's own Python SDK against `cllm serve`, as it comes: only its base URL is another."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+from tests.fake_provider import FakeProvider, ToolCall
+from tests.serving import Server, stored_messages
+
+MODEL = "openai/gpt-test"
+HELLO: Any = {"role": "user", "content": "Hello."}
+LOOK: Any = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+    },
+}
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0) as made:
+        yield made
+
+
+def test_a_completion(client: openai.OpenAI):
+    answer = client.chat.completions.create(model=MODEL, messages=[HELLO])
+
+    assert answer.choices[0].message.content == "echo: Hello."
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == 18
+
+
+def test_a_conversation_by_one_header(client: openai.OpenAI, server: Server):
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL,
+        messages=[{"role": "system", "content": "You are a helpful assistant."}, HELLO],
+        extra_headers={"X-Conversation-ID": ""},
+    )
+    conversation = raw.headers["X-Conversation-ID"]
+    client.chat.completions.create(
+        model=MODEL,
+        messages=[
+            {"role": "system", "content": "You are now a technical expert."},
+            {"role": "user", "content": "Explain quantum computing"},
+        ],
+        extra_headers={"X-Conversation-ID": conversation},
+    )
+
+    assert [content for _, content in stored_messages(server, conversation)] == [
+        "Hello.",
+        "echo: Hello.",
+        "Explain quantum computing",
+        "echo: Explain quantum computing",
+    ]
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}])
+def test_a_stream(client: openai.OpenAI, upstream: FakeProvider, headers: dict[str, str]):
+    upstream.say("One ", "two ", "three.")
+
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=[HELLO],
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_headers=headers,
+    )
+    chunks = list(stream)
+
+    assert (
+        "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "One two three."
+    )
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+
+
+def test_the_streaming_helper_puts_an_answer_together(
+    client: openai.OpenAI, upstream: FakeProvider
+):
+    upstream.say("One ", "two.")
+
+    with client.chat.completions.stream(model=MODEL, messages=[HELLO]) as stream:
+        answer = stream.get_final_completion()
+
+    assert answer.choices[0].message.content == "One two."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_over_two_requests_of_a_conversation(
+    client: openai.OpenAI, upstream: FakeProvider, stream: bool
+):
+    calls = (
+        ToolCall(id="call_a", name="look", arguments='{"at":"sky"}'),
+        ToolCall(id="call_b", name="look", arguments='{"at":"sea"}'),
+    )
+    upstream.say(tool_calls=calls, finish="tool_calls")
+    answer: Any
+    if stream:
+        with client.chat.completions.stream(
+            model=MODEL, messages=[HELLO], tools=[LOOK], extra_headers={"X-Conversation-ID": ""}
+        ) as events:
+            answer = events.get_final_completion()
+            conversation = events._response.headers["x-conversation-id"]
+    else:
+        raw = client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=[HELLO], tools=[LOOK], extra_headers={"X-Conversation-ID": ""}
+        )
+        answer, conversation = raw.parse(), raw.headers["x-conversation-id"]
+    asked = answer.choices[0].message.tool_calls or []
+
+    last = client.chat.completions.create(
+        model=MODEL,
+        tools=[LOOK],
+        messages=[
+            {"role": "tool", "tool_call_id": call.id, "content": f"Blue {number}."}
+            for number, call in enumerate(asked)
+        ],
+        extra_headers={"X-Conversation-ID": conversation},
+    )
+
+    assert [json.loads(call.function.arguments) for call in asked] == [{"at": "sky"}, {"at": "sea"}]
+    sent = upstream.requests[-1].messages
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
+    assert [message["content"] for message in sent[2:]] == ["Blue 0.", "Blue 1."]
+    assert last.choices[0].message.content == "echo: Hello."
+
+
+def test_structured_output(client: openai.OpenAI, upstream: FakeProvider):
+    class Cat(BaseModel):
+        name: str
+        lives: int
+
+    upstream.say('{"name":"Luna","lives":9}')
+
+    answer = client.chat.completions.parse(model=MODEL, messages=[HELLO], response_format=Cat)
+
+    assert answer.choices[0].message.parsed == Cat(name="Luna", lives=9)
+    schema = upstream.requests[-1].json["response_format"]["json_schema"]
+    assert schema["strict"] is True
+    assert set(schema["schema"]["properties"]) == {"name", "lives"}
+
+
+def test_errors_are_the_sdks_own(client: openai.OpenAI, upstream: FakeProvider):
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.chat.completions.create(model="nobody/knows-it", messages=[HELLO])
+    with pytest.raises(openai.UnprocessableEntityError) as empty:
+        client.chat.completions.create(model=MODEL, messages=[])
+    with pytest.raises(openai.BadRequestError) as header:
+        client.chat.completions.create(
+            model=MODEL, messages=[HELLO], extra_headers={"X-Conversation-ID": "demo"}
+        )
+    upstream.fail(429, "Slow down.")
+    with pytest.raises(openai.RateLimitError):
+        client.chat.completions.create(model=MODEL, messages=[HELLO])
+
+    assert unknown.value.code == "model_not_found"
+    assert empty.value.code == "empty_messages_array"
+    assert header.value.code == "invalid_conversation_id"
+
+
+def test_an_error_in_the_middle_of_a_stream_is_raised(
+    client: openai.OpenAI, upstream: FakeProvider
+):
+    upstream.say("Half ", "an answer", stop_after=1, error=("server_error", "Out of cheese."))
+
+    with pytest.raises(openai.APIError):
+        list(client.chat.completions.create(model=MODEL, messages=[HELLO], stream=True))
+
+
+def test_the_sdk_retries_and_nothing_is_said_twice(
+    client: openai.OpenAI, upstream: FakeProvider, server: Server
+):
+    begun = server.complete(("user", "Hello."), conversation="")
+    upstream.fail(429, "Slow down.", retry_after="0")
+    upstream.fail(500, "Broken.")
+
+    answer = client.with_options(max_retries=3).chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Again."}],
+        extra_headers={"X-Conversation-ID": begun.conversation},
+    )
+
+    assert answer.choices[0].message.content == "echo: Again."
+    assert upstream.requests[-1].said == [
+        ("user", "Hello."),
+        ("assistant", "echo: Hello."),
+        ("user", "Again."),
+    ]
+
+
+async def test_the_asynchronous_client_works_as_well(server: Server):
+    async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="any") as client:
+        stream = await client.chat.completions.create(model=MODEL, messages=[HELLO], stream=True)
+        chunks = [chunk async for chunk in stream]
+
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == "echo: Hello."

@@ -1,0 +1,141 @@
+"""`cllm serve`: how it starts, where it listens, and what it refuses to do."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.serving import Server, stored_messages
+
+HELLO = ("user", "Hello.")
+
+
+def test_it_starts_quickly(serve: Callable[..., Server]):
+    serve().close()
+    began = time.monotonic()
+
+    serve()
+
+    assert time.monotonic() - began < 5  # measured alone: under 1.5 s
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_listening_for_others_without_keys_is_refused(
+    cllm: Any, settings: Callable[..., Path], host: str
+):
+    result = cllm("serve", "--host", host, "--port", "0", "--store", "memory:")
+
+    result.failed_with_one_sentence("server.keys", host)
+
+
+def test_the_folder_of_files_is_no_store_for_a_server(cllm: Any, settings: Callable[..., Path]):
+    cllm("serve", "--store", "json:there").failed_with_one_sentence("sqlite:")
+
+
+def test_several_processes_need_a_store_they_can_share(cllm: Any, settings: Callable[..., Path]):
+    result = cllm("serve", "--store", "memory:", "--workers", "2")
+
+    result.failed_with_one_sentence("--workers 1")
+
+
+def test_a_port_that_is_taken_is_named(
+    serve: Callable[..., Server], cllm: Any, settings: Callable[..., Path]
+):
+    port = serve().port
+
+    result = cllm("serve", "--port", str(port), "--store", "memory:")
+
+    result.failed_with_one_sentence(f"port {port}", "--port")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"port": "high"}, ("server.port", "whole number")),
+        ({"prot": 3000}, ("server.prot", "host, port")),
+        ({"limits": {"depth": 0}}, ("server.limits.depth", "whole number")),
+        ({"limits": [1]}, ("server.limits", "mapping")),
+        ({"on_disconnect": "shrug"}, ("server.on_disconnect", "complete")),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    cllm: Any, settings: Callable[..., Path], given: Any, words: tuple[str, ...]
+):
+    settings(server=given)
+
+    result = cllm("serve", "--store", "memory:")
+
+    result.failed_with_one_sentence(*words, prefix="Configuration error: ")
+
+
+def test_ctrl_c_ends_it(serve: Callable[..., Server]):
+    server = serve()
+
+    server.process.send_signal(signal.SIGINT)
+
+    assert server.wait() == 0
+    assert "Traceback" not in server.log
+
+
+def test_the_default_store_is_a_database_in_the_cllm_folder(
+    home: Any, provider: FakeProvider, settings: Callable[..., Path]
+):
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        server.complete(HELLO, conversation="")
+
+    assert (home.path / ".cllm/cllm.db").is_file()
+
+
+def test_conversations_outlive_the_server(
+    home: Any, provider: FakeProvider, settings: Callable[..., Path]
+):
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        begun = server.complete(HELLO, conversation="")
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        server.complete(("user", "Again."), conversation=begun.conversation)
+        assert len(list(stored_messages(server, begun.conversation))) == 4
+
+
+def test_several_processes_serve_one_conversation(
+    home: Any, provider: FakeProvider, settings: Callable[..., Path]
+):
+    with Server(
+        environment=home.environment, directory=home.work, store=None, arguments=("--workers", "2")
+    ) as server:
+        conversation = server.complete(HELLO, conversation="").conversation
+        for number in range(6):
+            assert server.complete(("user", f"{number}"), conversation=conversation).status == 200
+        assert len(list(stored_messages(server, conversation))) == 14
+
+
+def test_what_the_command_line_said_goes_on_over_http(
+    home: Any, cllm: Any, provider: FakeProvider, settings: Callable[..., Path]
+):
+    settings(default_system_message="Be brief.")
+    cllm("--conversation", "demo", "Hello.").succeeded()
+    with Server(environment=home.environment, directory=home.work, store="memory:") as server:
+        answer = server.complete(
+            ("system", "Be long."), ("user", "Again."), conversation="files:demo"
+        )
+
+    assert answer.status == 200
+    assert answer.conversation == "files:demo"
+    assert provider.requests[-1].said[0] == ("system", "Be brief.")
+    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+    assert [content for _, content in home.messages("demo")][-2:] == ["Again.", "echo: Again."]
+
+
+def test_every_line_of_the_log_is_json(serve: Callable[..., Server]):
+    server = serve()
+    server.complete(HELLO)
+    server.complete(conversation="demo")
+    server.terminate()
+    server.wait()
+
+    lines = [line for line in server.log.splitlines() if not line.startswith("Serving at")]
+    records = [json.loads(line) for line in lines]
+    assert [record["status"] for record in records if record["message"] == "request"] == [200, 400]

@@ -1,0 +1,302 @@
+"""`cllm serve`: streams, and what is kept of them when clients, providers or the server leave."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.serving import COMPLETIONS, Answer, Server, completion, stored_messages
+
+HELLO = ("user", "Hello.")
+ECHO = ("assistant", "echo: Hello.")
+NEW = {"X-Conversation-ID": ""}
+
+
+def states(server: Server, conversation: str) -> list[str]:
+    """The states of the turns, by the messages that they own."""
+    shown = server("GET", f"/v1/conversations/{conversation}?variants=true").json
+    return [message["state"] for message in shown["messages"]]
+
+
+def test_a_stream_has_its_ids_before_its_first_byte_and_ends_with_done(server: Server):
+    answer = server.complete(HELLO, conversation="", stream=True)
+
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-turn-id"]
+    assert answer.events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert answer.streamed_text == "echo: Hello."
+    assert answer.events[-2]["choices"][0]["finish_reason"] == "stop"
+    assert answer.events[-1] == "[DONE]"
+
+
+def test_a_stateless_stream_has_no_ids(server: Server):
+    answer = server.complete(HELLO, stream=True)
+
+    assert answer.streamed_text == "echo: Hello."
+    assert "x-conversation-id" not in answer.headers
+    assert b"\nid:" not in answer.body
+
+
+def test_usage_is_in_a_stream_only_for_those_who_ask(server: Server, upstream: FakeProvider):
+    silent = server.complete(HELLO, stream=True)
+    told = server.complete(HELLO, stream=True, stream_options={"include_usage": True})
+
+    assert all("usage" not in event for event in silent.events[:-1])
+    assert told.events[-2]["usage"]["total_tokens"] == 18
+
+
+def test_what_was_said_can_be_read_as_soon_as_the_stream_is_over(server: Server):
+    for _ in range(5):
+        opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+        while b"[DONE]" not in opened.event():
+            pass
+        conversation = opened.headers["x-conversation-id"]
+        assert list(stored_messages(server, conversation)) == [HELLO, ECHO]
+        opened.leave()
+
+
+def test_an_error_before_the_first_byte_is_an_answer_with_its_status(
+    server: Server, upstream: FakeProvider
+):
+    upstream.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
+
+    answer = server.complete(HELLO, conversation="", stream=True)
+
+    assert answer.status == 429
+    assert answer.headers["retry-after"] == "7"
+    assert answer.headers["content-type"].startswith("application/json")
+
+
+def test_an_error_after_the_first_byte_is_an_error_event_and_the_end(
+    server: Server, upstream: FakeProvider
+):
+    upstream.say("It ", "was", stop_after=1, error=("server_error", "Out of cheese."))
+
+    answer = server.complete(HELLO, conversation="", stream=True)
+
+    assert answer.status == 200
+    assert "error" in answer.events[-1]
+    assert "[DONE]" not in answer.events
+    assert not any(
+        choice["finish_reason"] for event in answer.events[:-1] for choice in event["choices"]
+    )
+    assert set(states(server, answer.conversation)) == {"failed"}
+
+
+def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_answer(
+    server: Server, upstream: FakeProvider
+):
+    upstream.say("Half ", "an answer", stop_after=1)
+
+    answer = server.complete(HELLO, stream=True)
+
+    assert "error" in answer.events[-1]
+    assert "[DONE]" not in answer.events
+
+
+def test_a_client_that_leaves_does_not_lose_the_reply(
+    server: Server, upstream: FakeProvider, until: Callable[..., bool]
+):
+    gate = upstream.say_held("First ", "second.", at=1)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    conversation = opened.headers["x-conversation-id"]
+    opened.event()
+
+    opened.leave()
+    time.sleep(0.3)
+    gate.open()
+
+    said = [HELLO, ("assistant", "First second.")]
+    assert until(lambda: list(stored_messages(server, conversation)) == said)
+    assert states(server, conversation) == ["complete", "complete"]
+    shown = server("GET", f"/v1/conversations/{conversation}").json
+    assert shown["messages"][-1]["usage"] is not None
+
+
+def test_a_client_that_leaves_a_whole_answer_does_not_lose_it(
+    server: Server, upstream: FakeProvider, until: Callable[..., bool]
+):
+    begun = server.complete(HELLO, conversation="")
+    gate = upstream.say_held("Late.", at=0)
+    count = len(upstream.requests)
+    threading.Thread(
+        target=lambda: _swallow(
+            lambda: server(
+                "POST",
+                COMPLETIONS,
+                completion(("user", "Go on.")),
+                {"X-Conversation-ID": begun.conversation},
+                timeout=0.5,
+            )
+        )
+    ).start()
+    upstream.wait_for(count + 1)
+    time.sleep(0.8)
+    gate.open()
+
+    def kept() -> bool:
+        return list(stored_messages(server, begun.conversation))[-1] == ("assistant", "Late.")
+
+    assert until(kept)
+
+
+def _swallow(work: Callable[[], Any]) -> None:
+    with pytest.raises(OSError, match="timed out"):
+        work()
+
+
+def test_with_on_disconnect_cancel_what_was_said_so_far_is_kept(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve(server={"on_disconnect": "cancel"})
+    provider.say_held("First ", "second.", at=1)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    conversation = opened.headers["x-conversation-id"]
+    opened.event()
+
+    opened.leave()
+
+    provider.requests[-1].wait_disconnected()
+    assert until(lambda: states(server, conversation) == ["incomplete", "incomplete"])
+    assert list(stored_messages(server, conversation)) == [HELLO, ("assistant", "First ")]
+
+
+def test_a_stateless_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvider):
+    upstream.say_held("First ", "second.", at=1)
+    count = len(upstream.requests)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    opened.event()
+
+    opened.leave()
+
+    upstream.wait_for(count + 1).wait_disconnected()
+
+
+def test_a_stateless_client_that_does_not_wait_for_a_whole_answer_ends_the_call(
+    server: Server, upstream: FakeProvider
+):
+    upstream.say_held("Late.", at=0)
+    count = len(upstream.requests)
+
+    with pytest.raises(OSError, match="timed out"):
+        server("POST", COMPLETIONS, completion(HELLO), timeout=0.5)
+
+    upstream.wait_for(count + 1).wait_disconnected()
+
+
+def test_during_silence_a_stream_has_comments(serve: Callable[..., Server], provider: FakeProvider):
+    server = serve(server={"silence_seconds": 0.1})
+    gate = provider.say_held("Late.", at=0)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+
+    assert opened.event().startswith(b":")
+    assert opened.event().startswith(b":")
+    gate.open()
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+    assert answer.streamed_text == "Late."
+    assert answer.events[-1] == "[DONE]"
+
+
+def test_an_error_after_a_sign_of_life_is_an_error_event(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve(server={"silence_seconds": 0.1})
+    gate = provider.say_held("Never", stop_after=0, at=0)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    opened.event()
+    gate.open()
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+    assert "error" in answer.events[-1]
+    assert "[DONE]" not in answer.events
+
+
+def test_a_slow_reader_neither_holds_up_keeping_nor_is_lied_to(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve()
+    piece = "x" * 50_000
+    provider.say(*[piece] * 400)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    conversation = opened.headers["x-conversation-id"]
+
+    assert until(lambda: states(server, conversation) == ["complete", "complete"])
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+    assert answer.events[-1]["error"]["code"] == "stream_not_read"
+    assert answer.headers["x-turn-id"] in answer.events[-1]["error"]["message"]
+    assert list(stored_messages(server, conversation))[-1] == ("assistant", piece * 400)
+
+
+def test_a_stateless_slow_reader_gets_everything(server: Server, upstream: FakeProvider):
+    piece = "x" * 50_000
+    upstream.say(*[piece] * 400)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    time.sleep(1)
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+
+    assert answer.streamed_text == piece * 400
+    assert answer.events[-1] == "[DONE]"
+
+
+def test_a_stream_can_be_picked_up_again(server: Server, upstream: FakeProvider):
+    upstream.say("One ", "two ", "three.")
+    whole = server.complete(HELLO, conversation="", stream=True)
+    path = f"/v1/conversations/{whole.conversation}/turns/{whole.headers['x-turn-id']}/events"
+
+    again = server("GET", path, headers={"Last-Event-ID": "1"})
+
+    first, _, rest = whole.body.partition(b"\n\n")
+    assert first.startswith(b"id: 1\n")
+    assert again.body == rest
+
+
+def test_asked_to_stop_the_server_lets_a_turn_end(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    gate = provider.say_held("First ", "second.", at=1)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened.event()
+
+    server.terminate()
+    time.sleep(0.5)
+    gate.open()
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+    assert answer.events[-1] == "[DONE]"
+    assert server.wait() == 0
+
+
+def test_asked_to_stop_the_server_breaks_off_what_takes_too_long(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve(server={"limits": {"stop_seconds": 0.5}})
+    provider.say_held("First ", "second.", at=1)
+    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened.event()
+
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+
+    answer = Answer(opened.status, opened.headers, opened.rest())
+    assert answer.events[-1]["error"]["code"] == "shutting_down"
+    assert server.wait() == 0
+    assert time.monotonic() - began < 5
+
+
+def test_json_in_the_header_of_notices_is_ascii(server: Server):
+    begun = server.complete(HELLO, conversation="")
+
+    answer = server.complete(
+        ("system", "S"), ("system", "ü"), HELLO, conversation=begun.conversation, stream=True
+    )
+
+    assert json.loads(answer.headers["x-cllm-notice"])[0]["path"] == "messages[1]"

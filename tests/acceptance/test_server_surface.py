@@ -1,0 +1,160 @@
+"""The conversations endpoints of a real `cllm serve`: keys, resumed streams, files, stops."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.acceptance.conftest import Cllm
+from tests.fake_provider import FakeProvider
+from tests.serving import Server
+
+KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789ab"}
+HELLO = ("user", "Hello.")
+
+
+def events(body: bytes) -> list[str]:
+    """The numbered events of a stream, as they are."""
+    return [event for event in body.decode().split("\n\n") if event.startswith("id: ")]
+
+
+def question(text: str) -> dict[str, Any]:
+    return {
+        "model": "openai/gpt-test",
+        "stream": True,
+        "messages": [{"role": "user", "content": text}],
+    }
+
+
+def test_a_stream_that_was_left_is_picked_up_where_it_was_and_followed_to_its_end(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve()
+    gate = provider.say_held("One ", "two ", "three.", at=2)
+    stream = server.open(
+        "POST", "/v1/chat/completions", question("Count"), {"X-Conversation-ID": ""}
+    )
+    first = stream.event().decode()
+    conversation, turn = stream.headers["x-conversation-id"], stream.headers["x-turn-id"]
+    stream.leave()
+    last = first.partition("\n")[0].removeprefix("id: ")
+    path = f"/v1/conversations/{conversation}/turns/{turn}/events"
+
+    again = server.open("GET", path, None, {"Last-Event-ID": last})
+    gate.open()
+    rest = again.rest()
+
+    whole = server("GET", path)
+    assert whole.headers["content-type"].startswith("text/event-stream")
+    assert [f"{first.strip()}", *events(rest)] == events(whole.body)
+    assert whole.streamed_text == "One two three."
+    assert whole.events[-1] == "[DONE]"
+
+
+def test_the_stream_of_another_owner_is_not_found(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve(server={"keys": [{"name": n, "owner": n, "key": k} for n, k in KEYS.items()]})
+    alice, bob = ({"x-api-key": KEYS[name]} for name in ("alice", "bob"))
+    answer = server.complete(HELLO, conversation="", headers=alice, stream=True)
+    turn = answer.headers["x-turn-id"]
+
+    theirs = server(
+        "GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/events", None, bob
+    )
+    mine = server(
+        "GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/events", None, alice
+    )
+
+    assert theirs.error["code"] == "conversation_not_found"
+    assert mine.body == answer.body
+
+
+def test_what_was_said_in_the_terminal_can_be_read_and_continued_over_http(
+    serve: Callable[..., Server], provider: FakeProvider, cllm: Cllm
+):
+    server = serve(default_system_message="Be brief.")
+    assert cllm("Hello from the terminal", "--conversation", "demo").code == 0
+
+    listed = server("GET", "/v1/conversations?store=files").json
+    assert [one["id"] for one in listed["conversations"]] == ["files:demo"]
+    detail = server("GET", "/v1/conversations/files:demo").json
+    assert detail["system"]["prompt"] == "Be brief."
+    assert [message["role"] for message in detail["messages"]] == ["user", "assistant"]
+
+    answer = server.complete(
+        ("system", "Another one."), ("user", "Hello from the browser"), conversation="files:demo"
+    )
+    assert answer.status == 200
+    assert provider.requests[-1].said[0] == ("system", "Be brief.")
+    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+    assert len(server("GET", "/v1/conversations/files:demo").json["messages"]) == 4
+    assert cllm("And again", "--conversation", "demo").code == 0
+    assert len(provider.requests[-1].messages) == 6
+
+
+def test_an_export_of_one_server_is_the_import_of_another(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    answer = server.complete(HELLO, conversation="")
+    server.complete(("user", "More."), conversation=answer.conversation)
+    server.complete(conversation=answer.conversation)
+    exported = server("GET", f"/v1/conversations/{answer.conversation}/export").body
+
+    imported = server("POST", "/v1/conversations/import", exported)
+
+    assert imported.status == 201
+    copied = imported.json["id"]
+    before, after = (
+        server("GET", f"/v1/conversations/{one}?variants=true").json
+        for one in (answer.conversation, copied)
+    )
+    assert after["messages"] == before["messages"]
+    assert after["variants"] == before["variants"]
+    assert len(after["variants"]) == 1
+    going_on = server.complete(("user", "Still there?"), conversation=copied)
+    assert going_on.status == 200
+    assert provider.requests[-1].said[0] == HELLO
+
+
+def test_what_a_turn_sent_can_be_looked_at(serve: Callable[..., Server]):
+    server = serve()
+    answer = server.complete(("system", "secret"), HELLO, conversation="")
+    again = server.complete(("user", "More."), conversation=answer.conversation)
+    turn = again.headers["x-turn-id"]
+
+    shown = server("GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/prompt").json
+
+    assert shown["exact"]
+    assert [(one["role"], one["content"]) for one in shown["sent"]] == [
+        ("system", "not kept"),
+        HELLO,
+        ("assistant", "echo: Hello."),
+        ("user", "More."),
+    ]
+    assert shown["counted_tokens"] == 11
+
+
+def test_a_foreign_page_and_a_foreign_name_are_refused(serve: Callable[..., Server]):
+    server = serve()
+
+    for headers, code in (
+        ({"Origin": "https://evil.example"}, "origin_not_allowed"),
+        ({"Host": "evil.example"}, "host_not_allowed"),
+    ):
+        answer = server("GET", "/v1/conversations", None, headers)
+        assert (answer.status, answer.error["code"]) == (403, code)
+    same = server("GET", "/v1/conversations", None, {"Origin": server.address})
+    assert same.status == 200
+
+
+def test_usage_counts_kept_and_stateless_calls_alike(serve: Callable[..., Server]):
+    server = serve()
+    server.complete(HELLO)
+    server.complete(HELLO, conversation="")
+
+    def total() -> dict[str, Any]:
+        found: dict[str, Any] = server("GET", "/v1/usage?by=model").json["total"]
+        return found
+
+    assert total()["calls"] == 2
+    assert total()["input_tokens"] == 22

@@ -1,0 +1,165 @@
+"""The command with a store in SQLite: turns, the terminal chat, and `cllm db`."""
+
+import json
+import sqlite3
+import uuid
+from pathlib import Path
+
+import pytest
+
+from cllm.stores.sql import migrate
+from cllm.stores.sql.connection import with_sqlite
+
+PROMPT = "Answer as the pirate Zzyzzx would."
+
+
+@pytest.fixture
+def database(home):
+    return home.conversations.parent / "cats.db"
+
+
+@pytest.fixture
+def store(database) -> str:
+    return f"sqlite:{database}"
+
+
+def fill_older(path: Path, count: int) -> None:
+    """A database as an older deployment left it, with a system message in each conversation."""
+
+    def fill(bind):
+        migrate.upgrade(bind, "0001")
+        for _ in range(count):
+            key = uuid.uuid4().hex
+            bind.exec_driver_sql(
+                "INSERT INTO conversations (id, system_message) VALUES (?, ?)", (key, PROMPT)
+            )
+            bind.exec_driver_sql(
+                "INSERT INTO messages (id, conversation_id, role, content, sequence_number)"
+                " VALUES (?, ?, 'user', 'Ahoy', 1)",
+                (uuid.uuid4().hex, key),
+            )
+
+    path.parent.mkdir(exist_ok=True)
+    with_sqlite(path, fill)
+
+
+@pytest.mark.usefixtures("settings")
+class TestTurns:
+    def test_a_conversation_goes_on_in_the_next_command(self, home, provider, cllm, store, mode):
+        cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
+        cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
+        assert provider.requests[1].said == [
+            ("user", "My cat is Luna."),
+            ("assistant", "echo: My cat is Luna."),
+            ("user", "Who is my cat?"),
+        ]
+        assert not home.conversations.exists()
+        assert mode(Path(store.removeprefix("sqlite:"))) == 0o600
+
+    def test_the_chat_and_the_command_share_a_conversation(self, provider, cllm, store):
+        cllm("chat", "demo", "--store", store, stdin=b"One\nTwo\n/undo\n").succeeded()
+        cllm("Three", "--store", store, "--conversation", "demo").succeeded()
+        assert provider.requests[-1].said == [
+            ("user", "One"),
+            ("assistant", "echo: One"),
+            ("user", "Three"),
+        ]
+
+    def test_conversations_are_listed_shown_branched_and_deleted(self, cllm, store):
+        cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
+        where = ("conversations", "--store", store)
+        assert "demo" in cllm(*where, "list").succeeded().out
+        assert "echo: My cat is Luna." in cllm(*where, "show", "demo").succeeded().out
+        cllm(*where, "branch", "demo", "--to", "copy").succeeded()
+        cllm(*where, "delete", "demo").succeeded()
+        assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
+        cllm(*where, "show", "demo").failed_with_one_sentence("no conversation 'demo'")
+
+    def test_a_failed_turn_leaves_nothing(self, provider, cllm, store):
+        provider.fail(400)
+        cllm("Hello", "--store", store, "--conversation", "demo").failed_with_one_sentence()
+        listed = cllm("--list-conversations", "--store", store).succeeded()
+        assert "demo" not in listed.out
+
+    def test_a_file_that_is_no_database_is_left_alone(self, cllm, database, store):
+        database.parent.mkdir(exist_ok=True)
+        database.write_text("My shopping list: milk, bread.\n" * 100, encoding="utf-8")
+        before = database.read_bytes()
+        asked = cllm("Hello", "--store", store, "--conversation", "demo")
+        asked.failed_with_one_sentence("is not an SQLite database")
+        assert database.read_bytes() == before
+
+
+class TestDatabase:
+    def test_an_older_database_is_brought_up_only_when_told(self, cllm, database, store):
+        fill_older(database, 3)
+        refused = cllm("--list-conversations", "--store", store)
+        refused.failed_with_one_sentence("revision 0001", "cllm db upgrade")
+        done = cllm("db", "upgrade", "--store", store).succeeded()
+        assert "system prompts that will be deleted: 3" in done.err
+        assert "--save-system-prompts" in done.err
+        assert "0003" in done.out
+        assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 4
+
+    def test_removed_system_prompts_are_not_in_the_file(self, cllm, database, store, home):
+        fill_older(database, 50)
+        assert b"Zzyzzx" in database.read_bytes()
+        saved = home.conversations.parent / "prompts.jsonl"
+        cllm("db", "upgrade", "--store", store, "--save-system-prompts", str(saved)).succeeded()
+        for path in database.parent.glob("cats.db*"):
+            assert b"Zzyzzx" not in path.read_bytes()
+        lines = saved.read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line)["system_message"] for line in lines] == [PROMPT] * 50
+        assert saved.stat().st_mode & 0o777 == 0o600
+
+    def test_a_file_with_saved_prompts_is_never_written_over(self, cllm, database, store, home):
+        fill_older(database, 1)
+        saved = home.conversations.parent / "prompts.jsonl"
+        saved.write_text("mine", encoding="utf-8")
+        done = cllm("db", "upgrade", "--store", store, "--save-system-prompts", str(saved))
+        done.failed_with_one_sentence("is there already")
+        assert saved.read_text(encoding="utf-8") == "mine"
+        assert "0001" in cllm("db", "current", "--store", store).succeeded().out
+
+    def test_the_database_of_an_older_deployment_is_adopted(self, cllm, database, store):
+        fill_older(database, 2)
+        own = sqlite3.connect(database)
+        own.executescript(
+            "DROP TABLE cllm_revision; CREATE TABLE alembic_version (version_num VARCHAR(32));"
+            "INSERT INTO alembic_version VALUES ('3f2a9c');"
+        )
+        own.close()
+        cllm("--list-conversations", "--store", store).failed_with_one_sentence("cllm db adopt")
+        cllm("db", "upgrade", "--store", store).failed_with_one_sentence("cllm db adopt")
+        adopted = cllm("db", "adopt", "--store", store).succeeded()
+        assert "2 conversations, 2 of them without a user" in adopted.out
+        cllm("db", "upgrade", "--store", store).succeeded()
+        assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3
+
+    def test_a_database_of_somebody_else_is_not_adopted(self, cllm, database, store):
+        database.parent.mkdir(exist_ok=True)
+        own = sqlite3.connect(database)
+        own.execute("CREATE TABLE conversations (id TEXT)")
+        own.close()
+        cllm("db", "adopt", "--store", store).failed_with_one_sentence("not changed")
+
+    def test_down_and_up_again_says_where_it_is(self, cllm, store):
+        cllm("db", "upgrade", "--store", store).succeeded()
+        cllm("db", "downgrade", "0001", "--store", store).succeeded()
+        current = cllm("db", "current", "--store", store).succeeded()
+        assert current.out == "The database is at revision 0001; the newest is 0003.\n"
+        cllm("db", "check", "--store", store)
+        cllm("db", "upgrade", "--store", store).succeeded()
+        assert "as they should be" in cllm("db", "check", "--store", store).succeeded().out
+
+    def test_a_check_sees_what_is_missing(self, cllm, database, store):
+        cllm("db", "upgrade", "--store", store).succeeded()
+        own = sqlite3.connect(database)
+        own.execute("DROP INDEX turns_by_end")
+        own.close()
+        checked = cllm("db", "check", "--store", store)
+        assert checked.code == 1
+        assert "turns_by_end" in checked.out
+
+    def test_a_store_of_files_has_no_database(self, cllm):
+        cllm("db", "current").failed_with_one_sentence("--store sqlite:PATH")

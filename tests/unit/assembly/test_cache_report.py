@@ -1,0 +1,241 @@
+"""What caches did for conversations: counted, judged and priced."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.assembly.cache_report import Amount, CacheReport, cache_report
+from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.message import plain_message
+from cllm.core.reply import Usage
+
+NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+PRICES = {"input": 4.0, "cache_read": 0.4, "cache_write": 5.0, "output": 8.0}
+HOUR_PRICE = 8.0
+
+
+def price(provider: str, model: str, usage: Usage, at: datetime) -> float | None:
+    """Dollars by the table above, for one model only."""
+    assert at >= NOON
+    if (provider, model) != ("anthropic", "claude-sonnet-4-5"):
+        return None
+    hour = usage.cache_write_hour
+    total: float = sum(getattr(usage, kind) * rate for kind, rate in PRICES.items())
+    return (total + hour * (HOUR_PRICE - PRICES["cache_write"])) / 1_000_000
+
+
+def turn(number: int, usage: Usage | None, **fields: Any) -> Turn:
+    """A turn that begins a minute after the last one began, and takes ten seconds."""
+    started = fields.pop("started_at", NOON + timedelta(minutes=number))
+    calls = fields.pop("calls", 1)
+    first = fields.pop("first", 1)
+    said = [plain_message("user", f"{number}?")]
+    said += [plain_message("assistant", f"{number}!")] * calls
+    counted = fields.pop("counted", None)
+    given: dict[str, Any] = {
+        "place": str(number),
+        "model": "claude-sonnet-4-5",
+        "provider": "anthropic",
+        "cost": None if usage is None else price("anthropic", "claude-sonnet-4-5", usage, NOON),
+        "window": WindowRecord(
+            first_sequence=first,
+            sent_messages=1,
+            counted=counted,
+            context=fields.pop("context", 0),
+        ),
+    }
+    return Turn(
+        id=str(number),
+        state="complete",
+        messages=tuple(said),
+        started_at=started,
+        ended_at=started + timedelta(seconds=10),
+        usage=usage,
+        **given | fields,
+    )
+
+
+def conversation(*turns: Turn, **fields: Any) -> Conversation:
+    return Conversation(id="demo", created_at=NOON, updated_at=NOON, turns=turns, **fields)
+
+
+def report(*turns: Turn, **fields: Any) -> CacheReport:
+    return cache_report([conversation(*turns, **fields)], price)
+
+
+WRITTEN = Usage(cache_write=10_000, output=100)
+READ = Usage(cache_read=10_000, cache_write=500, output=100)
+
+
+def test_what_is_read_and_written_is_added_up():
+    found = report(turn(1, WRITTEN), turn(2, READ))
+
+    assert found.usage == Usage(cache_read=10_000, cache_write=10_500, output=200)
+    assert (found.turns, found.answers, found.missed, found.expired) == (2, 2, 0, 0)
+    assert found.hit_ratio == pytest.approx(10_000 / 20_500)
+
+
+def test_what_is_saved_is_against_the_price_without_a_cache():
+    found = report(turn(1, WRITTEN), turn(2, READ))
+
+    without = 20_500 * 4.0
+    paid = 10_000 * 0.4 + 10_500 * 5.0
+    assert found.saved.dollars == pytest.approx((without - paid) / 1_000_000)
+    assert (found.saved.known, found.saved.unknown) == (2, 0)
+    assert found.cost.dollars == pytest.approx((paid + 200 * 8.0) / 1_000_000)
+
+
+def test_tokens_kept_for_an_hour_have_their_own_price():
+    found = report(turn(1, Usage(cache_write=10_000, cache_write_hour=4_000)))
+
+    saved = 10_000 * 4.0 - 6_000 * 5.0 - 4_000 * 8.0
+    assert found.saved.dollars == pytest.approx(saved / 1_000_000)
+
+
+def test_what_was_sent_a_minute_ago_and_is_written_again_is_missed():
+    found = report(turn(1, WRITTEN), turn(2, Usage(cache_write=10_500)))
+
+    assert (found.missed, found.trimmed) == (10_000, 0)
+    assert found.lost.dollars == pytest.approx(10_000 * (5.0 - 0.4) / 1_000_000)
+    assert (found.lost.known, found.lost.unknown) == (1, 0)
+
+
+def test_what_was_missed_and_not_written_cost_the_price_of_input():
+    found = report(turn(1, WRITTEN), turn(2, Usage(input=10_500)))
+
+    assert found.lost.dollars == pytest.approx(10_000 * (4.0 - 0.4) / 1_000_000)
+
+
+def test_what_the_provider_kept_long_enough_is_expired_and_not_missed():
+    late = turn(2, Usage(cache_write=10_500), started_at=NOON + timedelta(minutes=7))
+
+    found = report(turn(1, WRITTEN), late)
+
+    assert (found.missed, found.expired, found.lost) == (0, 10_000, Amount())
+
+
+def test_a_miss_after_the_window_moved_is_said_to_be_one():
+    found = report(turn(1, WRITTEN), turn(2, Usage(cache_write=6_000), first=7))
+
+    assert (found.missed, found.trimmed) == (6_000, 6_000)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"model": "claude-opus-4-5"}, {"provider": "bedrock"}],
+    ids=["another model", "another provider"],
+)
+def test_what_another_has_kept_is_not_missed(other):
+    assert report(turn(1, WRITTEN), turn(2, Usage(cache_write=10_500), **other)).missed == 0
+
+
+def test_below_the_minimum_nothing_is_missed():
+    found = report(turn(1, Usage(input=900)), turn(2, Usage(input=1_000)))
+
+    assert found.missed == 0
+
+
+def test_a_few_tokens_are_not_missed():
+    assert report(turn(1, WRITTEN), turn(2, Usage(cache_read=9_900, input=700))).missed == 0
+
+
+def test_the_calls_of_a_turn_read_what_the_ones_before_them_sent():
+    rounds = {"calls": 3, "counted": 12_000}
+    read = Usage(input=2_000, cache_read=10_000 + 10_500 + 11_000)
+    unread = Usage(input=33_500)
+
+    assert report(turn(1, WRITTEN), turn(2, read, **rounds)).missed == 0
+    assert report(turn(1, WRITTEN), turn(2, unread, **rounds)).missed == 10_000 + 21_500
+
+
+def test_a_turn_of_several_calls_that_nobody_counted_is_not_judged():
+    found = report(turn(1, WRITTEN, calls=2), turn(2, Usage(input=10_500)))
+
+    assert found.missed == 0
+
+
+def test_what_stood_behind_a_context_of_its_own_is_not_missed():
+    told = turn(1, WRITTEN, context=400)
+
+    found = report(told, turn(2, Usage(cache_read=9_500, cache_write=1_000)))
+
+    assert found.missed == 0
+
+
+def test_a_provider_that_reports_no_cache_is_not_blamed_for_one():
+    unknown = {"provider": "mine"}
+    silent = [turn(n, Usage(input=10_000), **unknown) for n in (1, 2)]
+    caching = [*silent, turn(3, Usage(cache_read=10_000), **unknown)]
+
+    assert report(*silent).missed == 0
+    assert report(*caching).missed == 10_000
+
+
+def test_estimates_say_nothing_about_a_cache():
+    found = report(turn(1, WRITTEN), turn(2, Usage(input=10_500, estimated=True)))
+
+    assert found.missed == 0
+    assert found.counted == 10_000
+
+
+def test_an_unknown_price_is_unknown_and_not_nothing():
+    other = turn(2, READ, model="claude-unheard-of", cost=None)
+
+    found = report(turn(1, WRITTEN), other)
+
+    assert (found.cost.known, found.cost.unknown) == (1, 1)
+    assert (found.saved.known, found.saved.unknown) == (1, 1)
+
+
+def test_without_cached_tokens_nothing_was_saved_whatever_the_price():
+    found = report(turn(1, Usage(input=50), model="claude-unheard-of", cost=None))
+
+    assert found.saved == Amount()
+    assert found.hit_ratio == 0.0
+    assert CacheReport().hit_ratio is None
+
+
+def test_summaries_are_counted_with_what_they_cost_and_saved():
+    older = StandingSummary(
+        text="old",
+        through=2,
+        tokens=10,
+        model="claude-sonnet-4-5",
+        usage=Usage(cache_read=5_000, output=10),
+        cost=0.25,
+        made_at=NOON,
+    )
+    newer = msgspec.structs.replace(older, text="new", through=4, before=older)
+
+    found = report(turn(1, WRITTEN), summary=newer)
+
+    assert (found.summaries, found.answers) == (2, 1)
+    assert found.usage.cache_read == 10_000
+    assert found.cost.dollars == pytest.approx(0.5 + (10_000 * 5.0 + 100 * 8.0) / 1_000_000)
+    read = 2 * 5_000 * (4.0 - 0.4)
+    assert found.saved.dollars == pytest.approx((read - 10_000 * 1.0) / 1_000_000)
+
+
+def test_variants_were_paid_for_and_read_what_the_first_one_sent():
+    again = turn(2, Usage(cache_read=10_000), place="1")
+
+    found = cache_report([conversation(again, variants=(turn(1, WRITTEN),))], price)
+
+    assert (found.turns, found.missed, found.usage.cache_read) == (2, 0, 10_000)
+
+
+def test_a_turn_that_a_branch_shares_counts_once_and_is_what_its_next_one_follows():
+    first = turn(1, WRITTEN)
+    branch = conversation(first, turn(2, Usage(cache_write=10_500)))
+
+    found = cache_report([conversation(first), branch], price)
+
+    assert (found.conversations, found.turns, found.missed) == (2, 2, 10_000)
+
+
+def test_a_turn_that_failed_is_a_turn_and_no_answer():
+    found = report(turn(1, None))
+
+    assert (found.turns, found.answers, found.cost) == (1, 0, Amount())

@@ -1,0 +1,218 @@
+"""What was counted and what is estimated of a log, and the numbers that a plan has for it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.assembly.tokens import estimate_tokens
+from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Usage
+from cllm.engine.log import Log, Served, first_needed
+
+THEN = datetime(2026, 11, 15, 12, tzinfo=UTC)
+SAID = plain_message("user", "And now? " * 20)
+
+
+def served(model: str = "m", window: int | None = 8000) -> Served:
+    return Served(
+        model=model,
+        provider="scripted",
+        context_window=lambda: window,
+        now=THEN + timedelta(seconds=60),
+    )
+
+
+def called(name: str) -> Message:
+    call = {"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    fields = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return Message(role="assistant", raw=msgspec.json.encode(fields))
+
+
+def found(name: str, text: str) -> Message:
+    fields = {"role": "tool", "tool_call_id": name, "content": text}
+    return Message(role="tool", raw=msgspec.json.encode(fields))
+
+
+def turn(
+    name: str, *messages: Message, state: Any = "complete", counted: int | None = None, **more: Any
+) -> Turn:
+    window: dict[str, Any] = {"first_sequence": 1, "sent_messages": 1, "counted": counted}
+    window |= more.pop("window", {})
+    return Turn(
+        id=name,
+        place=name,
+        state=state,
+        messages=messages,
+        started_at=THEN,
+        ended_at=THEN,
+        model=more.pop("model", "m"),
+        window=WindowRecord(**window),
+        **more,
+    )
+
+
+def spoken_turn(number: int, **more: Any) -> Turn:
+    asked = plain_message("user", f"question {number} " + "word " * 30)
+    return turn(f"t{number}", asked, plain_message("assistant", f"answer {number}"), **more)
+
+
+def conversation(*turns: Turn, **more: Any) -> Conversation:
+    return Conversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
+
+
+def log_of(talked: Conversation, *, place: str | None = None, model: str = "m", **more: Any) -> Log:
+    told = [one for one in talked.turns if one.is_history and one.place != place]
+    messages = (*(message for one in told for message in one.messages), SAID)
+    prompt = Prompt(model="served", messages=messages, **more)
+    return Log(prompt, talked, served=served(model), place=place)
+
+
+class TestWhatIsCounted:
+    def test_the_last_call_of_a_tool_loop_tells_of_all_that_was_in_it(self):
+        looked = turn(
+            "t",
+            plain_message("user", "Look."),
+            called("a"),
+            found("a", "word " * 50),
+            called("b"),
+            found("b", "word " * 50),
+            plain_message("assistant", "Nothing."),
+            usage=Usage(input=9000, output=90),
+            counted=5000,
+        )
+
+        log = log_of(conversation(looked))
+
+        assert log.ledger.tokens(0, 5) == 5000
+        assert log.ledger.tokens(6) > 10 * estimate_tokens(SAID)
+
+    def test_with_a_system_prompt_both_are_shares_of_the_count(self):
+        system = plain_message("system", "word " * 30)
+        first = spoken_turn(1, counted=2000, usage=Usage(input=2000, output=5))
+
+        log = log_of(conversation(first), system=system)
+
+        assert 500 < log.ledger.tokens(0, 1) < 1500
+        assert log.budget == 8000 - 2000 - (2000 - log.ledger.tokens(0, 1))
+
+    def test_pins_before_the_cut_were_in_the_prompt_and_what_left_was_not(self):
+        window = {"first_sequence": 5, "sent_messages": 5}
+        turns = [spoken_turn(n) for n in range(3)]
+        last = spoken_turn(3, counted=4000, window=window)
+
+        log = log_of(conversation(*turns, last, pins=(2,)))
+        unpinned = log_of(conversation(*turns, last))
+
+        assert log.pins == (2,)
+        assert log.ledger.tokens(0, 2) + log.ledger.tokens(4, 7) == 4000
+        assert log.ledger.tokens(2, 4) > 10 * unpinned.ledger.tokens(2, 4)
+        assert unpinned.ledger.tokens(0, 7) < 1000
+
+    def test_a_summary_that_was_in_it_is_not_taken_for_the_history(self):
+        window = {"first_sequence": 3, "sent_messages": 1, "summary_through": 2}
+        old = StandingSummary(text="S", through=2, tokens=3000)
+        newer = StandingSummary(text="T", through=4, tokens=50, before=old)
+        talked = (spoken_turn(1), spoken_turn(2, counted=4000, window=window))
+
+        log = log_of(conversation(*talked, summary=old))
+        later = log_of(conversation(*talked, summary=newer))
+        undone = log_of(conversation(*talked))
+
+        assert log.ledger.tokens(2, 3) == later.ledger.tokens(2, 3) == 1000
+        assert undone.ledger.tokens(2, 3) < 100
+
+    def test_the_context_of_a_turn_is_not_taken_for_the_history(self):
+        """A small question under a very long context says little about how long questions are."""
+        window = {"context": 5000}
+        asked = spoken_turn(1, counted=5000, window=window)
+
+        log = log_of(conversation(asked))
+
+        assert log.ledger.tokens(2) < 2 * estimate_tokens(SAID)
+        assert log.ledger.tokens(0, 1) < 100
+
+    @pytest.mark.parametrize(
+        "last",
+        [
+            spoken_turn(1, counted=5000, model="n"),
+            spoken_turn(1, counted=5000, window={"sent_messages": 7}),
+            spoken_turn(1),
+            turn("t1", plain_message("user", "Hello?"), state="incomplete", counted=5000),
+        ],
+        ids=["another model's", "of another prompt", "uncounted", "unanswered"],
+    )
+    def test_a_count_that_cannot_be_placed_is_not_used(self, last):
+        log = log_of(conversation(last))
+
+        assert log.ledger.tokens() < 300
+
+
+class TestNumbers:
+    def test_a_plan_counts_what_can_be_sent_and_the_store_everything(self):
+        failed = turn("f", plain_message("user", "Lost."), state="failed")
+        talked = conversation(
+            spoken_turn(1), failed, spoken_turn(2), pins=(3, 5), first_sequence=11
+        )
+
+        log = log_of(talked)
+
+        assert log.sequences == (11, 12, 14, 15, 16)
+        assert [log.number(n) for n in (11, 13, 14, 16)] == [1, 3, 3, 5]
+        assert [log.sequence(n) for n in (1, 3, 5)] == [11, 14, 16]
+        assert log.before == 10
+        assert log_of(msgspec.structs.replace(talked, pins=(12, 13, 15))).pins == (2, 4)
+
+    def test_what_is_asked_again_has_the_numbers_of_what_was_asked(self):
+        log = log_of(conversation(spoken_turn(1), spoken_turn(2)), place="t2")
+
+        assert log.sequences == (1, 2, 3)
+        assert len(log.turns) == 1
+
+    def test_a_summary_goes_through_the_last_message_it_covers_that_was_loaded(self):
+        summary = StandingSummary(text="S", through=12, tokens=5)
+        talked = conversation(spoken_turn(1), spoken_turn(2), summary=summary, first_sequence=11)
+
+        later = msgspec.structs.replace(talked, first_sequence=21)
+        assert log_of(talked).summary == msgspec.structs.replace(summary, through=2)
+        assert log_of(later).summary == msgspec.structs.replace(summary, through=0)
+
+    def test_the_cut_is_that_of_the_same_model(self):
+        turns = (
+            spoken_turn(1, window={"first_sequence": 1}),
+            spoken_turn(2, window={"first_sequence": 3}),
+            spoken_turn(3, window={"first_sequence": 5}, model="n"),
+        )
+
+        assert log_of(conversation(*turns)).cut == 3
+        assert log_of(conversation(*turns), model="n").cut == 5
+        assert log_of(conversation(*turns), model="other").cut is None
+
+    def test_a_cut_that_was_made_with_a_summary_goes_with_it(self):
+        window = {"first_sequence": 3, "summary_through": 2}
+        turns = (spoken_turn(1), spoken_turn(2, window=window))
+        summary = StandingSummary(text="S", through=2, tokens=5)
+
+        assert log_of(conversation(*turns, summary=summary)).cut == 3
+        assert log_of(conversation(*turns)).cut is None
+
+
+class TestWhatIsNeeded:
+    def test_it_is_what_was_loaded_unless_the_model_or_the_summary_is_another(self):
+        window = {"first_sequence": 11, "summary_through": 10}
+        last = spoken_turn(6, window=window)
+        summary = StandingSummary(text="S", through=10, tokens=5)
+        before = StandingSummary(text="S", through=4, tokens=5)
+
+        def needed(model: str = "m", **more: Any) -> int:
+            return first_needed(conversation(last, first_sequence=11, **more), model)
+
+        assert needed(summary=summary) == 11
+        assert needed(summary=summary, pins=(11,)) == 11
+        assert needed(summary=before) == 5
+        assert needed(summary=before, pins=(2,)) == 2
+        assert needed() == 1
+        assert needed("n", summary=summary) == 1

@@ -1,0 +1,129 @@
+"""The loop that everything runs on: who waits for what, and what is left when it ends."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from cllm.core.errors import UsageError
+from cllm.library.loop import BackgroundLoop, OncePerProcess
+
+
+@pytest.fixture
+def loop():
+    running = BackgroundLoop()
+    yield running
+    if running._thread.is_alive():
+        running.stop()
+
+
+async def value(number: int) -> int:
+    await asyncio.sleep(0)
+    return number
+
+
+def test_a_coroutine_is_run_to_its_end(loop):
+    assert loop.run(value(7)) == 7
+
+
+def test_an_error_is_the_callers(loop):
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        loop.run(fail())
+
+
+async def test_another_loop_waits_without_blocking(loop):
+    assert await asyncio.gather(*(loop.elsewhere(value(n)) for n in range(5))) == [0, 1, 2, 3, 4]
+
+
+async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
+    began, cleaned = threading.Event(), []
+
+    async def work() -> None:
+        try:
+            began.set()
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.append(True)
+
+    task = asyncio.create_task(loop.elsewhere(work()))
+    await asyncio.to_thread(began.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert cleaned == [True]
+
+
+def test_a_wait_for_oneself_is_refused(loop):
+    async def wait_for_oneself() -> None:
+        loop.run(value(1))
+
+    with pytest.raises(UsageError, match="aask"):
+        loop.run(wait_for_oneself())
+
+
+def test_leaving_an_iteration_closes_its_generator(loop):
+    closed = []
+
+    async def count() -> AsyncGenerator[int, None]:
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            await asyncio.sleep(0)
+            closed.append(True)
+
+    for number in loop.iterate(count()):
+        if number == 3:
+            break
+
+    assert closed == [True]
+
+
+def test_stopping_lets_everything_end_in_order(loop):
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("work")
+
+    async def close() -> None:
+        ended.append("closed")
+
+    loop.at_stop(close)
+    loop.begin(work())
+    loop.run(value(1))
+    loop.stop()
+
+    assert ended == ["work", "closed"]
+    assert not loop._thread.is_alive()
+
+
+def test_one_of_a_kind_is_made_by_one_thread_only():
+    made = []
+
+    def make() -> object:
+        time.sleep(0.02)
+        made.append(object())
+        return made[-1]
+
+    shared = OncePerProcess(make, lambda _: None)
+    threads = [threading.Thread(target=shared) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(made) == 1
+    shared.end()
+    assert shared() is made[1]
+    shared.end()

@@ -1,0 +1,173 @@
+"""Every error of ours has an answer in both protocols, and none tells what is this machine's."""
+
+import inspect
+import json
+
+import pytest
+
+from cllm.core import errors as core
+from cllm.core.notice import Notice
+from cllm.server.errors import tell, to_anthropic, to_openai
+from cllm.server.refusal import STATUSES, RefusedError
+from cllm.server.told import STATUS_OF, TOLD
+from cllm.wire.malformed import FieldError, MalformedError
+
+PATH = "/home/somebody/.cllm/secret.db"
+ADDRESS = "http://10.1.2.3:8080"
+KEY = "sk-secret-0123456789"
+OURS = f"{PATH} {ADDRESS} {KEY}"
+
+
+def example(kind: type[core.CllmError]) -> core.CllmError:
+    """An error of this class in which everything that has words has some of ours."""
+    known = {
+        "keys": ("store",),
+        "needed": 9,
+        "available": 5,
+        "notices": (Notice(code="x", message="changed", path="messages[0]"),),
+        "sequence": 7,
+        "place": "$.items",
+        "status": None,
+        "retry_after": 2.5,
+        "provider": "openai",
+        "line": 3,
+        "pinned": 1,
+        "code": None,
+    }
+    if kind.__init__ is Exception.__init__:
+        return kind(OURS)
+    parameters = list(inspect.signature(kind).parameters.values())
+    given = {p.name: known.get(p.name, OURS) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    plain = [known.get(p.name, OURS) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return kind(*plain, **given)
+
+
+CLASSES = [
+    kind
+    for _, kind in inspect.getmembers(core, inspect.isclass)
+    if issubclass(kind, core.CllmError) and kind is not core.CllmError
+]
+# Their words are about the request, and go to whoever made it.
+IN_THEIR_OWN_WORDS = (core.InvalidRequestError, core.ModelNotFoundError)
+SILENT = [
+    kind
+    for kind in CLASSES
+    if not issubclass(kind, IN_THEIR_OWN_WORDS) and kind is not core.UsageError
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_of_the_tree_has_a_row_of_its_own(kind):
+    assert kind in TOLD
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_is_an_answer_in_both_envelopes(kind):
+    error = example(kind)
+
+    status, headers, body = to_openai(error)
+    said = json.loads(body)
+    assert 400 <= status < 600
+    assert headers["Content-Type"] == "application/json"
+    assert said["error"].keys() >= {"message", "type", "code", "param"}
+    assert STATUS_OF[said["error"]["code"]] == status or kind is core.InvalidRequestError
+
+    status, _, body = to_anthropic(error)
+    said = json.loads(body)
+    assert status != 422
+    assert said["type"] == "error"
+    assert said["error"].keys() == {"type", "message"} | (said["error"].keys() & {"turn_id"})
+
+
+@pytest.mark.parametrize("kind", SILENT, ids=lambda kind: kind.__name__)
+def test_no_answer_tells_a_path_an_address_or_a_key_of_ours(kind):
+    told = "".join(map(str, (to_openai(example(kind))[2], to_anthropic(example(kind))[2])))
+    turn = getattr(example(kind), "turn_id", None)
+
+    for secret in (PATH, "10.1.2.3", KEY):
+        assert secret not in told.replace(str(turn), "")
+
+
+def test_an_address_that_our_words_put_around_a_refusal_is_not_told():
+    error = core.InvalidRequestError(f"at {ADDRESS} there is no model x", provider="openai")
+
+    assert "10.1.2.3" not in to_openai(error)[2].decode()
+    assert "there is no model x" in to_openai(error)[2].decode()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (core.ConversationNotFoundError("x"), 404, "conversation_not_found"),
+        (core.InvalidIdError("../x"), 400, "invalid_conversation_id"),
+        (core.ConversationBusyError("x", turn_id="t1"), 409, "conversation_busy"),
+        (core.SequenceNotFoundError("x", 9), 404, "sequence_not_found"),
+        (core.TurnNotFoundError("x", "t"), 404, "turn_not_found"),
+        (core.RequestConflictError(), 409, "idempotency_conflict"),
+        (core.StoreUnavailableError("gone"), 503, "conversation_storage_unavailable"),
+        (core.UnreachableError("no", provider="p"), 502, "upstream_unreachable"),
+        (core.ProviderTimeoutError("no", provider="p"), 504, "upstream_timeout"),
+        (core.RateLimitedError("no", provider="p", retry_after=7), 429, "rate_limited"),
+        (core.ModelNotFoundError("no", model="m"), 404, "model_not_found"),
+        (core.UpstreamError("no", provider="p", status=503), 503, "upstream_error"),
+        (core.PromptTooLongError("no", provider="p"), 400, "context_length_exceeded"),
+        (MalformedError("odd"), 422, "validation_error"),
+    ],
+)
+def test_the_codes_are_those_of_the_reference(error, status, code):
+    answered, _, body = to_openai(error)
+
+    assert (answered, json.loads(body)["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (RefusedError("invalid_token", "x"), 401, "authentication_error"),
+        (RefusedError("model_not_allowed", "x"), 403, "permission_error"),
+        (FieldError("messages[0]", "odd"), 400, "invalid_request_error"),
+        (core.ModelNotFoundError("x", model="m"), 404, "not_found_error"),
+        (RefusedError("request_too_large", "x"), 413, "request_too_large"),
+        (core.RateLimitedError("x", provider="p"), 429, "rate_limit_error"),
+        (core.UpstreamError("x", provider="p", status=529), 529, "overloaded_error"),
+        (core.UpstreamError("x", provider="p", status=500), 500, "api_error"),
+        (core.UnreachableError("x", provider="p"), 502, "api_error"),
+    ],
+)
+def test_the_types_are_those_that_anthropics_clients_know(error, status, kind):
+    answered, _, body = to_anthropic(error)
+
+    assert (answered, json.loads(body)["error"]["type"]) == (status, kind)
+
+
+def test_a_busy_conversation_names_the_turn_that_runs_and_when_to_come_back():
+    status, headers, body = to_openai(core.ConversationBusyError("x", turn_id="t1"))
+
+    assert status == 409
+    assert headers["Retry-After"] == "1"
+    assert headers["X-Turn-ID"] == "t1"
+    assert json.loads(body)["error"]["turn_id"] == "t1"
+
+
+def test_the_wait_that_a_provider_asks_for_is_passed_on_in_whole_seconds():
+    _, headers, _ = to_anthropic(core.RateLimitedError("x", provider="p", retry_after=2.1))
+
+    assert headers["Retry-After"] == "3"
+
+
+def test_the_path_of_a_wrong_field_is_told():
+    _, _, body = to_openai(FieldError("messages[2].content", "a text is needed"))
+
+    assert json.loads(body)["error"]["param"] == "messages[2].content"
+
+
+def test_a_class_that_nobody_thought_of_is_answered_as_the_nearest_above_it():
+    class NewError(core.StoreUnavailableError):
+        """Of another package."""
+
+    assert tell(NewError("x")).code == "conversation_storage_unavailable"
+
+
+def test_a_refusal_has_the_status_of_its_code():
+    for code, status in STATUSES.items():
+        assert RefusedError(code, "x").status == status

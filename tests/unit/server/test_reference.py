@@ -1,0 +1,60 @@
+"""Every route, error code and field of the log has its line in the reference."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cllm.core.reply import Usage
+from cllm.server.metrics import Metrics
+from cllm.server.request_log import RequestRecord, fields_of
+from cllm.server.routes import ROUTES
+from cllm.server.told import STATUS_OF
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+SERVER = (REFERENCE / "server.md").read_text(encoding="utf-8")
+ERRORS = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
+def test_every_route_has_its_line(row):
+    path = re.sub(r":\w+\}", "}", row.path)
+
+    assert f"`{row.method} {path}`" in SERVER
+
+
+@pytest.mark.parametrize("code", sorted(STATUS_OF))
+def test_every_code_has_its_line_with_its_status(code):
+    assert f"| {STATUS_OF[code]} | `{code}` |" in ERRORS
+
+
+def test_no_code_is_described_that_there_is_not():
+    described = set(re.findall(r"^\| \d+ \| `(\w+)`", ERRORS, re.MULTILINE))
+
+    assert described == set(STATUS_OF)
+
+
+def test_every_field_of_the_log_has_its_line():
+    record = RequestRecord(request="r", method="GET", started=0.0, usage=Usage())
+    for name in record.__struct_fields__:
+        if getattr(record, name) is None:
+            setattr(record, name, 1)
+
+    for field in fields_of(record):
+        assert f"`{field}`" in SERVER, field
+
+
+def test_every_metric_has_its_word():
+    names = re.findall(r"# TYPE (\w+)", Metrics().exposed())
+
+    assert len(names) == 5
+    for name in names:
+        assert f"`{name}`" in SERVER
+
+
+def test_the_example_of_keys_is_yaml():
+    block = SERVER.split("    server:\n")[1].split("\n\n")[0]
+    keys = yaml.safe_load("server:\n" + "\n".join(line[4:] for line in block.splitlines()))
+
+    assert [key["name"] for key in keys["server"]["keys"]] == ["ci", "ann"]
