@@ -120,7 +120,7 @@ def answer(number: int) -> str:
     )
 
 
-def request_body(client: Client, model: str) -> bytes:
+def request_body(client: Client, model: str, *, stream: bool = True) -> bytes:
     """A request of 200 messages, as a client of that protocol sends it."""
     exchanges = range(MESSAGES // MESSAGES_OF_EXCHANGE[client])
     if client == "openai":
@@ -144,7 +144,7 @@ def request_body(client: Client, model: str) -> bytes:
             "tools": [_anthropic_tool(number, name) for number, name in enumerate(TOOLS)],
             "tool_choice": {"type": "auto"},
         }
-    ending = {"temperature": 0.2, "stream": True}
+    ending = {"temperature": 0.2, "stream": stream}
     return json.dumps(body | ending, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -316,3 +316,42 @@ def frame(name: str, payload: Fields) -> bytes:
     prelude = struct.pack("!II", 16 + len(headers) + len(body), len(headers))
     message = prelude + struct.pack("!I", zlib.crc32(prelude)) + headers + body
     return message + struct.pack("!I", zlib.crc32(message))
+
+
+def whole_answer(protocol: Protocol) -> bytes:
+    """A short answer in one piece."""
+    return json.dumps(WHOLE_ANSWERS[protocol]).encode()
+
+
+WHOLE_ANSWERS: dict[Protocol, Fields] = {
+    "openai": {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1763186400,
+        "model": MODELS["openai"],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Yes."},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 1200, "completion_tokens": 2, "total_tokens": 1202},
+    },
+    "anthropic": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": MODELS["anthropic"],
+        "content": [{"type": "text", "text": "Yes."}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1200, "output_tokens": 2},
+    },
+    "bedrock": {
+        "output": {"message": {"role": "assistant", "content": [{"text": "Yes."}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 1200, "outputTokens": 2, "totalTokens": 1202},
+        "metrics": {"latencyMs": 900},
+    },
+}

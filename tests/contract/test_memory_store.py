@@ -3,7 +3,8 @@ import pytest
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError
 from cllm.core.ports import NewConversation, Store
 from cllm.stores.memory import MemoryData, MemoryStore
-from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock, answered, start
+from cllm.testing.server_store_contract import ServerStoreContract
+from cllm.testing.store_contract import StoreHarness, TickingClock, answered, start
 
 
 class MemoryHarness:
@@ -18,7 +19,7 @@ class MemoryHarness:
         self.clock.advance(61)
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(ServerStoreContract):
     @pytest.fixture
     def harness(self) -> StoreHarness:
         return MemoryHarness()

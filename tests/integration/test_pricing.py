@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 from genai_prices import Usage as TableUsage
 from genai_prices.data import providers
@@ -249,3 +250,54 @@ def test_a_look_up_starts_no_thread_and_opens_no_connection(tmp_path):
 
     assert done.stderr == ""
     assert done.stdout.split() == ["True", "True", "1"]
+
+
+class TestByHand:
+    """Calls whose cost was worked out on paper, from the prices that the providers publish."""
+
+    CACHED = Usage(input=1_000, cache_read=20_000, cache_write=3_000, output=500)
+
+    @pytest.mark.parametrize(
+        ("provider", "model", "usage", "dollars"),
+        [
+            # 3 000 + 6 000 + 11 250 + 7 500 millionths
+            ("anthropic", "claude-sonnet-4-5", CACHED, "0.02775"),
+            # 5 000 + 10 000 + 18 750 + 12 500
+            ("anthropic", "claude-opus-4-5", CACHED, "0.04625"),
+            # 3 300 + 6 600 + 12 375 + 8 250
+            ("bedrock", "claude-sonnet-4-5", CACHED, "0.030525"),
+            # 800 + 4 000 + 2 400 + 1 600: writing costs what input does
+            ("bedrock", "amazon.nova-pro-v1:0", CACHED, "0.0088"),
+            # 4 000 + 8 000 + 15 000 + 10 000
+            ("openai", "gpt-5.6", CACHED, "0.037"),
+            # 2 500 + 25 000 + 5 000
+            ("openai", "gpt-4o", Usage(input=1_000, cache_read=20_000, output=500), "0.0325"),
+        ],
+    )
+    def test_cached_tokens_cost_their_own_price(self, book, provider, model, usage, dollars):
+        assert book.price(provider, model, usage, NOW) == Decimal(dollars)
+
+    @pytest.mark.parametrize(
+        ("provider", "dollars"),
+        [
+            # 3 000 + 6 000 + 7 500 for five minutes + 6 000 for an hour + 7 500
+            ("anthropic", "0.03"),
+            # 3 300 + 6 600 + 8 250 + 6 600 + 8 250
+            ("bedrock", "0.033"),
+        ],
+    )
+    def test_tokens_that_are_kept_for_an_hour_cost_twice_as_much_as_input(
+        self, book, provider, dollars
+    ):
+        usage = msgspec.structs.replace(self.CACHED, cache_write_hour=1_000)
+
+        assert book.price(provider, "claude-sonnet-4-5", usage, NOW) == Decimal(dollars)
+
+    def test_a_long_prompt_costs_more_however_much_of_it_was_cached(self, book):
+        usage = Usage(input=1_000, cache_read=200_000, output=500)
+
+        # 6 000 + 120 000 + 11 250
+        assert book.price("anthropic", "claude-sonnet-4-5", usage, NOW) == Decimal("0.13725")
+
+    def test_tokens_of_a_kind_that_has_no_price_make_the_cost_unknown(self, book):
+        assert book.price("openai", "gpt-4o", self.CACHED, NOW) is None

@@ -24,6 +24,7 @@ from cllm.core.errors import (
 from cllm.core.ports import Changes, NewConversation, Opening, Tail, TurnStart
 
 INTERRUPTED = "interrupted"
+INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
 
 replace = msgspec.structs.replace
 
@@ -82,8 +83,7 @@ def settled(conversation: Conversation, *, now: datetime) -> Conversation:
 def _settled_turn(turn: Turn, now: datetime) -> Turn:
     if turn.state != "running":
         return turn
-    failure = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
-    return replace(turn, state="failed", ended_at=now, failure=failure)
+    return replace(turn, state="failed", ended_at=now, failure=INTERRUPTION)
 
 
 def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime) -> Turn:
@@ -92,17 +92,19 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
     Later turns would answer something that nobody said, so an earlier place is refused.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
-        raise UsageError(f"Conversation '{conversation.id}' already has a turn '{start.id}'.")
+        raise taken_turn(conversation.id, start.id)
     if start.place is not None:
         places = [turn.place for turn in conversation.turns]
         if start.place not in places:
             raise TurnNotFoundError(conversation.id, start.place)
         after = conversation.turns[places.index(start.place) + 1 :]
         if any(turn.is_history for turn in after):
-            raise UsageError(
-                f"Turn '{start.place}' of conversation '{conversation.id}' is not the last one; "
-                "branch the conversation there to answer it anew."
-            )
+            raise not_the_last(conversation.id, start.place)
+    return running_turn(start, now=now)
+
+
+def running_turn(start: TurnStart, *, now: datetime) -> Turn:
+    """The turn as it begins, wherever that is allowed."""
     return Turn(
         id=start.id,
         place=start.id if start.place is None else start.place,
@@ -111,6 +113,27 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
         started_at=now,
         model=start.model,
     )
+
+
+def taken_turn(conversation_id: str, turn_id: str) -> UsageError:
+    return UsageError(f"Conversation '{conversation_id}' already has a turn '{turn_id}'.")
+
+
+def not_the_last(conversation_id: str, place: str) -> UsageError:
+    return UsageError(
+        f"Turn '{place}' of conversation '{conversation_id}' is not the last one; "
+        "branch the conversation there to answer it anew."
+    )
+
+
+def no_answer(conversation_id: str, turn_id: str) -> UsageError:
+    return UsageError(
+        f"Turn '{turn_id}' of conversation '{conversation_id}' has no answer; choose another one."
+    )
+
+
+def not_its_turn(leased: str, turn_id: str) -> UsageError:
+    return UsageError(f"The lease is for turn '{leased}', not for '{turn_id}'.")
 
 
 def with_running(conversation: Conversation, turn: Turn) -> Conversation:
@@ -186,10 +209,7 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
     if chosen is None or not _is_on_path(conversation, chosen.place):
         raise TurnNotFoundError(conversation.id, turn_id)
     if not chosen.is_history:
-        raise UsageError(
-            f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
-            "choose another one."
-        )
+        raise no_answer(conversation.id, turn_id)
     return replace(_put_in_place(without_turn(conversation, turn_id), chosen), updated_at=now)
 
 

@@ -36,7 +36,7 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.finding import hits_in, page_of_hits, words_of
+from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
 from cllm.stores.pages import page_of, passes
@@ -121,7 +121,7 @@ class JsonFileStore:
         """Keep the turn. The lease is given back even if the file cannot be written."""
         held = self._holding(lease)
         if turn.id != held.turn_id:
-            raise UsageError(f"The lease is for turn '{held.turn_id}', not for '{turn.id}'.")
+            raise edits.not_its_turn(held.turn_id, turn.id)
         del self._held[lease.conversation.id]
         try:
             await self._offload(
@@ -194,7 +194,7 @@ class JsonFileStore:
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        words = words_of(query)
+        words = query_terms(query)
         if owner != LOCAL_OWNER:
             return Hits(items=(), total=0)
 

@@ -18,7 +18,6 @@ from cllm.core.errors import (
     RequestInFlightError,
     StaleLeaseError,
     TurnNotFoundError,
-    UsageError,
 )
 from cllm.core.identity import check_id
 from cllm.core.ports import (
@@ -40,7 +39,7 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.finding import hits_in, page_of_hits, words_of
+from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.pages import page_of, passes
 from cllm.stores.sums import add_up, calls_of
 from cllm.stores.waiting import wait_for
@@ -128,7 +127,7 @@ class MemoryStore:
     ) -> None:
         key, granted = self._holding(lease)
         if turn.id != granted.turn_id:
-            raise UsageError(f"The lease is for turn '{granted.turn_id}', not for '{turn.id}'.")
+            raise edits.not_its_turn(granted.turn_id, turn.id)
         now = self._clock()
         conversation = self._data.conversations.get(key, lease.conversation)
         self._data.conversations[key] = edits.with_finished(
@@ -193,7 +192,7 @@ class MemoryStore:
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        words = words_of(query)
+        words = query_terms(query)
         found = (
             hit
             for conversation in self._owned(owner, archive_filter)
@@ -305,8 +304,8 @@ class MemoryStore:
             if turn is None or (turn.ended_at is not None and turn.ended_at < before):
                 del self._data.events[key]
 
-    async def count_call(self, call: CallRecord, *, owner: str = LOCAL_OWNER) -> None:
-        self._data.calls.append((owner, call))
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        self._data.calls.extend((owner, call) for call in calls)
 
     async def close(self) -> None:
         """Nothing to do: leases run out by themselves, and the data is its owner's."""

@@ -27,7 +27,7 @@ def page_of(
     wanted.sort(key=lambda summary: summary.id)
     wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
     if cursor is not None:
-        updated_at, last_id = _decode_cursor(cursor)
+        updated_at, last_id = decode_cursor(cursor)
         wanted = [
             summary
             for summary in wanted
@@ -39,7 +39,7 @@ def page_of(
     return Page(
         items=items,
         notices=notices if cursor is None else (),
-        next_cursor=_encode_cursor(items[-1]) if len(wanted) > limit else None,
+        next_cursor=encode_cursor(items[-1]) if len(wanted) > limit else None,
     )
 
 
@@ -50,11 +50,11 @@ def passes(summary: Summary | Conversation, archive_filter: ArchiveFilter) -> bo
     return (summary.archived_at is not None) == (archive_filter == "archived")
 
 
-def _encode_cursor(last: Summary) -> str:
+def encode_cursor(last: Summary) -> str:
     return f"{last.updated_at.isoformat()}{_SEPARATOR}{last.id}"
 
 
-def _decode_cursor(cursor: str) -> tuple[datetime, str]:
+def decode_cursor(cursor: str) -> tuple[datetime, str]:
     moment, separator, last_id = cursor.partition(_SEPARATOR)
     try:
         updated_at = datetime.fromisoformat(moment)

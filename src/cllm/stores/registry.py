@@ -1,8 +1,11 @@
-"""A store by its URL: `json:PATH` or `memory:`. The store's module is imported when it is named."""
+"""A store by its URL: `json:PATH`, `sqlite:PATH`, `postgresql://…` or `memory:`.
+
+The store's module is imported when it is named.
+"""
 
 from collections.abc import Callable
 
-from cllm.core.errors import SettingsError
+from cllm.core.errors import MissingExtraError, SettingsError
 from cllm.core.ports import Clock, Store
 
 
@@ -20,12 +23,33 @@ def _open_memory(_location: str, clock: Clock) -> Store:
     return MemoryStore(clock=clock)
 
 
+def _open_postgresql(location: str, clock: Clock) -> Store:
+    try:
+        from cllm.stores.sql.postgres import PostgresStore  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(feature="A store in PostgreSQL", extra="postgres") from error
+
+    return PostgresStore(f"postgresql:{location}", clock=clock)
+
+
+def _open_sqlite(location: str, clock: Clock) -> Store:
+    from cllm.stores.sql.sqlite import SqliteStore, parse_location  # noqa: PLC0415
+
+    path, synchronous = parse_location(location)
+    return SqliteStore(path, clock=clock, synchronous=synchronous)
+
+
 NEVER_WAITING = ("json", "memory")
-SCHEMES: dict[str, Callable[[str, Clock], Store]] = {"json": _open_json, "memory": _open_memory}
+SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
+    "json": _open_json,
+    "memory": _open_memory,
+    "postgresql": _open_postgresql,
+    "sqlite": _open_sqlite,
+}
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
-    """The store that the URL names; nothing is created before something is written."""
+    """The store that the URL names; nothing is created before it is used."""
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:

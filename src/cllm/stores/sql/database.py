@@ -1,0 +1,80 @@
+"""A database by its store URL, for work on it as a whole: where `cllm db` goes through.
+
+Whatever the engine has to say comes out as one of our errors, without a password in it.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
+from cllm.stores.sql.connection import erase_deleted, with_postgres, with_sqlite
+from cllm.stores.sql.sqlite import parse_location
+from cllm.stores.sql.sqlite_file import make_private, unavailable
+
+T = TypeVar("T")
+
+POSTGRES_SCHEMES = ("postgresql", "postgres")
+
+
+class Database:
+    """The database that a store URL names."""
+
+    def __init__(self, url: str) -> None:
+        scheme, _, location = url.partition(":")
+        self._url = url
+        self._path: Path | None = None
+        if scheme == "sqlite":
+            self._path = parse_location(location)[0]
+        elif scheme not in POSTGRES_SCHEMES:
+            raise UsageError(
+                f"The store '{scheme}:' is no database; name one with --store sqlite:PATH or "
+                "--store postgresql://…"
+            )
+
+    def run(self, work: Callable[[sa.Connection], T], *, create: bool = False) -> T:
+        """Do the work in one transaction. A file that is not there is made only with `create`."""
+        if self._path is not None and create:
+            make_private(self._path)
+        elif self._path is not None and not self._path.exists():
+            raise StoreUnavailableError(
+                f"There is no file {self._path}; name another one with --store sqlite:PATH.",
+                path=str(self._path),
+            )
+        try:
+            if self._path is not None:
+                return with_sqlite(self._path, work)
+            return with_postgres(self._url, work)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        except DBAPIError as error:
+            raise self._unavailable(error.orig) from error
+        except (OSError, SQLAlchemyError) as error:
+            raise self._unavailable(error) from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise StoreUnavailableError(
+                f"The database has a row that cannot be read ({error}); mend it, and do this "
+                "again. The database was not changed."
+            ) from error
+
+    def erase_deleted(self) -> None:
+        """Leave nothing of what was deleted in the file; a database server does that by itself."""
+        if self._path is None:
+            return
+        try:
+            erase_deleted(self._path)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: BaseException | None) -> StoreError:
+        if self._path is not None and isinstance(error, sqlite3.Error):
+            return unavailable(self._path, error)
+        return StoreUnavailableError(
+            f"The database cannot be used ({type(error).__name__}); check the store URL, and that "
+            "the server runs and lets you in."
+        )

@@ -1,0 +1,181 @@
+"""Bringing a database up and down: Alembic, run from here on a connection that is given.
+
+`connection.py` opens one. A database is changed in one transaction, so that a revision that fails
+leaves everything as it was. Nothing here prints.
+"""
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from cllm.core.errors import StoreUnavailableError, UsageError
+from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql.tables import head
+
+OLDER_CONVERSATIONS = {"id", "user_id", "title", "created_at", "updated_at", "archived_at"}
+OLDER_MESSAGES = {"id", "conversation_id", "role", "content", "created_at", "sequence_number"}
+SYSTEM_MESSAGE = "system_message"
+OWN_OF_ENGINE = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
+FIRST, SECOND = "0001", "0002"
+
+
+class StoredPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A system prompt that an older deployment stored with a conversation."""
+
+    conversation: str
+    system_message: str
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in an older database: the revision it stands at, and whose rows they are."""
+
+    revision: str
+    conversations: int
+    without_user: int
+
+
+def heads() -> tuple[str, ...]:
+    """The newest revisions: one, or the migrations have come apart."""
+    return tuple(ScriptDirectory.from_config(_config(None)).get_heads())
+
+
+def current(bind: sa.Connection) -> str | None:
+    """The revision that the database is at; None if it has none of ours."""
+    return _context(bind).get_current_revision()
+
+
+def is_empty(bind: sa.Connection) -> bool:
+    """Whether nobody has made a table in the database."""
+    return not sa.inspect(bind).get_table_names()
+
+
+def prepare(bind: sa.Connection) -> None:
+    """Bring an empty database up; refuse one that is filled and older, or newer than we are.
+
+    Whoever comes second finds it done: look again while nobody else can write.
+    """
+    at = current(bind)
+    if at == HEAD:
+        return
+    if at is None and is_empty(bind):
+        upgrade(bind)
+        return
+    raise StoreUnavailableError(refusal(at))
+
+
+def refusal(at: str | None) -> str:
+    """Why a database that stands there cannot be used as it is."""
+    if at is None:
+        return (
+            "The database has tables that are not cllm's; if they are an older deployment's, "
+            "run: cllm db adopt --store URL"
+        )
+    if at < HEAD:
+        return (
+            f"The database is at revision {at} and cllm needs {HEAD}; make a copy of it, "
+            "then run: cllm db upgrade --store URL"
+        )
+    return (
+        f"The database is at revision {at}, which this cllm ({HEAD}) does not know; "
+        "use the newer cllm that made it."
+    )
+
+
+def upgrade(bind: sa.Connection, to: str = "head") -> None:
+    """Bring the database up; an older deployment has to be adopted first."""
+    at = current(bind)
+    if at is None and not is_empty(bind):
+        raise StoreUnavailableError(refusal(at))
+    _check_known(at)
+    command.upgrade(_config(bind), to)
+
+
+def downgrade(bind: sa.Connection, to: str) -> None:
+    """Take the database down to an older revision."""
+    at = current(bind)
+    _check_known(at)
+    if at is None or to >= at:
+        raise UsageError(f"The database is at revision {at}; name an older one than that.")
+    command.downgrade(_config(bind), to)
+
+
+def differences(bind: sa.Connection) -> list[str]:
+    """What is different in the database from the tables that the head should have."""
+    name = bind.dialect.name
+    expected = head("sqlite" if name == "sqlite" else "postgresql")
+    found = compare_metadata(_context(bind), expected)
+    return [str(difference) for difference in found]
+
+
+def stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
+    """The system prompts that an upgrade over the second revision will delete."""
+    if current(bind) != FIRST:
+        return []
+    table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE))
+    rows = bind.execute(sa.select(table).where(table.c.system_message != "")).all()
+    return [StoredPrompt(conversation=str(row[0]), system_message=row[1]) for row in rows]
+
+
+def adopt(bind: sa.Connection) -> Adoption:
+    """Recognise the database of an older deployment, and note the revision that it stands at."""
+    if current(bind) is not None:
+        raise UsageError("The database is cllm's already; bring it up with: cllm db upgrade")
+    columns = {name: _columns(bind, name) for name in ("conversations", "messages")}
+    if not (
+        columns["conversations"] >= OLDER_CONVERSATIONS and columns["messages"] >= OLDER_MESSAGES
+    ):
+        raise UsageError(
+            "The database has no tables `conversations` and `messages` as an older deployment "
+            "would have them; it was not changed."
+        )
+    revision = FIRST if SYSTEM_MESSAGE in columns["conversations"] else SECOND
+    table = sa.table("conversations", sa.column("user_id"))
+    count = sa.select(sa.func.count(), sa.func.count(table.c.user_id)).select_from(table)
+    total, owned = bind.execute(count).one()
+    command.stamp(_config(bind), revision)
+    return Adoption(revision=revision, conversations=total, without_user=total - owned)
+
+
+def _columns(bind: sa.Connection, table: str) -> set[str]:
+    inspector = sa.inspect(bind)
+    if not inspector.has_table(table):
+        return set()
+    return {column["name"] for column in inspector.get_columns(table)}
+
+
+def _check_known(at: str | None) -> None:
+    if at is not None and at > HEAD:
+        raise StoreUnavailableError(refusal(at))
+
+
+def _options(bind: sa.Connection | None) -> dict[str, Any]:
+    return {
+        "connection": bind,
+        "version_table": VERSION_TABLE,
+        "transactional_ddl": False,
+        "include_object": _is_ours,
+    }
+
+
+def _context(bind: sa.Connection) -> MigrationContext:
+    options = {"version_table": VERSION_TABLE, "include_object": _is_ours}
+    return MigrationContext.configure(bind, opts=options)
+
+
+def _config(bind: sa.Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", "cllm.stores.sql:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["cllm"] = _options(bind)
+    return config
+
+
+def _is_ours(_object: object, name: str | None, _kind: str, *_: object) -> bool:
+    """Whether the comparison looks at it: not at what an engine has beside the tables."""
+    return not (name or "").startswith(OWN_OF_ENGINE)

@@ -1,0 +1,150 @@
+"""From the rows of an older deployment to ours: messages in a row become turns, users owners."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from cllm.core.message import Message
+from cllm.stores.sql.migrations import older
+from cllm.stores.sql.migrations.older import KEPT, LOCAL, Row, id_text, in_utc, json_text
+from cllm.stores.sql.search import indexed_terms
+
+_CONVERSATIONS = older.newer(
+    "conversations",
+    ("created_at", "updated_at", "archived_at"),
+    *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
+    "message_count",
+)
+_TURNS = older.newer(
+    "turns",
+    ("started_at", "ended_at"),
+    *("owner", "conversation_id", "number", "id", "place", "position", "state", "cost"),
+)
+_MESSAGES = older.newer(
+    "messages",
+    (),
+    *("number", "owner", "conversation_id", "turn", "ordinal", "sequence_number"),
+    *("role", "dialect", "raw", "imported"),
+)
+_TERMS = {
+    "sqlite": "INSERT INTO message_search (rowid, terms) VALUES (:number, :terms)",
+    "postgresql": "UPDATE messages SET terms = array_to_tsvector(string_to_array(:terms, ' ')) "
+    "WHERE owner = :owner AND conversation_id = :conversation_id AND number = :number",
+}
+
+
+def bring_up(bind: sa.Connection) -> None:
+    """Fill our tables from the older ones, which have been moved aside."""
+    table = older.older_conversations(bind)
+    said = older.older_messages(bind)
+    ids = list(bind.execute(sa.select(table.c.id).order_by(table.c.created_at)).scalars())
+    number = 0
+    for batch in older.in_batches(ids):
+        found = bind.execute(sa.select(table).where(table.c.id.in_(batch))).mappings().all()
+        order = (said.c.conversation_id, said.c.sequence_number)
+        query = sa.select(said).where(said.c.conversation_id.in_(batch)).order_by(*order)
+        messages: dict[str, list[Row]] = {}
+        for row in bind.execute(query).mappings():
+            messages.setdefault(id_text(row["conversation_id"]), []).append(dict(row))
+        for row in found:
+            number = _add(bind, dict(row), messages.get(id_text(row["id"]), []), number)
+    if number and bind.dialect.name == "postgresql":
+        last = {"number": number}
+        bind.execute(
+            sa.text("SELECT setval(pg_get_serial_sequence('messages', 'number'), :number)"), last
+        )
+
+
+def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int:
+    """Add one conversation; the number of the last message that was added."""
+    metadata = dict(row["metadata"] or {})
+    kept = metadata.pop(KEPT, None) or {}
+    owner = LOCAL if row["user_id"] is None else id_text(row["user_id"])
+    key = {"owner": kept.get("owner", owner), "id": kept.get("id", id_text(row["id"]))}
+    conversation = {
+        **key,
+        **{name: kept.get(name) for name in ("name", "model", "system")},
+        "system_record": kept.get("system_record", older.DYNAMIC),
+        "title": row["title"],
+        "created_at": in_utc(row["created_at"]),
+        "updated_at": in_utc(row["updated_at"]),
+        "archived_at": None if row["archived_at"] is None else in_utc(row["archived_at"]),
+        "metadata": json_text(metadata),
+        "message_count": len(said),
+    }
+    bind.execute(sa.insert(_CONVERSATIONS), [conversation])
+    where = {"owner": key["owner"], "conversation_id": key["id"]}
+    sequence = 0
+    for turn_number, group in enumerate(_grouped(said), 1):
+        bind.execute(sa.insert(_TURNS), [where | _turn(turn_number, group)])
+        rows = []
+        for ordinal, message in enumerate(group):
+            number, sequence = number + 1, sequence + 1
+            at = {"number": number, "turn": turn_number, "ordinal": ordinal}
+            rows.append(where | at | {"sequence_number": sequence} | _message(message))
+        bind.execute(sa.insert(_MESSAGES), rows)
+        _index(bind, rows)
+    return number
+
+
+def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
+    """Turns: a run of user messages and everything that answers them."""
+    group: list[Row] = []
+    for row in said:
+        if group and row["role"] == "user" and group[-1]["role"] != "user":
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
+    costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
+    turn_id = id_text(group[0]["id"])
+    return {
+        "number": number,
+        "position": number,
+        "id": turn_id,
+        "place": turn_id,
+        "state": "complete" if group[-1]["role"] != "user" else "incomplete",
+        "cost": float(sum(costs)) if costs else None,
+        "started_at": in_utc(group[0]["created_at"]),
+        "ended_at": in_utc(group[-1]["created_at"]),
+    }
+
+
+def _message(row: Row) -> dict[str, Any]:
+    metadata = dict(row["metadata"] or {})
+    kept = metadata.pop(KEPT, None) or {}
+    imported = {
+        "id": id_text(row["id"]),
+        "metadata": metadata,
+        "reasoning_events": row["reasoning_events"],
+        "total_cost": None if row["total_cost"] is None else str(row["total_cost"]),
+        "created_at": in_utc(row["created_at"]),
+    }
+    return {
+        "role": kept.get("role", older.our_role(row["role"])),
+        "dialect": kept.get("dialect", "openai"),
+        "raw": kept.get("raw", older.plain_raw(row["role"], row["content"])),
+        "imported": json_text(imported),
+    }
+
+
+def _index(bind: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    found = [
+        {
+            "terms": indexed_terms(
+                Message(role=row["role"], raw=row["raw"].encode()), row["owner"]
+            ),
+            "number": row["number"],
+            "owner": row["owner"],
+            "conversation_id": row["conversation_id"],
+        }
+        for row in rows
+    ]
+    worth = [each for each in found if each["terms"]]
+    if worth:
+        bind.execute(sa.text(_TERMS[bind.dialect.name]), worth)

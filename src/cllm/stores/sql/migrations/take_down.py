@@ -1,0 +1,118 @@
+"""From our rows back to those of an older deployment: the default path, as messages in a row.
+
+Variants, events and usage have no place there and go; ids, owners and JSON that do not fit are
+kept under the key `cllm` of a metadata column.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from cllm.core.message import Message
+from cllm.stores.sql.migrations import older
+from cllm.stores.sql.migrations.older import KEPT, LOCAL, NAMESPACE, Row, as_uuid, naive
+
+_CONVERSATIONS = older.newer(
+    "conversations",
+    ("created_at", "updated_at", "archived_at"),
+    *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
+    prefix="newer_",
+)
+_TURNS = older.newer(
+    "turns", ("started_at",), "owner", "conversation_id", "number", prefix="newer_"
+)
+_MESSAGES = older.newer(
+    "messages",
+    (),
+    *("owner", "conversation_id", "turn", "sequence_number", "role", "dialect", "raw", "imported"),
+    prefix="newer_",
+)
+_PLAIN = ("user", "assistant", "system", "tool")
+
+
+def take_down(bind: sa.Connection) -> None:
+    """Fill the older tables from ours, which have been moved aside."""
+    keys = bind.execute(sa.select(_CONVERSATIONS.c.owner, _CONVERSATIONS.c.id)).all()
+    for owner, conversation_id in keys:
+        where = (_CONVERSATIONS.c.owner == owner, _CONVERSATIONS.c.id == conversation_id)
+        row = bind.execute(sa.select(_CONVERSATIONS).where(*where)).mappings().one()
+        query = (
+            sa.select(_MESSAGES, _TURNS.c.started_at)
+            .join(
+                _TURNS,
+                sa.and_(
+                    _TURNS.c.owner == _MESSAGES.c.owner,
+                    _TURNS.c.conversation_id == _MESSAGES.c.conversation_id,
+                    _TURNS.c.number == _MESSAGES.c.turn,
+                ),
+            )
+            .where(
+                _MESSAGES.c.owner == owner,
+                _MESSAGES.c.conversation_id == conversation_id,
+                _MESSAGES.c.sequence_number.is_not(None),
+            )
+            .order_by(_MESSAGES.c.sequence_number)
+        )
+        _add(bind, dict(row), [dict(each) for each in bind.execute(query).mappings()])
+
+
+def _add(bind: sa.Connection, row: Row, said: Sequence[Row]) -> None:
+    key = as_uuid(row["id"]) or uuid.uuid5(NAMESPACE, f"{row['owner']}/{row['id']}")
+    user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
+    kept = {
+        name: row[name]
+        for name in ("name", "model", "system", "system_record")
+        if row[name] is not None and row[name] != older.DYNAMIC
+    }
+    if as_uuid(row["id"]) is None:
+        kept["id"] = row["id"]
+    if user is None and row["owner"] != LOCAL:
+        kept["owner"] = row["owner"]
+    metadata = msgspec.json.decode(row["metadata"], type=dict[str, Any])
+    conversation = {
+        "id": older.write_uuid(bind, key),
+        "user_id": None if user is None else older.write_uuid(bind, user),
+        "title": row["title"],
+        "created_at": naive(row["created_at"]),
+        "updated_at": naive(row["updated_at"]),
+        "archived_at": None if row["archived_at"] is None else naive(row["archived_at"]),
+        "metadata": metadata | ({KEPT: kept} if kept else {}),
+    }
+    bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
+    rows = [_message(bind, key, message) for message in said]
+    if rows:
+        bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
+
+
+def _message(bind: sa.Connection, conversation: uuid.UUID, row: Row) -> dict[str, Any]:
+    imported = msgspec.json.decode(row["imported"] or "{}", type=dict[str, Any])
+    said = msgspec.json.decode(row["raw"], type=dict[str, Any])
+    role: str = said.get("role") or row["role"]
+    content = said.get("content")
+    if not isinstance(content, str):
+        content = Message(role=row["role"], raw=row["raw"].encode()).text or None
+    own = older.plain_raw(role, content)
+    metadata = dict(imported.get("metadata") or {})
+    if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
+        metadata[KEPT] = {name: row[name] for name in ("raw", "dialect", "role")}
+    created = imported.get("created_at")
+    moment = datetime.fromisoformat(created) if created else row["started_at"]
+    cost = imported.get("total_cost")
+    number = row["sequence_number"]
+    own_id = imported.get("id") or str(uuid.uuid5(NAMESPACE, f"{conversation}/{number}"))
+    return {
+        "id": older.write_uuid(bind, uuid.UUID(own_id)),
+        "conversation_id": older.write_uuid(bind, conversation),
+        "role": role,
+        "content": content,
+        "reasoning_events": imported.get("reasoning_events"),
+        "metadata": metadata,
+        "total_cost": None if cost is None else Decimal(cost),
+        "created_at": naive(moment),
+        "sequence_number": number,
+    }

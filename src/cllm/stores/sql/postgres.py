@@ -1,0 +1,294 @@
+"""Conversations in PostgreSQL, for those who outgrow one machine.
+
+Each operation takes a connection for one statement or one short transaction. Turns, changes,
+lists and a server's records have modules of their own; here is what the port asks for.
+"""
+
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import asyncpg
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.identity import check_id
+from cllm.core.ports import (
+    ArchiveFilter,
+    CallRecord,
+    Changes,
+    Clock,
+    Hits,
+    KeptResponse,
+    Lease,
+    NewConversation,
+    Opening,
+    Page,
+    RequestKey,
+    StreamEvent,
+    Tail,
+    TurnStart,
+    UsageBy,
+    UsageSum,
+)
+from cllm.stores import edits
+from cllm.stores.sql import postgres_lists as lists
+from cllm.stores.sql import postgres_records as records
+from cllm.stores.sql import postgres_statements as sql
+from cllm.stores.sql.postgres_edits import PostgresEdits
+from cllm.stores.sql.postgres_pool import PostgresPool, split_url
+from cllm.stores.sql.postgres_rows import CODEC, conversation_of
+from cllm.stores.sql.postgres_turns import PostgresTurns, check_new, check_opening, tail_count
+from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql.rows import SUMMARY_COLUMNS, check_json, check_text
+
+LEASE_SECONDS = 60.0
+
+_SUMMARY = f"""
+SELECT {sql.names(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {sql.RESOLVED}
+"""
+_REVISION = f'SELECT version_num FROM "{VERSION_TABLE}"'
+
+
+class PostgresStore:
+    """Conversations of any number of owners, for any number of processes and machines."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        lease_seconds: float = LEASE_SECONDS,
+        patience: float = 5.0,
+    ) -> None:
+        self._url, options = split_url(url)
+        self._clock = clock
+        self._connections = PostgresPool(self._url, options)
+        self._turns = PostgresTurns(self._connections, clock=clock, lease_seconds=lease_seconds)
+        self._edits = PostgresEdits(self._connections, clock=clock, patience=patience)
+        self._preparing = asyncio.Lock()
+        self._is_ready = False
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+        tail: Tail = None,
+    ) -> Lease:
+        await self._ready()
+        return await self._turns.begin(ref, start, owner=owner, create=create, wait=wait, tail=tail)
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        return await self._turns.renew(lease)
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        await self._turns.finish(lease, turn, opening=opening)
+
+    async def drop_turn(self, lease: Lease) -> None:
+        await self._turns.drop(lease)
+
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
+        check_new(new)
+        check_opening(opening)
+        await self._ready()
+        return await self._edits.add(edits.with_opening(self._new(new, owner), opening))
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        check_id(ref)
+        pool = await self._ready()
+        if tail is None:
+            rows = await pool.fetch(sql.LOAD, (owner, ref), twice=True)
+        else:
+            rows = await pool.fetch(sql.LOAD_TAIL, (owner, ref, tail_count(tail)), twice=True)
+        found = conversation_of(rows)
+        if found is None:
+            raise ConversationNotFoundError(ref)
+        return found
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        check_id(ref)
+        pool = await self._ready()
+        rows = await pool.fetch(_SUMMARY, (owner, ref), twice=True)
+        if not rows:
+            raise ConversationNotFoundError(ref)
+        return CODEC.decode_summary(tuple(rows[0]))
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        return await lists.list_page(
+            await self._ready(),
+            owner=owner,
+            archive_filter=archive_filter,
+            limit=limit,
+            cursor=cursor,
+            offset=offset,
+        )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        return await lists.count(await self._ready(), owner=owner, archive_filter=archive_filter)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        return await lists.search(
+            await self._ready(),
+            query,
+            owner=owner,
+            archive_filter=archive_filter,
+            limit=limit,
+            offset=offset,
+        )
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        return await lists.sums(await self._ready(), owner=owner, since=since, until=until, by=by)
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        def change(conversation: Conversation) -> Conversation:
+            changed = edits.with_changes(conversation, changes, now=self._clock())
+            check_text(changed.title)
+            check_json(changed.metadata, changed.summary)
+            return changed
+
+        await self._ready()
+        return edits.summary_of(await self._edits.change_row(ref, owner, change))
+
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        check_opening(opening)
+        if not edits.is_old(await self.load(ref, owner=owner)):
+            return None
+        captured = await self._edits.change(
+            ref, owner, lambda found: edits.with_captured(found, opening)
+        )
+        return captured if captured.system_record == opening.system_record else None
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        await self._ready()
+        await self._edits.delete(ref, owner)
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.cut_from(conversation, sequence, now=self._clock())
+
+        await self._ready()
+        await self._edits.change(ref, owner, change)
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        source = await self.load(ref, owner=owner)
+        check_new(new)
+        check_opening(opening)
+        await self._edits.check_free(new, owner)
+        branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
+        return await self._edits.add(branch)
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        def change(conversation: Conversation) -> Conversation:
+            return edits.with_variant(conversation, turn_id, now=self._clock())
+
+        await self._ready()
+        return await self._edits.change(ref, owner, change)
+
+    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+        return await records.claim(await self._ready(), request, lifetime=lifetime)
+
+    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
+        await records.keep(await self._ready(), request, response)
+
+    async def drop_request(self, request: RequestKey) -> None:
+        await records.drop(await self._ready(), request)
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        await records.add_events(await self._ready(), lease, events)
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        pool = await self._ready()
+        return await records.events_after(pool, ref, turn_id, number, owner=owner)
+
+    async def drop_old_events(self, before: datetime) -> None:
+        await records.drop_old(await self._ready(), before)
+
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        pool = await self._ready()
+        for call in calls:
+            await records.count_call(pool, call, owner=owner)
+
+    async def close(self) -> None:
+        """Close all connections; leases run out by themselves."""
+        await self._connections.close()
+
+    def _new(self, new: NewConversation, owner: str) -> Conversation:
+        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+
+    async def _ready(self) -> PostgresPool:
+        """The connections, once the database has been seen to have the tables that it needs."""
+        if not self._is_ready:
+            async with self._preparing:
+                if not self._is_ready:
+                    await self._prepare()
+                    self._is_ready = True
+        return self._connections
+
+    async def _prepare(self) -> None:
+        """Bring an empty database up; an older one has to be brought up by a person."""
+        if await self._connections.run(_revision, twice=True) == HEAD:
+            return
+        from cllm.stores.sql import connection, migrate  # noqa: PLC0415
+
+        await asyncio.to_thread(connection.with_postgres, self._url, migrate.prepare)
+
+
+async def _revision(connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> str | None:
+    try:
+        found: str | None = await connection.fetchval(_REVISION)
+    except asyncpg.UndefinedTableError:
+        return None
+    return found

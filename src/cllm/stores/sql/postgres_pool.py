@@ -1,0 +1,203 @@
+"""Connections to PostgreSQL: made when they are needed, replaced when they are lost.
+
+A connection is taken for one statement or one short transaction and never while a provider is
+awaited. Behind a pooler (PgBouncer in transaction mode) statements have no names, because the
+next one may come to another server process; on a direct connection they are prepared once.
+What is done again after a lost connection is what cannot have been done before, or what its
+caller says may be done twice.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+
+from cllm.core.errors import SettingsError
+from cllm.stores.sql.postgres_errors import (
+    FAILURES,
+    NOT_YET,
+    ROLLED_BACK,
+    is_lost,
+    our_error,
+)
+
+T = TypeVar("T")
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Work = Callable[[Connection], Awaitable[T]]
+
+PREPARED_STATEMENTS: Final = 200
+_TRIES: Final = 3
+_PAUSE: Final = 0.1
+
+
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections there are at most, and how long one is waited for or kept unused.
+
+    `patience` is for how long a server that was there is waited for when it is away, as it is
+    while it restarts. All times are seconds.
+    """
+
+    size: int = 5
+    idle: float = 300.0
+    timeout: float = 30.0
+    patience: float = 10.0
+
+
+def split_url(url: str) -> tuple[str, PoolOptions]:
+    """The URL as PostgreSQL knows it, and our own options that stood among its parameters."""
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name[5:]: value for name, value in given if name.startswith("pool_")}
+    try:
+        options = msgspec.convert(ours, PoolOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError("an option 'pool_…' of the store's URL is not a number.") from error
+    unknown = set(ours) - set(PoolOptions.__struct_fields__)
+    if unknown or options.size < 1:
+        known = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)
+        raise SettingsError(f"the store's URL may have {known}, and pool_size is at least 1.")
+    theirs = urlencode([(name, value) for name, value in given if not name.startswith("pool_")])
+    return urlunsplit(parts._replace(query=theirs)), options
+
+
+class PostgresPool:
+    """A few connections that every operation of a store shares."""
+
+    def __init__(self, url: str, options: PoolOptions) -> None:
+        self._url = url
+        self._options = options
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._opening = asyncio.Lock()
+        self._direct: bool | None = None
+
+    async def fetch(
+        self, sql: str, arguments: Sequence[Any], *, twice: bool = False
+    ) -> list[asyncpg.Record]:
+        """One statement. With `twice` it is sent again if nobody knows whether it was done."""
+
+        async def work(connection: Connection) -> list[asyncpg.Record]:
+            return await connection.fetch(sql, *arguments)
+
+        return await self.run(work, twice=twice)
+
+    async def run(self, work: Work[T], *, twice: bool = False) -> T:
+        """Something on one connection. With `twice` it is done again after a lost connection."""
+        for attempt in range(_TRIES):
+            try:
+                async with self._connection() as connection:
+                    return await work(connection)
+            except asyncpg.UniqueViolationError:
+                raise
+            except ROLLED_BACK as error:
+                if attempt + 1 == _TRIES:
+                    raise our_error(error) from error
+            except FAILURES as error:
+                if attempt + 1 == _TRIES or not (twice and is_lost(error)):
+                    raise our_error(error) from error
+        raise AssertionError
+
+    async def transact(self, work: Work[T]) -> T:
+        """One short transaction, done again if the connection was lost before its end was asked."""
+        ending = False
+
+        async def within(connection: Connection) -> T:
+            nonlocal ending
+            ending = False
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                done = await work(connection)
+            except BaseException:
+                if not connection.is_closed():
+                    await transaction.rollback()
+                raise
+            ending = True
+            await transaction.commit()
+            return done
+
+        for attempt in range(_TRIES):
+            try:
+                async with self._connection() as connection:
+                    return await within(connection)
+            except asyncpg.UniqueViolationError:
+                raise
+            except ROLLED_BACK as error:
+                if attempt + 1 == _TRIES:
+                    raise our_error(error) from error
+            except FAILURES as error:
+                if attempt + 1 == _TRIES or ending or not is_lost(error):
+                    raise our_error(error) from error
+        raise AssertionError
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        pool = await self._opened()
+        connection = await self._acquired(pool)
+        try:
+            yield connection
+        finally:
+            await pool.release(connection)
+
+    async def _acquired(self, pool: "asyncpg.Pool[asyncpg.Record]") -> Connection:
+        """A connection; a server that was there before may be away for a moment."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._options.patience
+        while True:
+            try:
+                return await pool.acquire(timeout=self._options.timeout)
+            except NOT_YET as error:
+                if self._direct is None or loop.time() > until:
+                    raise our_error(error) from error
+            await asyncio.sleep(_PAUSE)
+
+    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+        if self._pool is None:
+            async with self._opening:
+                if self._pool is None:
+                    self._pool = await asyncpg.create_pool(
+                        self._url,
+                        min_size=0,
+                        max_size=self._options.size,
+                        max_inactive_connection_lifetime=self._options.idle,
+                        command_timeout=self._options.timeout,
+                        timeout=self._options.timeout,
+                        connect=self._connect,
+                        reset=_nothing_to_reset,
+                    )
+        return self._pool
+
+    async def _connect(self, *arguments: Any, **options: Any) -> "asyncpg.Connection[Any]":
+        """A connection that remembers statements if it leads to one and the same process."""
+        named = 0 if self._direct is False else PREPARED_STATEMENTS
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(
+            *arguments, statement_cache_size=named, **options
+        )
+        if self._direct is None:
+            try:
+                self._direct = await _is_direct(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            if not self._direct:
+                await connection.close()
+                return await self._connect(*arguments, **options)
+        return connection
+
+
+async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
+    """Whether the process that greeted us is the one that works: a pooler greets for others."""
+    statement = await connection.prepare("SELECT pg_backend_pid()", name="")
+    return bool(await statement.fetchval() == connection.get_server_pid())
+
+
+async def _nothing_to_reset(_connection: "asyncpg.Connection[Any]") -> None:
+    """No statement of ours leaves anything behind in its connection."""

@@ -1,0 +1,127 @@
+"""What a server keeps beside conversations, on PostgreSQL: requests, stream events, calls.
+
+Requests are known by hashes only. A claim runs out by the database's clock.
+"""
+
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from cllm.core.errors import (
+    ConversationNotFoundError,
+    RequestConflictError,
+    RequestInFlightError,
+    StaleLeaseError,
+    TurnNotFoundError,
+)
+from cllm.core.identity import check_id
+from cllm.core.ports import CallRecord, KeptResponse, Lease, RequestKey, StreamEvent
+from cllm.stores.sql.postgres_pool import PostgresPool
+from cllm.stores.sql.postgres_rows import CODEC
+from cllm.stores.sql.postgres_statements import RESOLVED, names, places
+from cllm.stores.sql.rows import CALL_COLUMNS, encode_json
+
+_CLAIM = """
+INSERT INTO requests (owner, key, body, expires_at)
+VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
+ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
+    status = NULL, headers = NULL, response = NULL
+WHERE requests.expires_at <= clock_timestamp()
+RETURNING key
+"""
+_CLAIMED = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
+_KEEP = """
+UPDATE requests SET status = $4, headers = $5, response = $6
+WHERE owner = $1 AND key = $2 AND body = $3
+"""
+_DROP = "DELETE FROM requests WHERE owner = $1 AND key = $2 AND body = $3 AND status IS NULL"
+_DROP_OLD_REQUESTS = "DELETE FROM requests WHERE expires_at <= clock_timestamp()"
+_ADD_EVENTS = """
+WITH mine AS (
+    SELECT fence FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $4 AND expires_at > clock_timestamp()),
+added AS (
+    INSERT INTO events (owner, conversation_id, turn_id, number, data)
+    SELECT $1, $2, $3, e.number, e.data
+    FROM mine, unnest($5::bigint[], $6::bytea[]) AS e(number, data)
+    ON CONFLICT DO NOTHING)
+SELECT fence FROM mine
+"""
+_EVENTS = f"""
+WITH c AS (SELECT {RESOLVED} AS id)
+SELECT c.id, EXISTS (SELECT FROM turns t
+    WHERE t.owner = $1 AND t.conversation_id = c.id AND t.id = $3) AS is_there, e.number, e.data
+FROM c LEFT JOIN events e
+    ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
+ORDER BY e.number
+"""
+_DROP_OLD_EVENTS = """
+DELETE FROM events e WHERE NOT EXISTS (SELECT FROM turns t
+    WHERE t.owner = e.owner AND t.conversation_id = e.conversation_id AND t.id = e.turn_id
+        AND (t.ended_at IS NULL OR t.ended_at >= $1))
+"""
+_CALL = f"""
+INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL_COLUMNS))})
+"""
+
+
+async def claim(pool: PostgresPool, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+    key = (request.owner, request.key)
+    while True:
+        if await pool.fetch(_CLAIM, (*key, request.body, float(lifetime))):
+            return None
+        found = await pool.fetch(_CLAIMED, key, twice=True)
+        if found:
+            break
+    body, status, headers, response = found[0]
+    if body != request.body:
+        raise RequestConflictError
+    if status is None:
+        raise RequestInFlightError
+    return KeptResponse(status=status, headers=msgspec.json.decode(headers), body=response)
+
+
+async def keep(pool: PostgresPool, request: RequestKey, response: KeptResponse) -> None:
+    given = (response.status, encode_json(response.headers), response.body)
+    key = (request.owner, request.key, request.body)
+    await pool.fetch(_KEEP, (*key, *given), twice=True)
+
+
+async def drop(pool: PostgresPool, request: RequestKey) -> None:
+    await pool.fetch(_DROP, (request.owner, request.key, request.body), twice=True)
+
+
+async def add_events(pool: PostgresPool, lease: Lease, events: Sequence[StreamEvent]) -> None:
+    key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
+    numbers = [event.number for event in events]
+    data = [event.data for event in events]
+    if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), twice=True):
+        raise StaleLeaseError(lease.conversation.id)
+
+
+async def events_after(
+    pool: PostgresPool, ref: str, turn_id: str, number: int, *, owner: str
+) -> tuple[StreamEvent, ...]:
+    check_id(ref)
+    rows = await pool.fetch(_EVENTS, (owner, ref, turn_id, number), twice=True)
+    if rows[0]["id"] is None:
+        raise ConversationNotFoundError(ref)
+    if not rows[0]["is_there"]:
+        raise TurnNotFoundError(rows[0]["id"], turn_id)
+    return tuple(
+        StreamEvent(number=row["number"], data=row["data"])
+        for row in rows
+        if row["number"] is not None
+    )
+
+
+async def drop_old(pool: PostgresPool, before: datetime) -> None:
+    await pool.fetch(_DROP_OLD_EVENTS, (before,), twice=True)
+    await pool.fetch(_DROP_OLD_REQUESTS, (), twice=True)
+
+
+async def count_call(pool: PostgresPool, call: CallRecord, *, owner: str) -> None:
+    await pool.fetch(_CALL, (owner, *CODEC.encode_call(call)))

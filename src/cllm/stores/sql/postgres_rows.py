@@ -1,0 +1,51 @@
+"""What PostgreSQL gives and takes, as values: rows of a load, and messages as parallel arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.message import Message
+from cllm.stores.sql.postgres_statements import MESSAGES_AT, TURN_AT
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    RowCodec,
+    decode_message,
+    encode_message,
+    in_utc,
+)
+from cllm.stores.sql.search import indexed_terms
+
+CODEC = RowCodec(write_time=in_utc, read_time=in_utc)
+
+
+def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
+    """The conversation of a load, which has a row for each turn, or one row if there is none."""
+    if not rows:
+        return None
+    turns: list[Turn] = []
+    variants: list[Turn] = []
+    for row in rows:
+        if row[TURN_AT] is not None:
+            on_path = row[TURN_AT - 1] is not None
+            (turns if on_path else variants).append(_turn_of(row))
+    head = rows[0][: len(CONVERSATION_COLUMNS)]
+    return CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
+
+
+def _turn_of(row: asyncpg.Record) -> Turn:
+    roles, dialects, raws = row[MESSAGES_AT:]
+    messages = () if roles is None else tuple(map(decode_message, roles, dialects, raws))
+    return CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
+
+
+def message_arrays(messages: Sequence[Message], owner: str) -> tuple[list[Any], ...]:
+    """Roles, dialects, texts and terms, each as an array."""
+    columns: tuple[list[Any], ...] = ([], [], [], [])
+    for message in messages:
+        for column, value in zip(
+            columns, (*encode_message(message), indexed_terms(message, owner) or None), strict=True
+        ):
+            column.append(value)
+    return columns

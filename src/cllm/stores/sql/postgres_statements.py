@@ -1,0 +1,255 @@
+"""The SQL that a turn runs on PostgreSQL: one statement for each step, parameters bound by place.
+
+Beginning a turn is two statements: the lease is committed before the conversation is looked at,
+so that what is read is what the turn before it left. Leases run out by the database's clock,
+which is the one clock that all machines share. `$1` is the owner in every statement.
+"""
+
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
+
+# What can be large stands in the first of the rows that a load gives, not in each.
+_ONCE = ("system", "context_record", "metadata", "summary")
+
+MOST = 2**62
+"""More rows than there can be, and still a number for PostgreSQL."""
+TURN_AT = len(CONVERSATION_COLUMNS) + 1
+MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
+"""Where in a row of a load the turn's columns and its messages begin; before the turn: position."""
+
+
+def names(columns: tuple[str, ...], table: str = "") -> str:
+    """The columns as SQL names them."""
+    return ", ".join(f'{table}"{column}"' for column in columns)
+
+
+def places(first: int, count: int) -> str:
+    """Parameters from that number on."""
+    return ", ".join(f"${number}" for number in range(first, first + count))
+
+
+RESOLVED = """COALESCE(
+    (SELECT id FROM conversations WHERE owner = $1 AND id = $2),
+    (SELECT id FROM conversations WHERE owner = $1 AND name = $2))"""
+
+TAKE = f"""
+WITH found AS MATERIALIZED (SELECT {RESOLVED} AS id),
+begun AS (
+    SELECT conversation_id AS id FROM leases
+    WHERE owner = $1 AND creates = 1 AND (conversation_id = $2 OR name = $2)
+        AND expires_at > clock_timestamp() LIMIT 1),
+target AS MATERIALIZED (
+    SELECT id, 0::smallint AS creates, NULL::text AS name FROM found WHERE id IS NOT NULL
+    UNION ALL
+    SELECT COALESCE((SELECT id FROM begun), $5), 1::smallint, $6 FROM found
+    WHERE id IS NULL AND $5::text IS NOT NULL),
+taken AS (
+    INSERT INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)
+    SELECT $1, id, name, $3, nextval('fences'), creates,
+        clock_timestamp() + make_interval(secs => $4)
+    FROM target
+    ON CONFLICT (owner, conversation_id) DO UPDATE SET
+        name = excluded.name, turn_id = excluded.turn_id, fence = excluded.fence,
+        creates = excluded.creates, expires_at = excluded.expires_at
+    WHERE leases.expires_at <= clock_timestamp()
+    RETURNING fence)
+SELECT target.id, target.creates, taken.fence,
+    (SELECT turn_id FROM leases WHERE owner = $1 AND conversation_id = target.id) AS holder
+FROM target LEFT JOIN taken ON true
+"""
+"""Take a lease: ref, turn id, seconds, and the id and name to create. No row: not found."""
+
+RENEW = """
+UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
+WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+RETURNING fence
+"""
+
+GIVE_BACK = """
+DELETE FROM leases
+WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+RETURNING fence
+"""
+
+_CONVERSATION = f"""
+WITH c AS MATERIALIZED (
+    SELECT {names(CONVERSATION_COLUMNS)} FROM conversations
+    WHERE owner = $1 AND id = {RESOLVED})"""
+
+_WHOLE = """,
+kept AS MATERIALIZED (
+    SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation_id = c.id)"""
+
+_TAIL = """,
+wanted AS (
+    SELECT c.id, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
+        THEN c.message_count - {tail} + 1
+        ELSE LEAST((c.pins::json ->> 0)::bigint, COALESCE((
+            SELECT (t."window"::json ->> 'first_sequence')::bigint FROM turns t
+            WHERE t.owner = $1 AND t.conversation_id = c.id AND t.position IS NOT NULL
+                AND t.state IN ('complete', 'incomplete')
+            ORDER BY t.position DESC LIMIT 1), 1)) END) AS sequence
+    FROM c),
+path AS MATERIALIZED (
+    SELECT t.* FROM wanted
+    JOIN messages m ON m.owner = $1 AND m.conversation_id = wanted.id
+        AND m.sequence_number = wanted.sequence
+    JOIN turns f ON f.owner = $1 AND f.conversation_id = wanted.id AND f.number = m.turn
+    JOIN turns t ON t.owner = $1 AND t.conversation_id = wanted.id AND t.position >= f.position),
+kept AS MATERIALIZED (
+    SELECT * FROM path
+    UNION ALL
+    SELECT v.* FROM c JOIN turns v
+        ON v.owner = $1 AND v.conversation_id = c.id AND v.position IS NULL
+    WHERE v.place IN (SELECT place FROM path))"""
+
+_BEGUN = """,
+settled AS (
+    UPDATE turns SET state = 'failed', ended_at = $6, failure = $7 FROM c
+    WHERE turns.owner = $1 AND turns.conversation_id = c.id AND turns.state = 'running'
+        AND turns.number = (SELECT max(number) FROM turns
+            WHERE owner = $1 AND conversation_id = (SELECT id FROM c))),
+begun AS (
+    INSERT INTO turns
+        (owner, conversation_id, number, position, id, place, state, model, started_at)
+    SELECT $1, c.id, next.number, next.number, $3, $4, 'running', $5, $6
+    FROM c, LATERAL (SELECT COALESCE(max(number), 0) + 1 AS number FROM turns
+        WHERE owner = $1 AND conversation_id = c.id) AS next
+    RETURNING number),
+said AS (
+    INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+        role, dialect, raw, terms)
+    SELECT $1, c.id, begun.number, s.place - 1, c.message_count + s.place,
+        s.role, s.dialect, s.raw, array_to_tsvector(string_to_array(s.terms, ' '))
+    FROM c, begun, unnest($8::text[], $9::text[], $10::text[], $11::text[])
+        WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
+counted AS (
+    UPDATE conversations SET message_count = c.message_count + cardinality($8::text[])
+    FROM c WHERE conversations.owner = $1 AND conversations.id = c.id)"""
+
+_AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
+        array_agg(m.dialect ORDER BY m.ordinal) AS dialects,
+        array_agg(m.raw ORDER BY m.ordinal) AS raws
+    FROM messages m WHERE m.owner = $1 AND"""
+
+# All messages in one go, or those of a few turns one turn after the other: a planner that guesses
+# how many turns a tail has would rather read the whole table.
+_ALL_SAID = f"""LEFT JOIN (
+    {_AGGREGATED.format(turn="m.turn,")} m.conversation_id = (SELECT id FROM c) GROUP BY m.turn
+) AS said_in ON said_in.turn = kept.number"""
+_SAID_IN_EACH = f"""LEFT JOIN LATERAL (
+    {_AGGREGATED.format(turn="")} m.conversation_id = kept.conversation_id AND m.turn = kept.number
+) AS said_in ON true"""
+
+_COLUMNS = ", ".join(
+    f'CASE WHEN row_number() OVER ordered = 1 THEN c."{column}" END AS "{column}"'
+    if column in _ONCE
+    else f'c."{column}"'
+    for column in CONVERSATION_COLUMNS
+)
+_ROWS = f"""
+SELECT {_COLUMNS},
+    kept.position, {names(TURN_COLUMNS, "kept.")}, said_in.roles, said_in.dialects, said_in.raws
+FROM c LEFT JOIN kept ON true {{said}}
+WINDOW ordered AS (ORDER BY kept.position NULLS LAST, kept.number)
+ORDER BY kept.position NULLS LAST, kept.number
+"""
+_ALL_ROWS = _ROWS.format(said=_ALL_SAID)
+_TAIL_ROWS = _ROWS.format(said=_SAID_IN_EACH)
+
+LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
+"""A whole conversation, by id or name."""
+LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
+"""As much of it as the number of messages says, or what its window can use if that is NULL."""
+BEGIN = _CONVERSATION + _WHOLE + _BEGUN + _ALL_ROWS
+"""Load, and show a turn that runs: its id, place, model, now, the failure of one that was left."""
+BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$12") + _BEGUN + _TAIL_ROWS
+
+SETTLE = """
+UPDATE turns SET state = 'failed', ended_at = $3, failure = $4
+WHERE owner = $1 AND conversation_id = $2 AND state = 'running' AND id <> $5
+"""
+
+_ENDING = tuple(column for column in TURN_COLUMNS if column not in {"id", "place"})
+_AFTER = 5 + len(_ENDING)
+
+FINISH = f"""
+WITH mine AS (
+    DELETE FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+    RETURNING fence),
+ended AS (
+    UPDATE turns SET ({names(_ENDING)}) = ROW({places(5, len(_ENDING))}) FROM mine
+    WHERE owner = $1 AND conversation_id = $2 AND id = $4
+    RETURNING number),
+said AS (
+    INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+        role, dialect, raw, terms)
+    SELECT $1, $2, ended.number, ${_AFTER + 6}::bigint + s.place, ${_AFTER + 7}::bigint + s.place,
+        s.role, s.dialect, s.raw, array_to_tsvector(string_to_array(s.terms, ' '))
+    FROM ended, unnest(${_AFTER + 8}::text[], ${_AFTER + 9}::text[], ${_AFTER + 10}::text[],
+        ${_AFTER + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
+kept AS (
+    UPDATE conversations SET title = ${_AFTER}, updated_at = ${_AFTER + 1},
+        message_count = ${_AFTER + 2}, system = ${_AFTER + 3}, system_record = ${_AFTER + 4},
+        context_record = ${_AFTER + 5}
+    FROM mine WHERE owner = $1 AND id = $2)
+SELECT fence FROM mine
+"""
+"""End a turn that was shown at the end of the path, with what was said since; no row: too late."""
+
+FINISHED = """
+SELECT 1 FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3 AND state = $4
+    AND NOT EXISTS (SELECT FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $5)
+"""
+
+DROP = """
+WITH mine AS (
+    DELETE FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+    RETURNING fence),
+gone AS (
+    DELETE FROM turns USING mine WHERE owner = $1 AND conversation_id = $2 AND id = $4
+        AND state = 'running'
+    RETURNING number, position),
+fewer AS (
+    UPDATE conversations SET message_count = message_count - (
+        SELECT count(*) FROM messages m JOIN gone ON m.turn = gone.number
+        WHERE m.owner = $1 AND m.conversation_id = $2 AND gone.position IS NOT NULL)
+    WHERE owner = $1 AND id = $2 AND EXISTS (SELECT FROM gone))
+SELECT fence FROM mine
+"""
+"""Give the lease back as if the turn had never been."""
+
+DROP_CREATED = """
+WITH mine AS (
+    DELETE FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+    RETURNING fence),
+gone AS (DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2)
+SELECT fence FROM mine
+"""
+"""The same for a turn that made its conversation."""
+
+DROP_BEGUN = """
+WITH mine AS (
+    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3
+    RETURNING fence)
+DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2
+    AND EXISTS (SELECT FROM turns
+        WHERE owner = $1 AND conversation_id = $2 AND id = $4 AND state = 'running')
+"""
+"""The same if nobody knows whether the conversation was made: it was if the turn is in it."""
+
+FORGET = "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
+"""Give back the lease of a turn about which nobody knows whether it was taken."""
+
+FIRST_SAID = """
+SELECT m.role, m.dialect, m.raw FROM messages m
+JOIN turns t ON t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn
+WHERE m.owner = $1 AND m.conversation_id = $2 AND m.sequence_number IS NOT NULL
+    AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
+ORDER BY m.sequence_number LIMIT 1
+"""
+"""What a title comes from."""

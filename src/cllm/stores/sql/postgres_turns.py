@@ -1,0 +1,432 @@
+"""Turns on PostgreSQL: a lease is taken, renewed, and given back with what was said.
+
+While a lease lasts nobody else changes the conversation, so what it was when the turn began is
+all that is needed to end it; nothing is read again. After a lost connection a beginning is undone
+and made again, and an ending is looked up before it is called lost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import asyncpg
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn, title_from
+from cllm.core.errors import (
+    CllmError,
+    ConversationBusyError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    StoreError,
+    StoreUnavailableError,
+    UsageError,
+)
+from cllm.core.identity import check_id
+from cllm.core.ports import Clock, Lease, NewConversation, Opening, Tail, TurnStart
+from cllm.stores import edits
+from cllm.stores.sql import postgres_statements as sql
+from cllm.stores.sql.postgres_errors import is_lost
+from cllm.stores.sql.postgres_pool import Connection, PostgresPool
+from cllm.stores.sql.postgres_rows import CODEC, conversation_of, message_arrays
+from cllm.stores.sql.postgres_writing import (
+    add_variant,
+    append_turn,
+    insert_row,
+    update_row,
+    write_changes,
+)
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    check_json,
+    check_messages,
+    check_text,
+    decode_message,
+    encode_json,
+)
+
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.1
+INTERRUPTED = encode_json(edits.INTERRUPTION)
+_TAKEN = """
+SELECT id FROM conversations WHERE owner = $1
+    AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
+"""
+_SHOWN = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
+_DELETE_TURN = "DELETE FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3"
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    """A lease that was taken, and until when by our own clock."""
+
+    conversation: str
+    fence: int
+    creates: bool
+    expires_at: datetime
+
+
+async def wait_until(attempt: Callable[[], Awaitable[T | None]], *, wait: float | None) -> T | None:
+    """Try until it gives something or `wait` seconds are over (None: for ever)."""
+    loop = asyncio.get_running_loop()
+    deadline = None if wait is None else loop.time() + wait
+    pause = _FIRST_PAUSE
+    while (found := await attempt()) is None:
+        left = pause if deadline is None else deadline - loop.time()
+        if left <= 0:
+            return None
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    return found
+
+
+class PostgresTurns:
+    """The four operations of a turn."""
+
+    def __init__(self, pool: PostgresPool, *, clock: Clock, lease_seconds: float) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._seconds = lease_seconds
+
+    async def begin(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str,
+        create: NewConversation | None,
+        wait: float | None,
+        tail: Tail,
+    ) -> Lease:
+        check_id(ref)
+        check_messages(start.messages)
+        check_text(start.id, start.model)
+        if create is not None:
+            check_new(create)
+
+        async def once() -> Lease:
+            taken = await self._take(ref, start, owner, create, wait)
+            try:
+                return await self._open(taken, start, owner, create, tail)
+            except (UsageError, StoreError) as error:
+                await self._give_up(taken, start, owner, error)
+                raise
+            except BaseException:
+                await self._drop_taken(taken, start, owner)
+                raise
+
+        try:
+            return await once()
+        except StoreUnavailableError as error:
+            if not is_lost(error.__cause__):
+                raise
+        except ConversationExistsError:
+            # Somebody made it in the moment between the look for it and the lease.
+            if create is None:
+                raise
+        return await once()
+
+    async def renew(self, lease: Lease) -> Lease:
+        asked = self._clock()
+        owner, key = lease.conversation.owner, lease.conversation.id
+        if not await self._pool.fetch(
+            sql.RENEW, (owner, key, lease.fence, self._seconds), twice=True
+        ):
+            raise StaleLeaseError(key)
+        return msgspec.structs.replace(lease, expires_at=self._expiry(asked))
+
+    async def finish(self, lease: Lease, turn: Turn, *, opening: Opening | None) -> None:
+        if turn.id != lease.turn.id:
+            raise edits.not_its_turn(lease.turn.id, turn.id)
+        new = edits.with_finished(lease.conversation, turn, opening=opening, now=self._clock())
+        if new.title is None:
+            new = await self._with_title(new)
+        finish = self._finish_shown if _only_adds(lease, turn) else self._finish_otherwise
+        try:
+            await finish(lease, turn, new)
+        except StoreUnavailableError as error:
+            if not is_lost(error.__cause__):
+                raise
+            await self._finish_again(lease, turn, lambda: finish(lease, turn, new))
+        except (UsageError, ConversationExistsError):
+            key = (new.owner, new.id, lease.fence)
+            await self._pool.fetch(sql.GIVE_BACK, key, twice=True)
+            raise
+
+    async def drop(self, lease: Lease) -> None:
+        owner, key = lease.conversation.owner, lease.conversation.id
+        try:
+            await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
+        except StoreUnavailableError as error:
+            if not is_lost(error.__cause__):
+                raise
+            with suppress(StaleLeaseError):
+                await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
+
+    def _expiry(self, asked: datetime) -> datetime:
+        """Until when a lease lasts at least: counted from before it was asked for."""
+        return asked + timedelta(seconds=self._seconds)
+
+    async def _take(
+        self,
+        ref: str,
+        start: TurnStart,
+        owner: str,
+        create: NewConversation | None,
+        wait: float | None,
+    ) -> _Taken:
+        new = (None, None) if create is None else (create.id, create.name)
+        holder: str | None = None
+
+        async def attempt() -> _Taken | None:
+            nonlocal holder
+            asked = self._clock()
+            given = (owner, ref, start.id, self._seconds, *new)
+            try:
+                rows = await self._pool.fetch(sql.TAKE, given)
+            except BaseException:
+                await self._undo_take(start.id, owner)
+                raise
+            if not rows:
+                raise ConversationNotFoundError(ref)
+            key, creates, fence, holder = rows[0]
+            if fence is None:
+                return None
+            return _Taken(key, fence, bool(creates), self._expiry(asked))
+
+        taken = await wait_until(attempt, wait=wait)
+        if taken is None:
+            raise ConversationBusyError(ref, turn_id=holder)
+        return taken
+
+    async def _open(
+        self,
+        taken: _Taken,
+        start: TurnStart,
+        owner: str,
+        create: NewConversation | None,
+        tail: Tail,
+    ) -> Lease:
+        """The conversation as it is now that nobody else changes it, and the turn in it."""
+        now = self._clock()
+        if start.visible and start.place is None and not taken.creates:
+            found = await self._begin_shown(taken, start, owner, tail, now)
+        else:
+            found = await self._loaded(taken, owner, None if start.place else tail)
+        if found is not None:
+            return await self._granted(taken, found, start, now=now)
+        if create is None:
+            raise ConversationNotFoundError(taken.conversation)
+        return await self._created(taken, start, owner, create, now=now)
+
+    async def _begin_shown(
+        self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
+    ) -> Conversation | None:
+        said = message_arrays(start.messages, owner)
+        given = (owner, taken.conversation, start.id, start.id, start.model, now, INTERRUPTED)
+        statement, more = (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (tail_count(tail),))
+        try:
+            return conversation_of(await self._pool.fetch(statement, (*given, *said, *more)))
+        except asyncpg.UniqueViolationError as error:
+            raise edits.taken_turn(taken.conversation, start.id) from error
+
+    async def _loaded(self, taken: _Taken, owner: str, tail: Tail) -> Conversation | None:
+        if taken.creates:
+            return None
+        key = (owner, taken.conversation)
+        if tail is None:
+            return conversation_of(await self._pool.fetch(sql.LOAD, key, twice=True))
+        rows = await self._pool.fetch(sql.LOAD_TAIL, (*key, tail_count(tail)), twice=True)
+        return conversation_of(rows)
+
+    async def _granted(
+        self, taken: _Taken, found: Conversation, start: TurnStart, *, now: datetime
+    ) -> Lease:
+        conversation = edits.settled(found, now=now)
+        turn = edits.started_turn(conversation, start, now=now)
+        if start.visible and start.place is not None:
+
+            async def show(connection: Connection) -> None:
+                await connection.execute(
+                    sql.SETTLE, found.owner, found.id, now, INTERRUPTED, turn.id
+                )
+                await add_variant(connection, conversation, turn)
+
+            await self._pool.transact(show)
+        return _lease(taken, conversation, turn, start, created=False)
+
+    async def _created(
+        self,
+        taken: _Taken,
+        start: TurnStart,
+        owner: str,
+        create: NewConversation,
+        *,
+        now: datetime,
+    ) -> Lease:
+        conversation = edits.new_conversation(create, key=create.id, owner=owner, now=now)
+        turn = edits.started_turn(conversation, start, now=now)
+
+        async def make(connection: Connection) -> None:
+            refs = [create.id, create.name or create.id]
+            if await connection.fetchval(_TAKEN, owner, refs) is not None:
+                raise ConversationExistsError(create.id)
+            if start.visible:
+                await insert_row(connection, edits.with_running(conversation, turn))
+                await append_turn(connection, conversation, turn)
+                await connection.execute(_SHOWN, owner, create.id)
+
+        try:
+            await self._pool.transact(make)
+        except asyncpg.UniqueViolationError as error:
+            raise ConversationExistsError(create.id) from error
+        return _lease(taken, conversation, turn, start, created=True)
+
+    async def _give_up(self, taken: _Taken, start: TurnStart, owner: str, error: CllmError) -> None:
+        """Give the lease back; what was to be written was not, unless the connection was lost."""
+        if isinstance(error, StoreUnavailableError):
+            await self._drop_taken(taken, start, owner)
+            return
+        with suppress(StoreUnavailableError):
+            await self._pool.fetch(
+                sql.GIVE_BACK, (owner, taken.conversation, taken.fence), twice=True
+            )
+
+    async def _drop_taken(self, taken: _Taken, start: TurnStart, owner: str) -> None:
+        """Undo a beginning about which nobody knows how far it came."""
+        with suppress(StoreUnavailableError, StaleLeaseError):
+            if taken.creates:
+                await self._pool.fetch(
+                    sql.DROP_BEGUN, (owner, taken.conversation, taken.fence, start.id), twice=True
+                )
+            else:
+                await self._drop(owner, taken.conversation, taken.fence, start.id, created=False)
+
+    async def _undo_take(self, turn_id: str, owner: str) -> None:
+        """Give back a lease about which nobody knows whether it was taken."""
+        with suppress(StoreUnavailableError):
+            await self._pool.fetch(sql.FORGET, (owner, turn_id), twice=True)
+
+    async def _drop(self, owner: str, key: str, fence: int, turn_id: str, *, created: bool) -> None:
+        if created:
+            ended = await self._pool.fetch(sql.DROP_CREATED, (owner, key, fence))
+        else:
+            ended = await self._pool.fetch(sql.DROP, (owner, key, fence, turn_id))
+        if not ended:
+            raise StaleLeaseError(key)
+
+    async def _with_title(self, new: Conversation) -> Conversation:
+        """A title from what was said first, if that is not among what was loaded."""
+        if new.first_sequence == 1:
+            return new
+        rows = await self._pool.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
+        if not rows:
+            return new
+        return msgspec.structs.replace(new, title=title_from(decode_message(*rows[0]).text))
+
+    async def _finish_shown(self, lease: Lease, turn: Turn, new: Conversation) -> None:
+        owner, key = new.owner, new.id
+        shown = len(lease.turn.messages)
+        _, _, *ending = CODEC.encode_turn(turn)
+        row = dict(zip(CONVERSATION_COLUMNS, CODEC.encode_conversation(new), strict=True))
+        ended = await self._pool.fetch(
+            sql.FINISH,
+            (
+                owner,
+                key,
+                lease.fence,
+                turn.id,
+                *ending,
+                *(row[column] for column in _KEPT),
+                shown - 1,
+                lease.conversation.message_count + shown,
+                *message_arrays(turn.messages[shown:], owner),
+            ),
+        )
+        if not ended:
+            raise StaleLeaseError(key)
+
+    async def _finish_otherwise(self, lease: Lease, turn: Turn, new: Conversation) -> None:
+        """A turn that was hidden, that takes another's place, or that was shown otherwise."""
+        before = lease.conversation
+        owner, key = before.owner, before.id
+
+        async def keep(connection: Connection) -> None:
+            if not await connection.fetch(sql.GIVE_BACK, owner, key, lease.fence):
+                raise StaleLeaseError(key)
+            await connection.execute(_DELETE_TURN, owner, key, turn.id)
+            await connection.execute(sql.SETTLE, owner, key, new.updated_at, INTERRUPTED, turn.id)
+            if any(shown.place == turn.place for shown in before.turns):
+                await write_changes(connection, before, new)
+                return
+            if lease.created and not lease.visible:
+                await insert_row(connection, new)
+            else:
+                await update_row(connection, new)
+            await append_turn(connection, before, turn)
+
+        try:
+            await self._pool.transact(keep)
+        except asyncpg.UniqueViolationError as error:
+            if error.table_name == "conversations":
+                raise ConversationExistsError(key) from error
+            raise edits.taken_turn(key, turn.id) from error
+
+    async def _finish_again(
+        self, lease: Lease, turn: Turn, finish: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Finish after a lost connection, unless that was done just before it was lost."""
+        owner, key = lease.conversation.owner, lease.conversation.id
+        found = (owner, key, turn.id, turn.state, lease.fence)
+        if not await self._pool.fetch(sql.FINISHED, found, twice=True):
+            await finish()
+
+
+_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
+
+
+def tail_count(tail: Tail) -> int | None:
+    """The parameter of a tail: so many messages, or NULL for those of the window."""
+    return min(tail, sql.MOST) if isinstance(tail, int) else None
+
+
+def _only_adds(lease: Lease, turn: Turn) -> bool:
+    """Whether the turn stands where it was shown and its messages are those shown, and more."""
+    shown = lease.turn
+    return (
+        lease.visible
+        and turn.place == shown.place == shown.id
+        and turn.messages[: len(shown.messages)] == shown.messages
+    )
+
+
+def _lease(
+    taken: _Taken, conversation: Conversation, turn: Turn, start: TurnStart, *, created: bool
+) -> Lease:
+    return Lease(
+        conversation=conversation,
+        turn=turn,
+        fence=taken.fence,
+        created=created,
+        visible=start.visible,
+        expires_at=taken.expires_at,
+    )
+
+
+def check_opening(opening: Opening | None) -> None:
+    """UsageError if it has text that no database keeps."""
+    if opening is not None:
+        check_messages(() if opening.system is None else (opening.system,))
+        check_json(opening.system_record, opening.context_record)
+
+
+def check_new(new: NewConversation) -> None:
+    """UsageError if it is under a name that cannot be, or has text that no database keeps."""
+    for ref in {new.id, new.name or new.id}:
+        check_id(ref)
+    check_text(new.title, new.model)
+    check_json(new.metadata)

@@ -1,0 +1,212 @@
+"""Changes to a stored conversation on PostgreSQL, within a transaction that has its lease.
+
+What changed is found by comparing two values, and only that is written. Turns keep their numbers;
+a place keeps its position, whichever of its variants is on the path.
+"""
+
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import asyncpg
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.stores.sql.postgres_pool import Connection
+from cllm.stores.sql.postgres_rows import CODEC, message_arrays
+from cllm.stores.sql.postgres_statements import names, places
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
+
+_CONVERSATION_ROW = f"""
+INSERT INTO conversations ({names(CONVERSATION_COLUMNS)})
+VALUES ({places(1, len(CONVERSATION_COLUMNS))})
+"""
+_CHANGE_CONVERSATION = f"""
+UPDATE conversations SET ({names(CONVERSATION_COLUMNS[2:])})
+    = ROW({places(3, len(CONVERSATION_COLUMNS) - 2)})
+WHERE owner = $1 AND id = $2
+"""
+_TURN_ROW = f"""
+INSERT INTO turns (owner, conversation_id, number, position, {names(TURN_COLUMNS)})
+VALUES ({places(1, 4 + len(TURN_COLUMNS))})
+"""
+_MESSAGE_ROWS = """
+INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+    role, dialect, raw, terms)
+SELECT $1, $2, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
+    array_to_tsvector(string_to_array(s.terms, ' '))
+FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
+    WITH ORDINALITY AS s(role, dialect, raw, terms, place)
+"""
+_KNOWN = """
+SELECT id, number, place, position FROM turns WHERE owner = $1 AND conversation_id = $2
+ORDER BY number
+"""
+_NEXT_NUMBER = """
+SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE owner = $1 AND conversation_id = $2
+"""
+_DELETE_TURNS = """
+DELETE FROM turns WHERE owner = $1 AND conversation_id = $2 AND number = ANY($3::bigint[])
+"""
+_CHANGE_TURN = f"""
+UPDATE turns SET ({names(TURN_COLUMNS)}) = ROW({places(4, len(TURN_COLUMNS))})
+WHERE owner = $1 AND conversation_id = $2 AND number = $3
+"""
+_CUT_MESSAGES = """
+DELETE FROM messages WHERE owner = $1 AND conversation_id = $2 AND turn = $3 AND ordinal >= $4
+"""
+_TAKE_OFF_TURNS = """
+UPDATE turns SET position = NULL
+WHERE owner = $1 AND conversation_id = $2 AND number = ANY($3::bigint[])
+"""
+_TAKE_OFF_MESSAGES = """
+UPDATE messages SET sequence_number = NULL
+WHERE owner = $1 AND conversation_id = $2 AND turn = ANY($3::bigint[])
+"""
+_PUT_ON_TURNS = """
+UPDATE turns SET position = p.position
+FROM unnest($3::bigint[], $4::bigint[]) AS p(number, position)
+WHERE owner = $1 AND conversation_id = $2 AND turns.number = p.number
+"""
+_PUT_ON_MESSAGES = """
+UPDATE messages SET sequence_number = p.before + ordinal + 1
+FROM unnest($3::bigint[], $4::bigint[]) AS p(number, before)
+WHERE owner = $1 AND conversation_id = $2 AND turn = p.number
+"""
+
+
+class _Spot(NamedTuple):
+    """Where a turn is on the path: its position, and how many messages come before it."""
+
+    position: int
+    before: int
+
+
+async def insert_conversation(connection: Connection, conversation: Conversation) -> None:
+    """A conversation that is not there yet, with all its turns."""
+    await insert_row(connection, conversation)
+    before = conversation.first_sequence - 1
+    variants = iter(conversation.variants)
+    number = 0
+    for turn in conversation.turns:
+        number += 1
+        await insert_turn(connection, conversation, turn, number, _Spot(number, before))
+        before += len(turn.messages)
+    for turn in variants:
+        number += 1
+        await insert_turn(connection, conversation, turn, number, None)
+
+
+async def insert_row(connection: Connection, conversation: Conversation) -> None:
+    await connection.execute(_CONVERSATION_ROW, *CODEC.encode_conversation(conversation))
+
+
+async def update_row(connection: Connection, conversation: Conversation) -> None:
+    await connection.execute(_CHANGE_CONVERSATION, *CODEC.encode_conversation(conversation))
+
+
+async def append_turn(connection: Connection, conversation: Conversation, turn: Turn) -> None:
+    """A new turn at the end of the path, which has the conversation's messages so far."""
+    number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
+    spot = _Spot(number, conversation.message_count)
+    await insert_turn(connection, conversation, turn, number, spot)
+
+
+async def add_variant(connection: Connection, conversation: Conversation, turn: Turn) -> None:
+    """A new turn off the path."""
+    number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
+    await insert_turn(connection, conversation, turn, number, None)
+
+
+async def insert_turn(
+    connection: Connection,
+    conversation: Conversation,
+    turn: Turn,
+    number: int,
+    spot: _Spot | None,
+) -> None:
+    key = (conversation.owner, conversation.id, number)
+    position = None if spot is None else spot.position
+    before = None if spot is None else spot.before
+    await connection.execute(_TURN_ROW, *key, position, *CODEC.encode_turn(turn))
+    arrays = message_arrays(turn.messages, conversation.owner)
+    await connection.execute(_MESSAGE_ROWS, *key, before, *arrays)
+
+
+async def write_changes(connection: Connection, old: Conversation, new: Conversation) -> None:
+    """Make the stored conversation, which is `old`, the `new` one."""
+    key = (new.owner, new.id)
+    await update_row(connection, new)
+    known = {row["id"]: row for row in await connection.fetch(_KNOWN, *key)}
+    kept = {turn.id for turn in new.turns + new.variants}
+    gone = [row["number"] for row in known.values() if row["id"] not in kept]
+    await connection.execute(_DELETE_TURNS, *key, gone)
+    before = _spots(old, known)
+    after = _spots(new, known)
+    await _write_turns(connection, old, new, known)
+    moved = [turn_id for turn_id in kept & set(known) if before.get(turn_id) != after.get(turn_id)]
+    await _move(
+        connection, key, {known[turn_id]["number"]: after.get(turn_id) for turn_id in moved}
+    )
+    await _insert_new(connection, new, known, after)
+
+
+async def _write_turns(
+    connection: Connection, old: Conversation, new: Conversation, known: dict[str, asyncpg.Record]
+) -> None:
+    """The turns that are another value than before; messages only ever leave at the end."""
+    were = {turn.id: turn for turn in old.turns + old.variants}
+    for turn in new.turns + new.variants:
+        was = were.get(turn.id)
+        if was is None or was == turn or turn.id not in known:
+            continue
+        key = (new.owner, new.id, known[turn.id]["number"])
+        await connection.execute(_CHANGE_TURN, *key, *CODEC.encode_turn(turn))
+        if len(turn.messages) < len(was.messages):
+            await connection.execute(_CUT_MESSAGES, *key, len(turn.messages))
+
+
+async def _move(
+    connection: Connection, key: tuple[str, str], spots: dict[int, _Spot | None]
+) -> None:
+    """Turns to other spots: all off the path first, as no two may ever share one."""
+    if not spots:
+        return
+    await connection.execute(_TAKE_OFF_TURNS, *key, list(spots))
+    await connection.execute(_TAKE_OFF_MESSAGES, *key, list(spots))
+    on = {number: spot for number, spot in spots.items() if spot is not None}
+    positions = [spot.position for spot in on.values()]
+    befores = [spot.before for spot in on.values()]
+    await connection.execute(_PUT_ON_TURNS, *key, list(on), positions)
+    await connection.execute(_PUT_ON_MESSAGES, *key, list(on), befores)
+
+
+async def _insert_new(
+    connection: Connection,
+    new: Conversation,
+    known: dict[str, asyncpg.Record],
+    spots: dict[str, _Spot],
+) -> None:
+    number = max((row["number"] for row in known.values()), default=0)
+    for turn in new.turns + new.variants:
+        if turn.id not in known:
+            number += 1
+            spot = spots.get(turn.id)
+            if spot is not None and spot.position == 0:
+                spot = spot._replace(position=number)
+            await insert_turn(connection, new, turn, number, spot)
+
+
+def _spots(conversation: Conversation, known: dict[str, asyncpg.Record]) -> dict[str, _Spot]:
+    """The spots of the path's turns; position 0 is that of a place that is new."""
+    positions = _positions(known.values())
+    before = conversation.first_sequence - 1
+    spots = {}
+    for turn in conversation.turns:
+        spots[turn.id] = _Spot(positions.get(turn.place, 0), before)
+        before += len(turn.messages)
+    return spots
+
+
+def _positions(rows: Iterable[asyncpg.Record]) -> dict[str, int]:
+    return {row["place"]: row["position"] for row in rows if row["position"] is not None}

@@ -1,0 +1,346 @@
+"""Rows and values: the one place where one becomes the other, for both engines.
+
+A row is a tuple in the order of the columns named here. Times differ between the engines, so the
+codec is told how to write and read one. Nothing here runs SQL.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import (
+    Branch,
+    ContextRecord,
+    Conversation,
+    StandingSummary,
+    Summary,
+    SystemRecord,
+    Turn,
+    TurnFailure,
+    WindowRecord,
+)
+from cllm.core.errors import UsageError
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.ports import CallRecord, UsageSum
+from cllm.core.reply import Usage
+
+Row = tuple[Any, ...]
+Usable = Sequence[Any]
+"""What a database gives for a row: columns by their place."""
+
+CONVERSATION_COLUMNS = (
+    "owner",
+    "id",
+    "name",
+    "title",
+    "model",
+    "system",
+    "system_record",
+    "context_record",
+    "created_at",
+    "updated_at",
+    "archived_at",
+    "metadata",
+    "pins",
+    "summary",
+    "parent_id",
+    "parent_sequence",
+    "message_count",
+)
+SUMMARY_COLUMNS = (
+    "id",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "model",
+    "name",
+    "title",
+    "archived_at",
+    "metadata",
+)
+USAGE_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cache_write_hour_tokens",
+    "estimated",
+)
+TURN_COLUMNS = (
+    "id",
+    "place",
+    "state",
+    "model",
+    "provider",
+    *USAGE_COLUMNS,
+    "cost",
+    "notices",
+    "window",
+    "failure",
+    "started_at",
+    "ended_at",
+)
+MESSAGE_COLUMNS = ("role", "dialect", "raw")
+CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
+
+_NO_USAGE = (None,) * len(USAGE_COLUMNS)
+_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class _StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    role: str
+    dialect: str
+    raw: str
+
+
+_system = msgspec.json.Decoder(_StoredMessage)
+_system_record = msgspec.json.Decoder(SystemRecord)
+_context_record = msgspec.json.Decoder(ContextRecord)
+_summary = msgspec.json.Decoder(StandingSummary)
+_pins = msgspec.json.Decoder(tuple[int, ...])
+_notices = msgspec.json.Decoder(tuple[Notice, ...])
+_window = msgspec.json.Decoder(WindowRecord)
+_failure = msgspec.json.Decoder(TurnFailure)
+_metadata = msgspec.json.Decoder(dict[str, Any])
+
+
+class RowCodec:
+    """Turns values into rows and back, with the times of one engine."""
+
+    def __init__(
+        self, *, write_time: Callable[[datetime], Any], read_time: Callable[[Any], datetime]
+    ) -> None:
+        self.write_time = write_time
+        self.read_time = read_time
+
+    def encode_conversation(self, conversation: Conversation) -> Row:
+        """A row of CONVERSATION_COLUMNS."""
+        parent = conversation.parent
+        return (
+            conversation.owner,
+            conversation.id,
+            conversation.name,
+            conversation.title,
+            conversation.model,
+            encode_system(conversation.system),
+            encode_json(conversation.system_record),
+            encode_json(conversation.context_record),
+            self.write_time(conversation.created_at),
+            self.write_time(conversation.updated_at),
+            self.write_optional(conversation.archived_at),
+            encode_json(conversation.metadata),
+            encode_json(conversation.pins or None),
+            encode_json(conversation.summary),
+            None if parent is None else parent.conversation,
+            None if parent is None else parent.sequence,
+            conversation.message_count,
+        )
+
+    def decode_conversation(
+        self,
+        row: Usable,
+        *,
+        turns: tuple[Turn, ...] = (),
+        variants: tuple[Turn, ...] = (),
+    ) -> Conversation:
+        """The conversation of a row of CONVERSATION_COLUMNS with the newest turns of its path."""
+        loaded = sum(len(turn.messages) for turn in turns)
+        return Conversation(
+            owner=row[0],
+            id=row[1],
+            name=row[2],
+            title=row[3],
+            model=row[4],
+            system=_decode_system(row[5]),
+            system_record=_optional(_system_record, row[6]),
+            context_record=_optional(_context_record, row[7]),
+            created_at=self.read_time(row[8]),
+            updated_at=self.read_time(row[9]),
+            archived_at=self.read_optional(row[10]),
+            metadata=_metadata.decode(row[11]),
+            pins=_optional(_pins, row[12]) or (),
+            summary=_optional(_summary, row[13]),
+            parent=None if row[14] is None else Branch(conversation=row[14], sequence=row[15]),
+            turns=turns,
+            variants=variants,
+            first_sequence=row[16] - loaded + 1,
+        )
+
+    def decode_summary(self, row: Usable) -> Summary:
+        """The list entry of a row of SUMMARY_COLUMNS."""
+        return Summary(
+            id=row[0],
+            created_at=self.read_time(row[1]),
+            updated_at=self.read_time(row[2]),
+            message_count=row[3],
+            model=row[4],
+            name=row[5],
+            title=row[6],
+            archived_at=self.read_optional(row[7]),
+            metadata=_metadata.decode(row[8]),
+        )
+
+    def encode_turn(self, turn: Turn) -> Row:
+        """A row of TURN_COLUMNS; the messages have rows of their own."""
+        return (
+            turn.id,
+            turn.place,
+            turn.state,
+            turn.model,
+            turn.provider,
+            *encode_usage(turn.usage),
+            turn.cost,
+            encode_json(turn.notices or None),
+            encode_json(turn.window),
+            encode_json(turn.failure),
+            self.write_time(turn.started_at),
+            self.write_optional(turn.ended_at),
+        )
+
+    def decode_turn(self, row: Usable, messages: tuple[Message, ...]) -> Turn:
+        return Turn(
+            id=row[0],
+            place=row[1],
+            state=row[2],
+            model=row[3],
+            provider=row[4],
+            usage=decode_usage(row[5:12]),
+            cost=row[12],
+            notices=_optional(_notices, row[13]) or (),
+            window=_optional(_window, row[14]),
+            failure=_optional(_failure, row[15]),
+            started_at=self.read_time(row[16]),
+            ended_at=self.read_optional(row[17]),
+            messages=messages,
+        )
+
+    def encode_call(self, call: CallRecord) -> Row:
+        """A row of CALL_COLUMNS."""
+        usage = encode_usage(call.usage)
+        return (call.model, *usage, call.cost, self.write_time(call.ended_at))
+
+    def write_optional(self, moment: datetime | None) -> Any:
+        return None if moment is None else self.write_time(moment)
+
+    def read_optional(self, stored: Any) -> datetime | None:
+        return None if stored is None else self.read_time(stored)
+
+
+def encode_message(message: Message) -> Row:
+    """A row of MESSAGE_COLUMNS."""
+    return message.role, message.dialect, message.raw.decode()
+
+
+def decode_message(role: Any, dialect: Any, raw: str) -> Message:
+    return Message(role=role, dialect=dialect, raw=raw.encode())
+
+
+def encode_usage(usage: Usage | None) -> Row:
+    """A row of USAGE_COLUMNS."""
+    if usage is None:
+        return _NO_USAGE
+    return (
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write,
+        usage.reasoning,
+        usage.cache_write_hour,
+        int(usage.estimated),
+    )
+
+
+def decode_usage(row: Usable) -> Usage | None:
+    if row[0] is None:
+        return None
+    return Usage(
+        input=int(row[0]),
+        output=int(row[1]),
+        cache_read=int(row[2]),
+        cache_write=int(row[3]),
+        reasoning=int(row[4]),
+        cache_write_hour=int(row[5]),
+        estimated=bool(row[6]),
+    )
+
+
+def decode_sum(row: Usable) -> UsageSum:
+    """A sum from its key, calls, the sums of USAGE_COLUMNS, cost and unpriced calls."""
+    return UsageSum(
+        key=row[0],
+        calls=row[1],
+        usage=decode_usage(row[2:9]) or Usage(),
+        cost=float(row[9] or 0.0),
+        unpriced=row[10],
+    )
+
+
+def encode_system(system: Message | None) -> str | None:
+    if system is None:
+        return None
+    role, dialect, raw = encode_message(system)
+    return encode_json(_StoredMessage(role=role, dialect=dialect, raw=raw))
+
+
+def _decode_system(stored: str | None) -> Message | None:
+    if stored is None:
+        return None
+    found = _system.decode(stored)
+    return decode_message(found.role, found.dialect, found.raw)
+
+
+def encode_json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def decode_window(stored: str | None) -> WindowRecord | None:
+    return None if stored is None else _window.decode(stored)
+
+
+def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
+    return None if stored is None else decoder.decode(stored)
+
+
+def in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+def check_text(*texts: str | None) -> None:
+    """UsageError if one of the texts cannot be kept in a database."""
+    for text in texts:
+        if text is not None and ("\0" in text or _has_surrogates(text)):
+            raise _unkeepable()
+
+
+def check_json(*values: Any) -> None:
+    """UsageError if a value has text in it that cannot be kept in a database."""
+    for value in values:
+        try:
+            encoded = msgspec.json.encode(value)
+        except UnicodeEncodeError as error:
+            raise _unkeepable() from error
+        if _NUL_IN_JSON.search(encoded):
+            raise _unkeepable()
+
+
+def check_messages(messages: Sequence[Message]) -> None:
+    """UsageError if a message has text in it that cannot be kept in a database."""
+    for message in messages:
+        if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
+            raise _unkeepable()
+
+
+def _has_surrogates(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _unkeepable() -> UsageError:
+    return UsageError(
+        "The text has a NUL character or half of a character in it, which no database keeps; "
+        "remove it and try again."
+    )

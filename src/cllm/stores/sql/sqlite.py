@@ -1,0 +1,339 @@
+"""Conversations in one SQLite file: the embedded store, for one machine and any number of owners.
+
+Each operation is one hop to a thread and one transaction there: reading in one, writing in the
+other, so that a long read holds no turn up. Leases expire by the clock; a fencing number refuses
+whoever comes late. Nothing is held while a provider is asked.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.errors import ConversationBusyError, SettingsError
+from cllm.core.identity import check_id
+from cllm.core.ports import (
+    ArchiveFilter,
+    CallRecord,
+    Changes,
+    Clock,
+    Hits,
+    KeptResponse,
+    Lease,
+    NewConversation,
+    Opening,
+    Page,
+    RequestKey,
+    StreamEvent,
+    Tail,
+    TurnStart,
+    UsageBy,
+    UsageSum,
+)
+from cllm.stores import edits
+from cllm.stores.sql import sqlite_changes as changing
+from cllm.stores.sql import sqlite_reading as reading
+from cllm.stores.sql import sqlite_records as records
+from cllm.stores.sql import sqlite_turns as turning
+from cllm.stores.sql.rows import check_json, check_messages, check_text
+from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 60.0
+PATIENCE = 5.0
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
+_SYNCHRONOUS: dict[str, Synchronous] = {
+    "": "FULL",
+    "synchronous=full": "FULL",
+    "synchronous=normal": "NORMAL",
+}
+
+
+class SqliteStore:
+    """Conversations of any number of owners in one file."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        clock: Clock,
+        synchronous: Synchronous = "FULL",
+        lease_seconds: float = LEASE_SECONDS,
+        patience: float = PATIENCE,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        self._file = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._clock = clock
+        self._lease = timedelta(seconds=lease_seconds)
+        self._patience = patience
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+        tail: Tail = None,
+    ) -> Lease:
+        _check_new(create)
+        check_text(start.id, start.place, start.model)
+        check_messages(start.messages)
+
+        def attempt(db: sqlite3.Connection) -> Lease | None:
+            return turning.begin(
+                db,
+                ref,
+                start,
+                owner=owner,
+                create=create,
+                tail=tail,
+                now=self._clock(),
+                lasting=self._lease,
+            )
+
+        return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
+
+    def _undo_begin(self, lease: Lease | None) -> Callable[[sqlite3.Connection], object]:
+        def undo(db: sqlite3.Connection) -> None:
+            if lease is not None:
+                turning.drop(db, lease, now=self._clock())
+
+        return undo
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        def renew(db: sqlite3.Connection) -> datetime:
+            now = self._clock()
+            until = now + self._lease
+            turning.renew(db, lease, now=now, until=until)
+            return until
+
+        return msgspec.structs.replace(lease, expires_at=await self._file.write(renew))
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        def finish(db: sqlite3.Connection) -> None:
+            turning.finish(db, lease, turn, opening=opening, now=self._clock())
+
+        await self._file.write(finish)
+
+    async def drop_turn(self, lease: Lease) -> None:
+        await self._file.write(lambda db: turning.drop(db, lease, now=self._clock()))
+
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
+        _check_new(new, opening)
+        return await self._file.write(
+            lambda db: changing.create(db, new, owner, opening=opening, now=self._clock())
+        )
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        return await self._reader.read(
+            lambda db: reading.load(db, reading.find(db, ref, owner), tail)
+        )
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        return await self._reader.read(lambda db: reading.summary(db, ref, owner))
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        return await self._reader.read(
+            lambda db: reading.page(
+                db,
+                owner,
+                archive_filter=archive_filter,
+                limit=limit,
+                cursor=cursor,
+                offset=offset,
+            )
+        )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        return await self._reader.read(lambda db: reading.count(db, owner, archive_filter))
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        return await self._reader.read(
+            lambda db: reading.search(
+                db, query, owner, archive_filter=archive_filter, limit=limit, offset=offset
+            )
+        )
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        return await self._reader.read(
+            lambda db: reading.usage(db, owner, since=since, until=until, by=by)
+        )
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        check_text(None if isinstance(changes.title, msgspec.UnsetType) else changes.title)
+        check_json([each for each in (changes.metadata, changes.summary) if each])
+        return await self._change(
+            lambda db: changing.update(db, ref, changes, owner, self._clock()), ref
+        )
+
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        _check_new(None, opening)
+        if not edits.is_old(await self.load(ref, owner=owner)):
+            return None
+        captured = await self._change(
+            lambda db: changing.capture(db, ref, opening, owner, self._clock()), ref
+        )
+        return captured if captured.system_record == opening.system_record else None
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        await self._change(lambda db: changing.delete(db, ref, owner, self._clock()), ref)
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        await self._change(
+            lambda db: changing.delete_from(db, ref, sequence, owner, self._clock()), ref
+        )
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        check_id(ref)
+        _check_new(new, opening)
+        return await self._file.write(
+            lambda db: changing.branch(
+                db, ref, new, owner, at=at, opening=opening, now=self._clock()
+            )
+        )
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        return await self._change(
+            lambda db: changing.choose_variant(db, ref, turn_id, owner, self._clock()), ref
+        )
+
+    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+        def claim(db: sqlite3.Connection) -> KeptResponse | None:
+            now = self._clock()
+            until = now + timedelta(seconds=lifetime)
+            return records.claim_request(db, request, now=now, until=until)
+
+        return await self._file.write(claim)
+
+    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
+        await self._file.write(lambda db: records.keep_response(db, request, response))
+
+    async def drop_request(self, request: RequestKey) -> None:
+        await self._file.write(lambda db: records.drop_request(db, request))
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        await self._file.write(lambda db: records.add_events(db, lease, events, now=self._clock()))
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        return await self._reader.read(
+            lambda db: reading.events_after(db, ref, owner, turn_id, number)
+        )
+
+    async def drop_old_events(self, before: datetime) -> None:
+        await self._file.write(lambda db: records.drop_old_events(db, before))
+
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        for call in calls:
+            check_text(call.model)
+        await self._file.write(lambda db: records.count_calls(db, calls, owner))
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._file.close()
+
+    async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
+        """Change a conversation in which no turn runs, after a short wait if one does."""
+        return await self._until(attempt, ref, wait=self._patience)
+
+    async def _until(
+        self,
+        attempt: Callable[[sqlite3.Connection], T | None],
+        ref: str,
+        *,
+        wait: float | None,
+        undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
+    ) -> T:
+        """Try until no turn is in the way, or raise ConversationBusyError when time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = None if wait is None else loop.time() + wait
+        pause = _FIRST_PAUSE
+        while True:
+            found = await self._file.write(attempt, undo=undo)
+            if found is not None:
+                return found
+            left = pause if deadline is None else deadline - loop.time()
+            if left <= 0:
+                raise ConversationBusyError(ref)
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def _check_new(new: NewConversation | None, opening: Opening | None = None) -> None:
+    """UsageError if there is text that a database cannot keep."""
+    if new is not None:
+        check_text(new.title, new.model)
+        check_json(new.metadata)
+    if opening is not None:
+        check_messages(() if opening.system is None else (opening.system,))
+        check_json(opening.system_record, opening.context_record)
+
+
+def parse_location(location: str) -> tuple[Path, Synchronous]:
+    """The file of a store URL, and how it is written: `PATH` or `PATH?synchronous=normal`."""
+    path, _, query = location.partition("?")
+    if not path or path == ":memory:":
+        raise SettingsError("the store 'sqlite:' needs the path of a file, as sqlite:PATH.")
+    chosen = _SYNCHRONOUS.get(query.lower())
+    if chosen is None:
+        raise SettingsError(
+            f"the store URL ends in '?{query}'; of what can stand there only synchronous=full "
+            "and synchronous=normal are known."
+        )
+    return Path(path).expanduser(), chosen

@@ -1,0 +1,180 @@
+"""Changes to conversations in an open SQLite database in which no turn runs.
+
+Runs in the file's thread; each function is one transaction. None means that a turn runs.
+"""
+
+import sqlite3
+from datetime import datetime
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.errors import ConversationBusyError, SequenceNotFoundError, TurnNotFoundError
+from cllm.core.ports import Changes, NewConversation, Opening
+from cllm.stores import edits
+from cllm.stores.sql import statements as sql
+from cllm.stores.sql.rows import Row
+from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, load
+from cllm.stores.sql.sqlite_turns import new_conversation
+from cllm.stores.sql.sqlite_writing import (
+    HISTORY,
+    add_conversation,
+    change_conversation,
+    delete_messages,
+    delete_turn,
+    put_in_place,
+    settle,
+)
+
+replace = msgspec.structs.replace
+
+
+def free(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> Row | None:
+    """The row of a conversation in which no turn runs, and none says so."""
+    row = find(db, ref, owner)
+    key = row[:2]
+    held = db.execute(sql.LEASE_OF, key).fetchone()
+    if held is not None:
+        if ROWS.read_time(held[2]) > now:
+            return None
+        db.execute(sql.DELETE_LEASE, key)
+    settle(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
+    return row
+
+
+def create(
+    db: sqlite3.Connection,
+    new: NewConversation,
+    owner: str,
+    *,
+    opening: Opening | None,
+    now: datetime,
+) -> Conversation:
+    conversation = edits.with_opening(new_conversation(db, new, owner, now), opening)
+    return _add(db, conversation, now)
+
+
+def branch(
+    db: sqlite3.Connection,
+    ref: str,
+    new: NewConversation,
+    owner: str,
+    *,
+    at: int | None,
+    opening: Opening | None,
+    now: datetime,
+) -> Conversation:
+    source = load(db, find(db, ref, owner))
+    fresh = new_conversation(db, new, owner, now)
+    return _add(db, edits.branch_of(source, fresh, at=at, opening=opening), now)
+
+
+def _add(db: sqlite3.Connection, conversation: Conversation, now: datetime) -> Conversation:
+    """Keep a new conversation, unless a first turn is about to make it."""
+    owner = conversation.owner
+    for ref in {conversation.id, conversation.name or conversation.id}:
+        begun = db.execute(sql.LEASE_CREATING, (owner, ref)).fetchone()
+        if begun is not None and ROWS.read_time(begun[2]) > now:
+            raise ConversationBusyError(ref, turn_id=begun[0])
+    add_conversation(db, conversation)
+    return conversation
+
+
+def update(
+    db: sqlite3.Connection, ref: str, changes: Changes, owner: str, now: datetime
+) -> Summary | None:
+    row = free(db, ref, owner, now)
+    if row is None:
+        return None
+    changed = edits.with_changes(ROWS.decode_conversation(row), changes, now=now)
+    change_conversation(db, changed)
+    return edits.summary_of(changed)
+
+
+def capture(
+    db: sqlite3.Connection, ref: str, opening: Opening, owner: str, now: datetime
+) -> Conversation | None:
+    row = free(db, ref, owner, now)
+    if row is None:
+        return None
+    captured = edits.with_captured(load(db, row), opening)
+    change_conversation(db, captured)
+    return captured
+
+
+def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
+    row = free(db, ref, owner, now)
+    if row is None:
+        return None
+    key = row[:2]
+    for number, _, _, state in db.execute(sql.ALL_TURNS, key).fetchall():
+        delete_turn(db, key, number, state)
+    db.execute(sql.DELETE_EVENTS, key)
+    db.execute(sql.DELETE_CONVERSATION, key)
+    return True
+
+
+def delete_from(
+    db: sqlite3.Connection, ref: str, sequence: int, owner: str, now: datetime
+) -> bool | None:
+    row = free(db, ref, owner, now)
+    if row is None:
+        return None
+    key = row[:2]
+    if not 1 <= sequence <= row[COUNT_AT]:
+        raise SequenceNotFoundError(key[1], sequence)
+    number, ordinal = db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone()
+    position, state, _ = db.execute(sql.POSITION_OF, (*key, number)).fetchone()
+    places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position))}
+    _delete_places(db, key, places, spared=number if ordinal > 0 else None)
+    if ordinal > 0:
+        delete_messages(db, key, number, state, first=ordinal)
+        if state in HISTORY:
+            db.execute(sql.CHANGE_STATE, ("incomplete", *key, number))
+    change_conversation(db, _shortened(row, sequence - 1, now))
+    return True
+
+
+def _delete_places(
+    db: sqlite3.Connection, key: Row, places: set[str], *, spared: int | None
+) -> None:
+    """Delete all turns in these places, but not the one that loses only its end."""
+    for number, _, place, state in db.execute(sql.ALL_TURNS, key).fetchall():
+        if place in places and number != spared:
+            delete_turn(db, key, number, state)
+
+
+def _shortened(row: Row, count: int, now: datetime) -> Conversation:
+    """What a conversation says about itself when its messages end there."""
+    stored = ROWS.decode_conversation(row)
+    summary = stored.summary
+    return replace(
+        stored,
+        first_sequence=count + 1,
+        updated_at=now,
+        pins=tuple(pin for pin in stored.pins if pin <= count),
+        summary=None if summary is None else summary.up_to(count),
+    )
+
+
+def choose_variant(
+    db: sqlite3.Connection, ref: str, turn_id: str, owner: str, now: datetime
+) -> Conversation | None:
+    row = free(db, ref, owner, now)
+    if row is None:
+        return None
+    key = row[:2]
+    chosen: Row | None = db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone()
+    if chosen is None:
+        raise TurnNotFoundError(key[1], turn_id)
+    number, position, place, state = chosen
+    if position is None:
+        there = db.execute(sql.TURN_IN_PLACE, (*key, place)).fetchone()
+        if there is None:
+            raise TurnNotFoundError(key[1], turn_id)
+        if state not in HISTORY:
+            raise edits.no_answer(key[1], turn_id)
+        count = put_in_place(db, key, chosen=number, instead_of=there)
+        stored = replace(ROWS.decode_conversation(row), first_sequence=count + 1, updated_at=now)
+        change_conversation(db, stored)
+    return load(db, find(db, key[1], owner))

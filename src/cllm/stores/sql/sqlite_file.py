@@ -1,0 +1,198 @@
+"""One connection to an SQLite file, and the one thread that works on it.
+
+An operation is one hop to that thread and one transaction there, which is whole or was never.
+What goes wrong with the file comes out as one of our errors. Nothing here knows conversations.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
+from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+Synchronous = Literal["FULL", "NORMAL"]
+
+BUSY_SECONDS = 30.0
+PRIVATE = 0o600
+PRIVATE_FOLDER = 0o700
+PRIMARY_CODE = 0xFF
+_PAUSE = 0.02
+_SENTENCES = {
+    sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
+    sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
+    sqlite3.SQLITE_PERM: "{path} cannot be used; check its permissions and its folder's.",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder is there and yours.",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_LOCKED: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_NOTADB: "{path} is not an SQLite database; name another file in the store URL.",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
+    sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
+}
+_OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
+
+
+class SqliteFile:
+    """The file. It is opened, and made if it is not there, by the first operation."""
+
+    def __init__(
+        self, path: Path, *, synchronous: Synchronous = "FULL", busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self.path = path
+        self._synchronous = synchronous
+        self._busy_seconds = busy_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-sqlite")
+        self._connection: sqlite3.Connection | None = None
+
+    async def read(self, work: Work[T]) -> T:
+        """What the work finds, all of it from one moment."""
+        return await self._hop("BEGIN", work)
+
+    async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
+        """Do the work in one transaction. Who is cancelled meanwhile has it undone, if it can be.
+
+        Without `undo` it is done all the same: a turn that was handed over is kept.
+        """
+        return await self._hop("BEGIN IMMEDIATE", work, undo=undo)
+
+    async def close(self) -> None:
+        """Close the file when everything that was begun is done."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(RuntimeError):
+            await loop.run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _hop(
+        self, begin: str, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._thread, self._run, begin, work)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await asyncio.wait((done,))
+            if undo is not None and not done.cancelled() and done.exception() is None:
+                await asyncio.shield(
+                    loop.run_in_executor(self._thread, self._run, begin, undo(done.result()))
+                )
+            raise
+
+    def _run(self, begin: str, work: Work[T]) -> T:
+        try:
+            connection = self._opened()
+            connection.execute(begin)
+            try:
+                found = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise unavailable(self.path, error) from error
+        except OverflowError as error:
+            raise UsageError("A number is too large to be kept; use a smaller one.") from error
+        return found
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        make_private(self.path)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            self._settle_journal(connection)
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")
+            if _revision(connection) != HEAD:
+                self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _settle_journal(self, connection: sqlite3.Connection) -> None:
+        """Go over to write-ahead logging; several may be doing that at once with a new file."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & PRIMARY_CODE == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Bring an empty file up, unless somebody else just did.
+
+        Whoever comes first has the lock before the migrations are imported, which takes long.
+        """
+        connection.execute("BEGIN IMMEDIATE")
+        if _revision(connection) == HEAD:
+            connection.execute("ROLLBACK")
+            return
+        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
+
+        from cllm.stores.sql.connection import with_open_sqlite  # noqa: PLC0415
+        from cllm.stores.sql.migrate import prepare  # noqa: PLC0415
+
+        try:
+            with_open_sqlite(connection, prepare)
+        except DBAPIError as error:
+            if isinstance(error.orig, sqlite3.Error):
+                raise error.orig from error
+            raise
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def make_private(path: Path) -> None:
+    """Make the file, readable by its owner alone, if it is not there."""
+    try:
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDONLY, PRIVATE))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise StoreUnavailableError(
+            f"{path} cannot be opened ({reason}); name another file in the store URL.",
+            path=str(path),
+        ) from error
+
+
+def _revision(connection: sqlite3.Connection) -> str | None:
+    known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    if connection.execute(known, (VERSION_TABLE,)).fetchone() is None:
+        return None
+    row = connection.execute("SELECT version_num FROM cllm_revision").fetchone()
+    return None if row is None else str(row[0])
+
+
+def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
+    """What is wrong with the file, in our words."""
+    code = getattr(error, "sqlite_errorcode", None)
+    sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
+    return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))

@@ -1,0 +1,278 @@
+"""The life of a turn in an open SQLite database: begun with a lease, renewed, finished or dropped.
+
+Runs in the file's thread; each function is one transaction. The time comes in as `now`.
+"""
+
+import sqlite3
+from datetime import datetime, timedelta
+
+from cllm.core.conversation import Conversation, Turn, title_from
+from cllm.core.errors import (
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    TurnNotFoundError,
+)
+from cllm.core.identity import check_id
+from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
+from cllm.stores import edits
+from cllm.stores.sql import statements as sql
+from cllm.stores.sql.rows import Row, decode_message, encode_json, encode_system
+from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, load, look_up
+from cllm.stores.sql.sqlite_writing import (
+    add_conversation,
+    add_messages,
+    add_turn,
+    delete_messages,
+    delete_turn,
+    index_turn,
+    put_in_place,
+    settle,
+)
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def begin(
+    db: sqlite3.Connection,
+    ref: str,
+    start: TurnStart,
+    *,
+    owner: str,
+    create: NewConversation | None,
+    tail: Tail,
+    now: datetime,
+    lasting: timedelta,
+) -> Lease | None:
+    """The lease, or None while somebody else has one."""
+    row = look_up(db, check_id(ref), owner)
+    held = _lease_on(db, row, ref, owner, create)
+    if held is not None and ROWS.read_time(held[2]) > now:
+        return None
+    if row is not None:
+        conversation, number = _continued(db, row, start, tail, now)
+    elif create is None:
+        raise ConversationNotFoundError(ref)
+    else:
+        conversation, number = new_conversation(db, create, owner, now), 1
+        if start.visible:
+            add_conversation(db, conversation)
+    turn = edits.running_turn(start, now=now)
+    key = (owner, conversation.id)
+    if start.visible:
+        _show(db, conversation, turn, number)
+    lease = Lease(
+        conversation=conversation,
+        turn=turn,
+        fence=_next_fence(held, now),
+        created=row is None,
+        visible=start.visible,
+        expires_at=now + lasting,
+    )
+    _grant(db, key, lease, creates=row is None and not start.visible)
+    return lease
+
+
+def _lease_on(
+    db: sqlite3.Connection, row: Row | None, ref: str, owner: str, create: NewConversation | None
+) -> Row | None:
+    """The lease on a conversation, also on one that a hidden first turn is about to make."""
+    if row is not None:
+        found: Row | None = db.execute(sql.LEASE_OF, row[:2]).fetchone()
+        return found
+    if create is None:
+        return None
+    for name in dict.fromkeys((ref, create.id)):
+        found = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
+        if found is not None:
+            return found
+    return None
+
+
+def _continued(
+    db: sqlite3.Connection, row: Row, start: TurnStart, tail: Tail, now: datetime
+) -> tuple[Conversation, int]:
+    """The conversation as the turn finds it, and the number that the turn gets."""
+    key = row[:2]
+    newest = db.execute(sql.NEWEST_TURN, key).fetchone()
+    settle(db, key, newest, now)
+    if db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
+        raise edits.taken_turn(key[1], start.id)
+    if start.place is not None:
+        there = db.execute(sql.TURN_IN_PLACE, (*key, start.place)).fetchone()
+        if there is None:
+            raise TurnNotFoundError(key[1], start.place)
+        if db.execute(sql.HISTORY_AFTER, (*key, there[1])).fetchone() is not None:
+            raise edits.not_the_last(key[1], start.place)
+    return load(db, row, tail), 1 if newest is None else newest[0] + 1
+
+
+def new_conversation(
+    db: sqlite3.Connection, new: NewConversation, owner: str, now: datetime
+) -> Conversation:
+    """A conversation that is not kept yet, if its id and its name are free."""
+    for ref in {new.id, new.name or new.id}:
+        check_id(ref)
+        if db.execute(sql.IS_TAKEN, (owner, ref)).fetchone() is not None:
+            raise ConversationExistsError(ref)
+    return edits.new_conversation(new, key=new.id, owner=owner, now=now)
+
+
+def _show(db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int) -> None:
+    """Keep the turn while it runs: at the end of the path, or among the variants of its place."""
+    key = (conversation.owner, conversation.id)
+    if turn.place != turn.id:
+        add_turn(db, key, turn, number=number, position=None, sequence=None)
+        return
+    total = conversation.message_count
+    add_turn(db, key, turn, number=number, position=number, sequence=total + 1)
+    db.execute(sql.CHANGE_COUNT, (total + len(turn.messages), *key))
+
+
+def _next_fence(held: Row | None, now: datetime) -> int:
+    """Grows with time, and also where a clock went back."""
+    moment = (now - _EPOCH) // _MICROSECOND
+    return moment if held is None else max(moment, held[1] + 1)
+
+
+def _grant(db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool) -> None:
+    db.execute(sql.DELETE_LEASE, key)
+    name = lease.conversation.name if creates else None
+    expires = ROWS.write_optional(lease.expires_at)
+    held = (name, lease.turn.id, lease.fence, int(creates), expires)
+    db.execute(sql.ADD_LEASE, (*key, *held))
+
+
+def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, until: datetime) -> None:
+    times = (ROWS.write_time(until), *_held(lease), ROWS.write_time(now))
+    if db.execute(sql.RENEW_LEASE, times).rowcount == 0:
+        raise StaleLeaseError(lease.conversation.id)
+
+
+def check_held(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+    """StaleLeaseError if the lease has been lost."""
+    found = db.execute(sql.HOLDS_LEASE, (*_held(lease), ROWS.write_time(now))).fetchone()
+    if found is None:
+        raise StaleLeaseError(lease.conversation.id)
+
+
+def _give_back(db: sqlite3.Connection, lease: Lease, now: datetime) -> None:
+    if db.execute(sql.GIVE_BACK, (*_held(lease), ROWS.write_time(now))).rowcount == 0:
+        raise StaleLeaseError(lease.conversation.id)
+
+
+def _held(lease: Lease) -> Row:
+    return lease.conversation.owner, lease.conversation.id, lease.fence
+
+
+def finish(
+    db: sqlite3.Connection, lease: Lease, turn: Turn, *, opening: Opening | None, now: datetime
+) -> None:
+    """Keep the turn as it ended, and give the lease back."""
+    _give_back(db, lease, now)
+    if turn.id != lease.turn.id:
+        raise edits.not_its_turn(lease.turn.id, turn.id)
+    key = (lease.conversation.owner, lease.conversation.id)
+    row = db.execute(sql.BY_ID, key).fetchone()
+    if row is None:
+        add_conversation(db, lease.conversation)
+        row = db.execute(sql.BY_ID, key).fetchone()
+    _open(db, row, opening)
+    count = _keep(db, row, lease, turn)
+    title = row[3] if row[3] is not None else _title(db, key)
+    db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
+
+
+def _open(db: sqlite3.Connection, row: Row, opening: Opening | None) -> None:
+    """Capture the opening, unless something was captured or said before."""
+    if opening is None or row[5] is not None:
+        return
+    key = row[:2]
+    if db.execute(sql.HISTORY_AFTER, (*key, 0)).fetchone() is None:
+        said = (
+            encode_system(opening.system),
+            encode_json(opening.system_record),
+            encode_json(opening.context_record),
+        )
+        db.execute(sql.OPEN, (*said, *key))
+
+
+def _keep(db: sqlite3.Connection, row: Row, lease: Lease, turn: Turn) -> int:
+    """Write the turn to where it belongs; how many messages the path has then."""
+    key, total = row[:2], row[COUNT_AT]
+    there = None
+    if turn.place != turn.id:
+        there = db.execute(sql.TURN_IN_PLACE, (*key, turn.place)).fetchone()
+    number = _numbered(db, key, lease)
+    shown = len(lease.turn.messages) if lease.visible else 0
+    if there is not None:
+        _write(db, key, lease, turn, number=number, position=None, sequence=None)
+        if not turn.is_history:
+            return int(total)
+        return put_in_place(db, key, chosen=number, instead_of=there)
+    before = total - shown
+    _write(db, key, lease, turn, number=number, position=number, sequence=before + 1)
+    return int(before + len(turn.messages))
+
+
+def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> int:
+    """The turn's number: the one it was shown with, or the next one."""
+    newest = db.execute(sql.NEWEST_TURN, key).fetchone()
+    if newest is None:
+        return 1
+    number: int = newest[0] if lease.visible else newest[0] + 1
+    return number
+
+
+def _write(
+    db: sqlite3.Connection,
+    key: Row,
+    lease: Lease,
+    turn: Turn,
+    *,
+    number: int,
+    position: int | None,
+    sequence: int | None,
+) -> None:
+    if not lease.visible:
+        add_turn(db, key, turn, number=number, position=position, sequence=sequence)
+        return
+    db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn), *key, number))
+    said = lease.turn.messages
+    kept = len(said) if turn.messages[: len(said)] == said else 0
+    if not kept:
+        delete_messages(db, key, number, "running")
+    elif turn.is_history:
+        index_turn(db, key, number)
+    add_messages(
+        db,
+        key,
+        turn.messages,
+        number=number,
+        sequence=sequence,
+        first=kept,
+        indexed=turn.is_history,
+    )
+
+
+def _title(db: sqlite3.Connection, key: Row) -> str | None:
+    """A title from the first thing the user said in what counts as history."""
+    row = db.execute(sql.FIRST_SAID, key).fetchone()
+    return None if row is None else title_from(decode_message(*row).text)
+
+
+def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+    """Give the lease back as if the turn, and a conversation it made, had never been."""
+    _give_back(db, lease, now)
+    if not lease.visible:
+        return
+    key = (lease.conversation.owner, lease.conversation.id)
+    number, position, _, state = db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone()
+    delete_turn(db, key, number, state)
+    row = db.execute(sql.BY_ID, key).fetchone()
+    is_bare = row[5] is None and db.execute(sql.HAS_TURNS, key).fetchone() is None
+    if lease.created and is_bare:
+        db.execute(sql.DELETE_CONVERSATION, key)
+    elif position is not None:
+        db.execute(sql.CHANGE_COUNT, (row[COUNT_AT] - len(lease.turn.messages), *key))

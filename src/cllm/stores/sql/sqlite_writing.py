@@ -1,0 +1,134 @@
+"""Writing rows into an open SQLite database: conversations, turns, messages, and the search index.
+
+Runs in the file's thread, inside a transaction that somebody else began and ends.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.message import Message
+from cllm.stores.edits import INTERRUPTION
+from cllm.stores.sql import statements as sql
+from cllm.stores.sql.rows import Row, decode_message, encode_json, encode_message
+from cllm.stores.sql.search import indexed_terms
+from cllm.stores.sql.sqlite_reading import ROWS
+
+HISTORY = ("complete", "incomplete")
+_INTERRUPTION = encode_json(INTERRUPTION)
+
+
+def add_conversation(db: sqlite3.Connection, conversation: Conversation) -> None:
+    """Keep a whole conversation that is not there yet, with its turns and variants."""
+    db.execute(sql.ADD_CONVERSATION, ROWS.encode_conversation(conversation))
+    key = (conversation.owner, conversation.id)
+    sequence = 1
+    for number, turn in enumerate(conversation.turns, 1):
+        add_turn(db, key, turn, number=number, position=number, sequence=sequence)
+        sequence += len(turn.messages)
+    first = len(conversation.turns) + 1
+    for number, turn in enumerate(conversation.variants, first):
+        add_turn(db, key, turn, number=number, position=None, sequence=None)
+
+
+def change_conversation(db: sqlite3.Connection, conversation: Conversation) -> None:
+    """Write everything that a conversation says about itself."""
+    owner, own_id, *rest = ROWS.encode_conversation(conversation)
+    db.execute(sql.CHANGE_CONVERSATION, (*rest, owner, own_id))
+
+
+def add_turn(
+    db: sqlite3.Connection,
+    key: Row,
+    turn: Turn,
+    *,
+    number: int,
+    position: int | None,
+    sequence: int | None,
+) -> None:
+    """Add a turn with its messages, from that sequence number on if it is on the path."""
+    db.execute(sql.ADD_TURN, (*key, number, position, *ROWS.encode_turn(turn)))
+    add_messages(db, key, turn.messages, number=number, sequence=sequence, indexed=turn.is_history)
+
+
+def add_messages(
+    db: sqlite3.Connection,
+    key: Row,
+    messages: Sequence[Message],
+    *,
+    number: int,
+    sequence: int | None,
+    first: int = 0,
+    indexed: bool,
+) -> None:
+    """Add messages to a turn; its first one has that sequence number."""
+    for ordinal, message in enumerate(messages[first:], first):
+        at = None if sequence is None else sequence + ordinal
+        added = db.execute(
+            sql.ADD_MESSAGE, (*key, number, ordinal, at, *encode_message(message))
+        ).lastrowid
+        if indexed:
+            _index(db, key, added, message)
+
+
+def index_turn(db: sqlite3.Connection, key: Row, number: int) -> None:
+    """Make the messages of a turn that were not said in an answer yet findable."""
+    for row, message in _messages_of(db, key, number):
+        _index(db, key, row, message)
+
+
+def _index(db: sqlite3.Connection, key: Row, row: int | None, message: Message) -> None:
+    terms = indexed_terms(message, key[0])
+    if terms:
+        db.execute(sql.INDEX, (row, terms))
+
+
+def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> None:
+    """Delete a turn, its messages, and what the search index has of them."""
+    delete_messages(db, key, number, state)
+    db.execute(sql.DELETE_TURN, (*key, number))
+
+
+def delete_messages(
+    db: sqlite3.Connection, key: Row, number: int, state: str, *, first: int = 0
+) -> None:
+    """Delete the messages of a turn from its `first` one on."""
+    if state in HISTORY:
+        for row, message in _messages_of(db, key, number, first):
+            terms = indexed_terms(message, key[0])
+            if terms:
+                db.execute(sql.UNINDEX, (row, terms))
+    db.execute(sql.DELETE_MESSAGES, (*key, number, first))
+
+
+def _messages_of(
+    db: sqlite3.Connection, key: Row, number: int, first: int = 0
+) -> list[tuple[int, Message]]:
+    rows = db.execute(sql.TURN_MESSAGES, (*key, number, first)).fetchall()
+    return [(row[0], decode_message(*row[2:])) for row in rows]
+
+
+def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: Row) -> int:
+    """Put a turn on the path in place of another; how many messages the path has then.
+
+    `instead_of` is the number and the position of the one that leaves. Later messages are
+    numbered anew, as the two need not be of one length.
+    """
+    number, position = instead_of[:2]
+    sequence = db.execute(sql.FIRST_SEQUENCE, (*key, number)).fetchone()[0]
+    db.execute(sql.CHANGE_POSITION, (None, *key, number))
+    db.execute(sql.CHANGE_POSITION, (position, *key, chosen))
+    db.execute(sql.UNNUMBER_FROM, (*key, sequence))
+    for row in db.execute(sql.PATH, (*key, position)).fetchall():
+        numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, row[0]))
+        sequence += numbered.rowcount
+    total: int = sequence - 1
+    return total
+
+
+def settle(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
+    """Nobody runs a turn: one that still says so, which is the newest, was interrupted."""
+    if newest is not None and newest[1] == "running":
+        ended = (ROWS.write_time(now), _INTERRUPTION)
+        db.execute(sql.SETTLE_TURN, (*ended, *key, newest[0]))

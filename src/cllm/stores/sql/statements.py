@@ -1,0 +1,303 @@
+"""What the SQLite store says to its database: SQL text, written once, with bound parameters only.
+
+Every statement about a conversation begins its condition with the owner. Column lists come from
+`rows.py`; a test prepares every statement against the newest revision.
+"""
+
+from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.stores.sql.rows import (
+    CALL_COLUMNS,
+    CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+)
+from cllm.stores.sql.search import NEWEST
+
+
+def _sql(*pieces: str) -> str:
+    return " ".join(pieces)
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+_OF_CONVERSATION = "WHERE owner = ? AND conversation_id = ?"
+_HISTORY = "state IN ('complete', 'incomplete')"
+
+BY_ID = _sql(
+    "SELECT", _listed(CONVERSATION_COLUMNS), "FROM conversations WHERE owner = ? AND id = ?"
+)
+BY_NAME = _sql(
+    "SELECT", _listed(CONVERSATION_COLUMNS), "FROM conversations WHERE owner = ? AND name = ?"
+)
+SUMMARY_BY_ID = _sql(
+    "SELECT", _listed(SUMMARY_COLUMNS), "FROM conversations WHERE owner = ? AND id = ?"
+)
+SUMMARY_BY_NAME = _sql(
+    "SELECT", _listed(SUMMARY_COLUMNS), "FROM conversations WHERE owner = ? AND name = ?"
+)
+IS_TAKEN = "SELECT 1 FROM conversations WHERE owner = ?1 AND (id = ?2 OR name = ?2)"
+ADD_CONVERSATION = _sql(
+    "INSERT INTO conversations (",
+    _listed(CONVERSATION_COLUMNS),
+    ") VALUES (",
+    _marks(len(CONVERSATION_COLUMNS)),
+    ")",
+)
+CHANGE_CONVERSATION = _sql(
+    "UPDATE conversations SET",
+    ", ".join(f"{column} = ?" for column in CONVERSATION_COLUMNS[2:]),
+    "WHERE owner = ? AND id = ?",
+)
+CHANGE_COUNT = "UPDATE conversations SET message_count = ? WHERE owner = ? AND id = ?"
+END_TURN = (
+    "UPDATE conversations SET title = ?, updated_at = ?, message_count = ? "
+    "WHERE owner = ? AND id = ?"
+)
+OPEN = (
+    "UPDATE conversations SET system = ?, system_record = ?, context_record = ? "
+    "WHERE owner = ? AND id = ?"
+)
+DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
+
+NEWEST_TURN = _sql(
+    "SELECT number, state FROM turns", _OF_CONVERSATION, "ORDER BY number DESC LIMIT 1"
+)
+SETTLE_TURN = _sql(
+    "UPDATE turns SET state = 'failed', ended_at = ?, failure = ?",
+    _OF_CONVERSATION,
+    "AND number = ?",
+)
+TURN_BY_ID = _sql(
+    "SELECT number, position, place, state FROM turns", _OF_CONVERSATION, "AND id = ?"
+)
+TURN_IN_PLACE = _sql(
+    "SELECT number, position, state FROM turns",
+    _OF_CONVERSATION,
+    "AND position IS NOT NULL AND place = ?",
+)
+HISTORY_AFTER = _sql(
+    "SELECT 1 FROM turns", _OF_CONVERSATION, "AND position > ? AND", _HISTORY, "LIMIT 1"
+)
+LAST_WINDOW = _sql(
+    'SELECT "window" FROM turns',
+    _OF_CONVERSATION,
+    "AND position IS NOT NULL AND",
+    _HISTORY,
+    "ORDER BY position DESC LIMIT 1",
+)
+PATH = _sql(
+    "SELECT number, position,",
+    _listed(TURN_COLUMNS),
+    "FROM turns",
+    _OF_CONVERSATION,
+    "AND position >= ? ORDER BY position",
+)
+VARIANTS = _sql(
+    "SELECT number, position,",
+    _listed(TURN_COLUMNS),
+    "FROM turns",
+    _OF_CONVERSATION,
+    "AND position IS NULL AND number >= ? ORDER BY number",
+)
+ADD_TURN = _sql(
+    "INSERT INTO turns (owner, conversation_id, number, position,",
+    _listed(TURN_COLUMNS),
+    ") VALUES (",
+    _marks(4 + len(TURN_COLUMNS)),
+    ")",
+)
+CHANGE_TURN = _sql(
+    "UPDATE turns SET",
+    ", ".join(f'"{column}" = ?' for column in TURN_COLUMNS),
+    _OF_CONVERSATION,
+    "AND number = ?",
+)
+CHANGE_POSITION = _sql("UPDATE turns SET position = ?", _OF_CONVERSATION, "AND number = ?")
+CHANGE_STATE = _sql("UPDATE turns SET state = ?", _OF_CONVERSATION, "AND number = ?")
+DELETE_TURN = _sql("DELETE FROM turns", _OF_CONVERSATION, "AND number = ?")
+HAS_TURNS = _sql("SELECT 1 FROM turns", _OF_CONVERSATION, "AND position IS NOT NULL LIMIT 1")
+PLACES_FROM = _sql("SELECT place FROM turns", _OF_CONVERSATION, "AND position >= ?")
+ALL_TURNS = _sql("SELECT number, id, place, state FROM turns", _OF_CONVERSATION)
+
+AT_SEQUENCE = _sql(
+    "SELECT turn, ordinal FROM messages", _OF_CONVERSATION, "AND sequence_number = ?"
+)
+POSITION_OF = _sql("SELECT position, state, place FROM turns", _OF_CONVERSATION, "AND number = ?")
+PATH_MESSAGES = _sql(
+    "SELECT turn, role, dialect, raw FROM messages",
+    _OF_CONVERSATION,
+    "AND sequence_number >= ? ORDER BY sequence_number",
+)
+VARIANT_MESSAGES = _sql(
+    "SELECT turn, role, dialect, raw FROM messages",
+    _OF_CONVERSATION,
+    "AND sequence_number IS NULL AND turn >= ? ORDER BY turn, ordinal",
+)
+TURN_MESSAGES = _sql(
+    "SELECT number, ordinal, role, dialect, raw FROM messages",
+    _OF_CONVERSATION,
+    "AND turn = ? AND ordinal >= ? ORDER BY ordinal",
+)
+ADD_MESSAGE = (
+    "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
+    " raw) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+DELETE_MESSAGES = _sql("DELETE FROM messages", _OF_CONVERSATION, "AND turn = ? AND ordinal >= ?")
+FIRST_SEQUENCE = _sql("SELECT min(sequence_number) FROM messages", _OF_CONVERSATION, "AND turn = ?")
+UNNUMBER_FROM = _sql(
+    "UPDATE messages SET sequence_number = NULL", _OF_CONVERSATION, "AND sequence_number >= ?"
+)
+NUMBER_TURN = _sql(
+    "UPDATE messages SET sequence_number = ? + ordinal", _OF_CONVERSATION, "AND turn = ?"
+)
+FIRST_SAID = (
+    "SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON t.owner = m.owner"
+    " AND t.conversation_id = m.conversation_id AND t.number = m.turn"
+    " WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number IS NOT NULL"
+    " AND m.role = 'user' AND t.state IN ('complete', 'incomplete')"
+    " ORDER BY m.sequence_number LIMIT 1"
+)
+
+INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"
+UNINDEX = "INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', ?, ?)"
+
+LEASE_OF = _sql("SELECT turn_id, fence, expires_at FROM leases", _OF_CONVERSATION)
+LEASE_CREATING = (
+    "SELECT turn_id, fence, expires_at, conversation_id FROM leases"
+    " WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"
+)
+ADD_LEASE = (
+    "INSERT INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+RENEW_LEASE = _sql(
+    "UPDATE leases SET expires_at = ?", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?"
+)
+HOLDS_LEASE = _sql("SELECT 1 FROM leases", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?")
+GIVE_BACK = _sql("DELETE FROM leases", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?")
+DELETE_LEASE = _sql("DELETE FROM leases", _OF_CONVERSATION)
+
+_SHOWN: dict[ArchiveFilter, str] = {
+    "active": "AND archived_at IS NULL",
+    "archived": "AND archived_at IS NOT NULL",
+    "all": "",
+}
+LIST = {
+    shown: _sql(
+        "SELECT",
+        _listed(SUMMARY_COLUMNS),
+        "FROM conversations WHERE owner = ?",
+        condition,
+        "ORDER BY updated_at DESC, id LIMIT ? OFFSET ?",
+    )
+    for shown, condition in _SHOWN.items()
+}
+LIST_AFTER = {
+    shown: _sql(
+        "SELECT",
+        _listed(SUMMARY_COLUMNS),
+        "FROM conversations WHERE owner = ?1",
+        condition,
+        "AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)",
+        "ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5",
+    )
+    for shown, condition in _SHOWN.items()
+}
+COUNT = {
+    shown: _sql("SELECT count(*) FROM conversations WHERE owner = ?", condition)
+    for shown, condition in _SHOWN.items()
+}
+SEARCH = {
+    shown: _sql(
+        "SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw, t.started_at",
+        "FROM message_search s CROSS JOIN messages m ON m.number = s.rowid",
+        "CROSS JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id",
+        "CROSS JOIN turns t ON t.owner = m.owner AND t.conversation_id = m.conversation_id",
+        "AND t.number = m.turn",
+        "WHERE message_search MATCH ? AND m.owner = ? AND m.sequence_number IS NOT NULL",
+        condition,
+        f"ORDER BY s.rowid DESC LIMIT {NEWEST + 1}",
+    )
+    for shown, condition in _SHOWN.items()
+}
+
+_SUMS = _sql(
+    *(f"sum({column})," for column in USAGE_COLUMNS[:-1]),
+    "max(estimated), total(cost), sum(cost IS NULL)",
+)
+_USED_IN_TURNS = {
+    "day": "FROM turns t WHERE t.owner = ?1",
+    "model": (
+        "FROM turns t JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id"
+        " WHERE t.owner = ?1"
+    ),
+}
+_KEY = {
+    "day": ("substr(t.ended_at, 1, 10)", "substr(ended_at, 1, 10)"),
+    "model": ("coalesce(t.model, c.model, 'unknown')", "model"),
+}
+_WHEN = "ended_at >= coalesce(?2, '') AND ended_at < coalesce(?3, '9999-12-31')"
+
+
+def _usage(by: UsageBy) -> str:
+    columns = _listed((*USAGE_COLUMNS, "cost"))
+    of_turn, of_call = _KEY[by]
+    return _sql(
+        "SELECT key, count(*),",
+        _SUMS,
+        "FROM (SELECT",
+        of_turn,
+        "AS key,",
+        columns,
+        _USED_IN_TURNS[by],
+        "AND t.input_tokens IS NOT NULL AND t." + _WHEN.replace(" AND ", " AND t."),
+        "UNION ALL SELECT",
+        of_call,
+        "AS key,",
+        columns,
+        "FROM calls WHERE owner = ?1 AND",
+        _WHEN,
+        ") GROUP BY key ORDER BY key",
+    )
+
+
+USAGE: dict[UsageBy, str] = {"day": _usage("day"), "model": _usage("model")}
+
+REQUEST = (
+    "SELECT body, expires_at, status, headers, response FROM requests WHERE owner = ? AND key = ?"
+)
+CLAIM_REQUEST = "INSERT OR REPLACE INTO requests (owner, key, body, expires_at) VALUES (?, ?, ?, ?)"
+KEEP_RESPONSE = (
+    "UPDATE requests SET status = ?, headers = ?, response = ?"
+    " WHERE owner = ? AND key = ? AND body = ?"
+)
+DROP_REQUEST = "DELETE FROM requests WHERE owner = ? AND key = ? AND body = ? AND status IS NULL"
+DROP_OLD_REQUESTS = "DELETE FROM requests WHERE expires_at <= ?"
+ADD_EVENT = (
+    "INSERT INTO events (owner, conversation_id, turn_id, number, data) VALUES (?, ?, ?, ?, ?)"
+)
+EVENTS_AFTER = _sql(
+    "SELECT number, data FROM events",
+    _OF_CONVERSATION,
+    "AND turn_id = ? AND number > ? ORDER BY number",
+)
+DELETE_EVENTS = _sql("DELETE FROM events", _OF_CONVERSATION)
+DROP_OLD_EVENTS = (
+    "DELETE FROM events WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.owner = events.owner"
+    " AND t.conversation_id = events.conversation_id AND t.id = events.turn_id"
+    " AND (t.ended_at IS NULL OR t.ended_at >= ?))"
+)
+ADD_CALL = _sql(
+    "INSERT INTO calls (owner,",
+    _listed(CALL_COLUMNS),
+    ") VALUES (",
+    _marks(1 + len(CALL_COLUMNS)),
+    ")",
+)

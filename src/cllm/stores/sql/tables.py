@@ -1,0 +1,214 @@
+"""The head of the schema, as SQLAlchemy tables: what the migrations lead to, on both engines.
+
+Migrations and the check for drift use it. The stores run SQL text (`statements.py`, and that of
+PostgreSQL in its own module), so that a turn never waits for SQLAlchemy to be imported.
+
+Everything of a conversation has its owner and its id in front of every key: a query without the
+owner has no index, and a database can be partitioned by owner. What is JSON is kept as text, byte
+for byte. Times are UTC.
+"""
+
+from typing import Literal
+
+import sqlalchemy as sa
+
+Engine = Literal["sqlite", "postgresql"]
+
+
+def moment() -> sa.DateTime:
+    """A time: with its zone in PostgreSQL, as text in UTC in SQLite."""
+    return sa.DateTime(timezone=True)
+
+
+def head(engine: Engine) -> sa.MetaData:
+    """The tables of the newest revision, without the search index, which each engine has its own.
+
+    SQLite's search index needs a number for each message that is its primary key; in PostgreSQL
+    the owner has to be in it.
+    """
+    metadata = sa.MetaData()
+    _conversations(metadata)
+    _turns(metadata)
+    _messages(metadata, engine)
+    _leases(metadata)
+    _requests(metadata)
+    _events(metadata)
+    _calls(metadata, engine)
+    return metadata
+
+
+def _conversations(metadata: sa.MetaData) -> None:
+    sa.Table(
+        "conversations",
+        metadata,
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text),
+        sa.Column("title", sa.Text),
+        sa.Column("model", sa.Text),
+        sa.Column("system", sa.Text),
+        sa.Column("system_record", sa.Text),
+        sa.Column("context_record", sa.Text),
+        sa.Column("created_at", moment(), nullable=False),
+        sa.Column("updated_at", moment(), nullable=False),
+        sa.Column("archived_at", moment()),
+        sa.Column("metadata", sa.Text, nullable=False),
+        sa.Column("pins", sa.Text),
+        sa.Column("summary", sa.Text),
+        sa.Column("parent_id", sa.Text),
+        sa.Column("parent_sequence", sa.BigInteger),
+        sa.Column("message_count", sa.BigInteger, nullable=False),
+        sa.Index("conversations_by_name", "owner", "name", unique=True),
+        sa.Index("conversations_by_time", "owner", "updated_at", "id"),
+    )
+
+
+def _usage_columns() -> list[sa.Column[int]]:
+    """A call's tokens; all NULL if nobody counted them."""
+    names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_hour")
+    return [
+        *(sa.Column(f"{name}_tokens", sa.BigInteger) for name in names),
+        sa.Column("estimated", sa.SmallInteger),
+    ]
+
+
+def _number(engine: Engine) -> sa.Column[int]:
+    """A number that grows with every row."""
+    if engine == "sqlite":
+        return sa.Column("number", sa.Integer, primary_key=True)
+    return sa.Column("number", sa.BigInteger, sa.Identity(), nullable=False)
+
+
+def _turns(metadata: sa.MetaData) -> None:
+    """`number` counts the turns of a conversation as they began, from 1.
+
+    `position` orders the default path and is NULL off it: the number of the turn that was first
+    in that place. At most one turn of a conversation is running, and it has the highest number.
+    """
+    sa.Table(
+        "turns",
+        metadata,
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("conversation_id", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.Text, nullable=False),
+        sa.Column("place", sa.Text, nullable=False),
+        sa.Column("position", sa.BigInteger),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("model", sa.Text),
+        sa.Column("provider", sa.Text),
+        *_usage_columns(),
+        sa.Column("cost", sa.Double),
+        sa.Column("notices", sa.Text),
+        sa.Column("window", sa.Text),
+        sa.Column("failure", sa.Text),
+        sa.Column("started_at", moment(), nullable=False),
+        sa.Column("ended_at", moment()),
+        sa.ForeignKeyConstraint(
+            ["owner", "conversation_id"],
+            ["conversations.owner", "conversations.id"],
+            name="turns_of_a_conversation",
+            ondelete="CASCADE",
+        ),
+        sa.Index("turns_by_id", "owner", "conversation_id", "id", unique=True),
+        sa.Index("turns_by_position", "owner", "conversation_id", "position", unique=True),
+        sa.Index("turns_by_end", "owner", "ended_at"),
+    )
+
+
+def _messages(metadata: sa.MetaData, engine: Engine) -> None:
+    """`raw` is the message's JSON untouched; `sequence_number` is NULL off the default path.
+
+    `number` grows with every message that is kept. `imported` is what an older deployment kept
+    beside a message and has no column here.
+    """
+    natural = ("owner", "conversation_id", "turn", "ordinal")
+    by_turn: sa.Index | sa.PrimaryKeyConstraint
+    if engine == "sqlite":
+        by_turn = sa.Index("messages_by_turn", *natural, unique=True)
+    else:
+        by_turn = sa.PrimaryKeyConstraint(*natural, name="messages_by_turn")
+    sa.Table(
+        "messages",
+        metadata,
+        _number(engine),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("conversation_id", sa.Text, nullable=False),
+        sa.Column("turn", sa.BigInteger, nullable=False),
+        sa.Column("ordinal", sa.BigInteger, nullable=False),
+        sa.Column("sequence_number", sa.BigInteger),
+        sa.Column("role", sa.Text, nullable=False),
+        sa.Column("dialect", sa.Text, nullable=False),
+        sa.Column("raw", sa.Text, nullable=False),
+        sa.Column("imported", sa.Text),
+        by_turn,
+        sa.ForeignKeyConstraint(
+            ["owner", "conversation_id", "turn"],
+            ["turns.owner", "turns.conversation_id", "turns.number"],
+            name="messages_of_a_turn",
+            ondelete="CASCADE",
+        ),
+        sa.Index(
+            "messages_by_sequence", "owner", "conversation_id", "sequence_number", unique=True
+        ),
+    )
+
+
+def _leases(metadata: sa.MetaData) -> None:
+    """One row while a turn runs. `creates` is 1 when its conversation is not there yet."""
+    sa.Table(
+        "leases",
+        metadata,
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("conversation_id", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text),
+        sa.Column("turn_id", sa.Text, nullable=False),
+        sa.Column("fence", sa.BigInteger, nullable=False),
+        sa.Column("creates", sa.SmallInteger, nullable=False),
+        sa.Column("expires_at", moment(), nullable=False),
+    )
+
+
+def _requests(metadata: sa.MetaData) -> None:
+    """Idempotency: hashes of keys and bodies, never the keys and bodies."""
+    sa.Table(
+        "requests",
+        metadata,
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("expires_at", moment(), nullable=False),
+        sa.Column("status", sa.Integer),
+        sa.Column("headers", sa.Text),
+        sa.Column("response", sa.LargeBinary),
+        sa.Index("requests_by_expiry", "expires_at"),
+    )
+
+
+def _events(metadata: sa.MetaData) -> None:
+    sa.Table(
+        "events",
+        metadata,
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("conversation_id", sa.Text, primary_key=True),
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+    )
+
+
+def _calls(metadata: sa.MetaData, engine: Engine) -> None:
+    """What calls used that belong to no conversation."""
+    keys = () if engine == "sqlite" else (sa.PrimaryKeyConstraint("owner", "number"),)
+    sa.Table(
+        "calls",
+        metadata,
+        _number(engine),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("model", sa.Text, nullable=False),
+        *_usage_columns(),
+        sa.Column("cost", sa.Double),
+        sa.Column("ended_at", moment(), nullable=False),
+        *keys,
+        sa.Index("calls_by_end", "owner", "ended_at"),
+    )

@@ -1,0 +1,231 @@
+"""What every store does to find things: summaries, counts, pages, search, and sums of usage."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from cllm.core.errors import ConversationNotFoundError, InvalidIdError, UsageError
+from cllm.core.message import plain_message
+from cllm.core.ports import ArchiveFilter, Changes, Hits, NewConversation, Store
+from cllm.core.reply import Usage
+from cllm.testing.store_harness import (
+    StoreSuite,
+    answered,
+    failed,
+    say,
+    say_again,
+    start,
+)
+
+replace = msgspec.structs.replace
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOSTILE = ('"', '"; DROP TABLE messages; --', "a* OR b", "NEAR(a b)", "x:y", "%", "'", "(", "^a")
+
+
+async def _spend(
+    store: Store, ref: str, turn_id: str, *, ended_at: datetime, **fields: object
+) -> None:
+    """A turn that ended then and used something."""
+    new = NewConversation(id=ref, model="fallback")
+    lease = await store.begin_turn(ref, start(turn_id), create=new)
+    await store.finish_turn(lease, replace(answered(lease), ended_at=ended_at, **fields))
+
+
+def _found(hits: Hits) -> list[tuple[str, int]]:
+    return sorted((hit.conversation, hit.sequence) for hit in hits.items)
+
+
+class FindingContract(StoreSuite):
+    """The tests. `StoreContract` has them."""
+
+    async def test_a_summary_is_the_entry_of_the_list(self, store: Store) -> None:
+        await store.create(NewConversation(id="c-1", name="demo", metadata={"k": [1]}))
+        await say(store, "demo", "t1")
+        (entry,) = (await store.list_conversations()).items
+        assert await store.summary("demo") == entry
+        assert await store.summary(entry.id) == entry
+
+    async def test_there_is_no_summary_of_what_is_not_there(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        with pytest.raises(ConversationNotFoundError):
+            await store.summary("other")
+        with pytest.raises(ConversationNotFoundError):
+            await store.summary("demo", owner="eve")
+        with pytest.raises(InvalidIdError):
+            await store.summary("../demo")
+
+    async def test_conversations_are_counted_as_they_are_listed(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            await store.create(NewConversation(id=name))
+        await store.update("b", Changes(archived=True))
+        filters: tuple[ArchiveFilter, ...] = ("active", "archived", "all")
+        counts = [await store.count_conversations(archive_filter=each) for each in filters]
+        assert counts == [2, 1, 3]
+        assert await store.count_conversations(owner="eve") == 0
+
+    async def test_a_list_can_leave_out_the_newest(self, store: Store) -> None:
+        for name in ("a", "b", "c", "d"):
+            await store.create(NewConversation(id=name))
+        page = await store.list_conversations(offset=1, limit=2)
+        assert [item.id for item in page.items] == ["c", "b"]
+        assert page.next_cursor is not None
+        rest = await store.list_conversations(cursor=page.next_cursor, limit=2)
+        assert [item.id for item in rest.items] == ["a"]
+        assert (await store.list_conversations(offset=9)).items == ()
+        assert len((await store.list_conversations(limit=sys.maxsize)).items) == 4
+
+    async def test_a_search_finds_all_words_whatever_their_case(self, store: Store) -> None:
+        await say(store, "pets", "t1", "My cat LUNA sleeps on the roof.")
+        await say(store, "work", "t1", "The roof of the office leaks.")
+        assert _found(await store.search("luna ROOF")) == [("pets", 1), ("pets", 2)]
+        assert len((await store.search("roof")).items) == 4
+        assert (await store.search("luna office")).items == ()
+        assert (await store.search("lun")).items == ()
+
+    async def test_a_hit_shows_where_it_is(self, store: Store) -> None:
+        await store.create(NewConversation(id="pets", title="Animals"))
+        await say(store, "pets", "t1", "word " * 100 + "the cat Luna sits here " + "word " * 100)
+        hits = await store.search("luna")
+        hit = next(hit for hit in hits.items if hit.sequence == 1)
+        assert (hit.conversation, hit.title, hit.role) == ("pets", "Animals", "user")
+        assert "cat Luna sits" in hit.snippet
+        assert len(hit.snippet) < 200
+        assert hit.created_at == (await store.load("pets")).turns[0].started_at
+
+    @pytest.mark.parametrize(
+        ("said", "query"),
+        [
+            ("私の猫の名前はルナです。", "猫の名前"),
+            ("私の猫の名前はルナです。", "ルナ"),
+            ("我的猫叫露娜。", "猫"),
+            ("我的猫叫露娜。", "露娜"),
+            ("제 고양이 이름은 루나예요", "고양이"),
+            ("Моя КОШКА", "кошка"),
+            ("Straße", "STRASSE"),
+        ],
+    )
+    async def test_a_search_finds_words_of_many_languages(
+        self, store: Store, said: str, query: str
+    ) -> None:
+        await say(store, "demo", "t1", said)
+        await say(store, "other", "t1", "犬 собака 狗 개")
+        assert _found(await store.search(query)) == [("demo", 1), ("demo", 2)]
+
+    async def test_a_search_sees_the_default_path_only(self, store: Store) -> None:
+        await say(store, "demo", "t1", "apple")
+        await say_again(store, "demo", "t2", place="t1", text="cherry")
+        lease = await store.begin_turn("demo", start("t3", "plum"))
+        await store.finish_turn(lease, failed(lease))
+        found = [(await store.search(word)).total for word in ("apple", "cherry", "plum")]
+        assert found == [0, 1, 0]
+        await store.choose_variant("demo", "t1")
+        found = [(await store.search(word)).total for word in ("apple", "cherry")]
+        assert found == [2, 0]
+
+    async def test_what_is_deleted_is_not_found(self, store: Store) -> None:
+        await say(store, "demo", "t1", "apple")
+        await say(store, "demo", "t2", "cherry")
+        await say(store, "gone", "t1", "apple")
+        await store.delete("gone")
+        await store.delete_from("demo", 4)
+        assert _found(await store.search("apple")) == [("demo", 1), ("demo", 2)]
+        assert _found(await store.search("cherry")) == [("demo", 3)]
+        await say(store, "new", "t1", "plum")
+        assert (await store.search("apple")).total == 2
+
+    async def test_archived_conversations_are_searched_apart(self, store: Store) -> None:
+        await say(store, "demo", "t1", "apple")
+        await store.update("demo", Changes(archived=True))
+        assert (await store.search("apple")).total == 0
+        assert (await store.search("apple", archive_filter="archived")).total == 2
+        assert (await store.search("apple", archive_filter="all")).total == 2
+
+    async def test_a_branch_is_found_too(self, store: Store) -> None:
+        await say(store, "demo", "t1", "apple")
+        await store.branch("demo", NewConversation(id="copy"), at=1)
+        assert _found(await store.search("apple")) == [("copy", 1), ("demo", 1), ("demo", 2)]
+
+    async def test_another_owner_searches_nothing_of_mine(self, store: Store) -> None:
+        await say(store, "demo", "t1", "apple")
+        assert await store.search("apple", owner="eve") == Hits(items=(), total=0)
+
+    async def test_a_search_comes_in_pages(self, store: Store) -> None:
+        for number in range(5):
+            await say(store, f"c{number}", "t1", "apple")
+        first = await store.search("apple", limit=4)
+        second = await store.search("apple", limit=4, offset=4)
+        third = await store.search("apple", limit=4, offset=8)
+        assert [len(page.items) for page in (first, second, third)] == [4, 4, 2]
+        assert {page.total for page in (first, second, third)} == {10}
+        assert len({(hit.conversation, hit.sequence) for hit in first.items + second.items}) == 8
+
+    async def test_a_search_needs_a_word(self, store: Store) -> None:
+        for query in ("", "  ", "?!"):
+            with pytest.raises(UsageError):
+                await store.search(query)
+
+    async def test_what_looks_like_a_query_language_is_words(self, store: Store) -> None:
+        await say(store, "demo", "t1", "a b drop table messages")
+        for query in HOSTILE:
+            try:
+                hits = await store.search(query)
+            except UsageError:
+                continue
+            assert {hit.conversation for hit in hits.items} <= {"demo"}
+        assert texts_of(await store.search("messages")) == {1, 2}
+
+    async def test_usage_is_added_up_by_day(self, store: Store) -> None:
+        await _spend(store, "a", "t1", ended_at=NOON, cost=0.5)
+        await _spend(store, "b", "t1", ended_at=NOON + timedelta(hours=1), cost=None)
+        await _spend(store, "a", "t2", ended_at=NOON + timedelta(days=1), cost=0.25)
+        first, second = await store.usage()
+        assert (first.key, first.calls, first.cost, first.unpriced) == ("2026-03-01", 2, 0.5, 1)
+        assert first.usage == Usage(input=6, output=8)
+        assert (second.key, second.calls, second.cost) == ("2026-03-02", 1, 0.25)
+
+    async def test_usage_is_added_up_by_model(self, store: Store) -> None:
+        usage = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5, estimated=True)
+        await _spend(store, "a", "t1", ended_at=NOON, model="big", usage=usage)
+        await _spend(store, "a", "t2", ended_at=NOON, model="big")
+        await _spend(store, "a", "t3", ended_at=NOON, model=None)
+        sums = {each.key: each for each in await store.usage(by="model")}
+        assert sorted(sums) == ["big", "fallback"]
+        assert sums["big"].usage == usage + Usage(input=3, output=4)
+        assert sums["big"].usage.estimated
+        assert not sums["fallback"].usage.estimated
+
+    async def test_usage_is_that_of_a_time(self, store: Store) -> None:
+        for day in range(4):
+            await _spend(store, "a", f"t{day}", ended_at=NOON + timedelta(days=day))
+        since, until = NOON + timedelta(days=1), NOON + timedelta(days=3)
+        found = await store.usage(since=since, until=until)
+        assert [each.key for each in found] == ["2026-03-02", "2026-03-03"]
+        assert await store.usage(owner="eve") == ()
+
+    async def test_every_answer_was_paid_for(self, store: Store) -> None:
+        await _spend(store, "a", "t1", ended_at=NOON)
+        lease = await store.begin_turn("a", start("t2", place="t1"))
+        await store.finish_turn(lease, replace(answered(lease), ended_at=NOON))
+        lease = await store.begin_turn("a", start("t3"))
+        spent = replace(failed(lease), usage=Usage(input=1), ended_at=NOON)
+        await store.finish_turn(lease, spent)
+        (total,) = await store.usage()
+        assert (total.calls, total.usage) == (3, Usage(input=7, output=8))
+
+    async def test_text_in_any_script_comes_back_as_it_was(
+        self, store: Store, other: Store
+    ) -> None:
+        said = "e\u0301 \U0001f469\u200d\U0001f680 \u202eabc \ufeff \x01 \x7f"
+        await store.create(NewConversation(id="demo", title=said, metadata={said: said}))
+        lease = await store.begin_turn("demo", start("t1", messages=(plain_message("user", said),)))
+        await store.finish_turn(lease, answered(lease, said))
+        loaded = await other.load("demo")
+        assert (loaded.title, loaded.metadata) == (said, {said: said})
+        assert [message.text for message in loaded.messages] == [said, said]
+
+
+def texts_of(hits: Hits) -> set[int]:
+    return {hit.sequence for hit in hits.items}

@@ -1,0 +1,103 @@
+"""What the contract suites for stores share: how they get at a store, and turns to keep in one."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import msgspec
+import pytest
+
+from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnFailure
+from cllm.core.message import plain_message
+from cllm.core.ports import Lease, NewConversation, Opening, Store, TurnStart
+from cllm.core.reply import Usage
+
+replace = msgspec.structs.replace
+
+
+class TickingClock:
+    """A clock that goes on a millisecond whenever it is read, and further when told."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.advance(0.001)
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+class StoreHarness(Protocol):
+    """How the suite gets at a kind of store.
+
+    Stores from one harness are on the same data. They should wait only briefly, if at all, where
+    a change finds a turn running.
+    """
+
+    async def open(self) -> Store: ...
+
+    async def lose(self, store: Store, /) -> None:
+        """Make the store lose its leases, as if its process had died."""
+        ...
+
+
+SYSTEM = plain_message("system", "Be brief.")
+OPENING = Opening(system=SYSTEM, system_record=SystemRecord(policy="captured", source="settings"))
+
+
+def start(turn_id: str, text: str = "Hello", **options: object) -> TurnStart:
+    """A turn in which the user says one thing."""
+    begun = TurnStart(id=turn_id, messages=(plain_message("user", text),), model="m")
+    return replace(begun, **options)
+
+
+def answered(lease: Lease, text: str = "Hi") -> Turn:
+    """The turn of the lease, with an answer."""
+    messages = (*lease.turn.messages, plain_message("assistant", text))
+    usage = Usage(input=3, output=4)
+    return replace(lease.turn, state="complete", messages=messages, usage=usage)
+
+
+def failed(lease: Lease) -> Turn:
+    """The turn of the lease, without one."""
+    failure = TurnFailure(code="UpstreamError", message="It broke.")
+    return replace(lease.turn, state="failed", failure=failure)
+
+
+async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None:
+    """One whole turn, in a conversation that is made if it is not there."""
+    lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
+    await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
+
+
+async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: str) -> None:
+    """Another answer in the place of a turn."""
+    lease = await store.begin_turn(ref, start(turn_id, place=place))
+    await store.finish_turn(lease, answered(lease, text))
+
+
+def texts(conversation: Conversation) -> list[str]:
+    return [message.text for turn in conversation.turns for message in turn.messages]
+
+
+class StoreSuite:
+    """The fixtures of a suite. A subclass gives the `harness`."""
+
+    @pytest.fixture
+    def harness(self) -> StoreHarness:
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def store(self, harness: StoreHarness) -> AsyncIterator[Store]:
+        store = await harness.open()
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    async def other(self, harness: StoreHarness) -> AsyncIterator[Store]:
+        """A second store on the same data, as another process would have."""
+        other = await harness.open()
+        yield other
+        await other.close()

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+
+from cllm.core.ports import Store
+from cllm.stores.sql.sqlite import SqliteStore
+from cllm.testing.server_store_contract import ServerStoreContract
+from cllm.testing.store_contract import StoreHarness, TickingClock
+
+
+class SqliteHarness:
+    def __init__(self, path: Path) -> None:
+        self.clock = TickingClock()
+        self._path = path
+
+    async def open(self) -> SqliteStore:
+        return SqliteStore(self._path, clock=self.clock, synchronous="NORMAL", patience=0.01)
+
+    async def lose(self, _store: Store, /) -> None:
+        self.clock.advance(61)
+
+
+class TestSqliteStore(ServerStoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StoreHarness:
+        return SqliteHarness(tmp_path / "cllm.db")

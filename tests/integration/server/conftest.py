@@ -1,0 +1,36 @@
+"""A server on each of the stores that it can be given."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.postgres import Server as PostgresServer
+from tests.postgres import database, postgres_server
+from tests.served import KEYED, Served, served
+
+__all__ = ["database", "postgres_server"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store, by its URL."""
+    if request.param == "memory":
+        return "memory:"
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path / 'server.db'}?synchronous=normal"
+    running: PostgresServer = request.getfixturevalue("postgres_server")
+    return running.url(request.getfixturevalue("database"))
+
+
+@pytest.fixture
+async def server(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+    """A server for one person."""
+    async with served(tmp_path, "server: {silence_seconds: 0.2}", store=store_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def keyed(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+    """A server for two people with keys."""
+    async with served(tmp_path, KEYED, store=store_url) as running:
+        yield running

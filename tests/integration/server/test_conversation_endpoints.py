@@ -1,0 +1,576 @@
+"""The conversations endpoints, over the application itself and a store in memory."""
+
+import json
+import uuid
+
+import msgspec
+import pytest
+from tests.served import DYNAMIC, KEYED, KEYS, openai_messages, served
+
+from cllm.core.conversation import SystemRecord
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Opening
+
+UNKNOWN = "11111111-2222-4333-8444-555555555555"
+LIST = "/v1/conversations"
+
+
+class TestLists:
+    async def test_an_empty_list_says_how_it_was_asked(self, server):
+        assert await server.get(LIST) == {
+            "conversations": [],
+            "total": 0,
+            "limit": 50,
+            "offset": 0,
+            "next_cursor": None,
+        }
+
+    async def test_a_summary_has_the_fields_of_the_reference(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "Hello there", "Hi")
+
+        (summary,) = (await server.get(LIST))["conversations"]
+
+        assert summary["id"] == conversation
+        assert summary["title"] == "Hello there"
+        assert summary["message_count"] == 2
+        assert summary["archived_at"] is None
+        assert summary["metadata"] == {}
+        assert summary["created_at"].endswith("Z")
+        assert "system_message" not in summary
+
+    async def test_pages_by_offset_and_by_cursor_give_each_once_and_newest_first(self, server):
+        made = [await server.begin() for _ in range(7)]
+        everything = (await server.get(LIST))["conversations"]
+
+        by_offset = [
+            one["id"]
+            for offset in range(0, 7, 3)
+            for one in (await server.get(f"{LIST}?limit=3&offset={offset}"))["conversations"]
+        ]
+        by_cursor, cursor = [], None
+        while True:
+            query = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+            page = await server.get(LIST, params=query)
+            assert page["total"] == 7
+            by_cursor += [one["id"] for one in page["conversations"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+
+        assert by_offset == by_cursor == [one["id"] for one in everything]
+        assert sorted(by_offset) == sorted(made)
+
+    async def test_the_archive_filter_chooses(self, server):
+        kept, archived = await server.begin(), await server.begin()
+        assert (await server("DELETE", f"{LIST}/{archived}")).status_code == 204
+
+        shown = {
+            choice: {
+                one["id"]
+                for one in (await server.get(f"{LIST}?archive_filter={choice}"))["conversations"]
+            }
+            for choice in ("active", "archived", "all")
+        }
+
+        assert shown == {"active": {kept}, "archived": {archived}, "all": {kept, archived}}
+
+    @pytest.mark.parametrize(
+        ("query", "param"),
+        [
+            ("limit=0", "limit"),
+            ("limit=101", "limit"),
+            ("limit=x", "limit"),
+            ("offset=-1", "offset"),
+            ("offset=99999999999999999999", "offset"),
+            ("archive_filter=some", "archive_filter"),
+            ("store=elsewhere", "store"),
+        ],
+    )
+    async def test_a_wrong_parameter_is_named(self, server, query, param):
+        answer = await server("GET", f"{LIST}?{query}")
+
+        assert answer.status_code == 422
+        assert answer.json()["error"]["code"] == "validation_error"
+        assert answer.json()["error"]["param"] == param
+
+    async def test_a_cursor_that_is_none_is_refused(self, server):
+        answer = await server("GET", f"{LIST}?cursor=nonsense")
+
+        assert answer.status_code == 422
+
+
+class TestCreating:
+    async def test_a_new_conversation_is_dynamic_and_can_be_read(self, server):
+        answer = await server("POST", LIST, json={"title": " as given ", "metadata": {"a": [1]}})
+
+        assert answer.status_code == 201
+        made = answer.json()
+        assert uuid.UUID(made["id"])
+        assert made["title"] == " as given "
+        assert made["metadata"] == {"a": [1]}
+        detail = await server.get(f"{LIST}/{made['id']}")
+        assert detail["messages"] == []
+        assert detail["system"] == {"policy": "dynamic", "source": None, "prompt": None}
+
+    async def test_an_empty_body_will_do(self, server):
+        assert (await server("POST", LIST)).status_code == 201
+        assert (await server("POST", LIST, content=b"{}")).status_code == 201
+
+    async def test_the_content_type_is_not_looked_at(self, server):
+        answer = await server(
+            "POST", LIST, content=b'{"title": "x"}', headers={"content-type": "text/plain"}
+        )
+
+        assert answer.json()["title"] == "x"
+
+    @pytest.mark.parametrize("policy", ["captured", "dynamic", "pinned"])
+    async def test_another_policy_can_be_chosen(self, server, policy):
+        made = (await server("POST", LIST, json={"system_policy": policy})).json()
+
+        stored = await server.stored(made["id"])
+        assert stored.system_record is not None
+        assert stored.system_record.policy == policy
+
+    async def test_a_captured_one_takes_the_prompt_of_the_settings(self, tmp_path):
+        async with served(tmp_path, "default_system_message: Be brief.") as server:
+            made = (await server("POST", LIST, json={"system_policy": "captured"})).json()
+            detail = await server.get(f"{LIST}/{made['id']}")
+
+        assert detail["system"]["policy"] == "captured"
+        assert detail["system"]["prompt"] == "Be brief."
+        assert detail["messages"] == []
+
+    @pytest.mark.parametrize(
+        ("body", "param"),
+        [
+            (b'{"title": 3}', "title"),
+            (b'{"metadata": []}', "metadata"),
+            (b'{"system_policy": "free"}', "system_policy"),
+            (b'{"tilte": "x"}', None),
+            (b"[]", None),
+            (b"{", None),
+            (b'{"title": "\xff"}', None),
+        ],
+    )
+    async def test_a_wrong_body_is_a_validation_error(self, server, body, param):
+        answer = await server("POST", LIST, content=body)
+
+        assert answer.status_code == 422
+        assert answer.json()["error"]["code"] == "validation_error"
+        assert answer.json()["error"]["param"] == param
+
+    async def test_a_body_that_is_nested_too_deeply_is_refused(self, server):
+        body = b'{"metadata": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}"
+
+        assert (await server("POST", LIST, content=body)).status_code == 422
+
+    async def test_a_body_that_is_too_long_is_refused(self, tmp_path):
+        async with served(tmp_path, "server: {limits: {body_bytes: 100}}") as server:
+            answer = await server("POST", LIST, json={"title": "x" * 200})
+
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "request_too_large"
+
+
+class TestDetail:
+    async def test_a_message_has_the_fields_of_the_reference(self, server):
+        conversation = await server.begin()
+        turn = await server.say(conversation, "What is 2+2?", "4")
+
+        asked, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
+
+        assert asked["role"] == "user"
+        assert asked["content"] == "What is 2+2?"
+        assert asked["parts"] == [{"kind": "text", "text": "What is 2+2?"}]
+        assert asked["sequence_number"] == 1
+        assert (asked["usage"], asked["cost"], asked["model"]) == (None, None, None)
+        assert answered["sequence_number"] == 2
+        assert answered["model"] == "openai/gpt-test"
+        assert answered["usage"]["total_tokens"] == 15
+        assert answered["cost"] == 0.25
+        assert answered["state"] == "complete"
+        assert answered["turn_id"] == turn.id
+        assert "tool_calls" not in answered
+
+    async def test_calls_and_their_results_are_shown_in_openais_words(self, server):
+        call = {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "look_up", "arguments": '{"a":1}'},
+        }
+        raws = (
+            {"role": "user", "content": [{"type": "text", "text": "Look it up"}]},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+            {"role": "assistant", "content": "It is 42."},
+        )
+        conversation = await server.begin()
+        await server.keep(conversation, openai_messages(*raws))
+
+        messages = (await server.get(f"{LIST}/{conversation}"))["messages"]
+
+        assert messages[0]["content"] == raws[0]["content"]
+        assert messages[1]["tool_calls"] == [call]
+        assert messages[1]["content"] is None
+        assert messages[1]["parts"][0]["kind"] == "tool_call"
+        assert messages[2]["tool_call_id"] == "c1"
+        assert [message["usage"] is None for message in messages] == [True, True, True, False]
+
+    async def test_messages_in_anthropics_words_have_text_calls_and_parts(self, server):
+        blocks = [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"a": 1}},
+            {"type": "unheard_of", "x": 1},
+        ]
+        result = [{"type": "tool_result", "tool_use_id": "t1", "content": "42"}]
+        said = (
+            plain_message("user", "Hello"),
+            Message(
+                role="assistant",
+                dialect="anthropic",
+                raw=msgspec.json.encode({"role": "assistant", "content": blocks}),
+            ),
+            Message(
+                role="tool",
+                dialect="anthropic",
+                raw=msgspec.json.encode({"role": "user", "content": result}),
+            ),
+        )
+        conversation = await server.begin()
+        await server.keep(conversation, said)
+
+        _, reply, tool = (await server.get(f"{LIST}/{conversation}"))["messages"]
+
+        assert reply["content"] == "Let me see."
+        assert reply["tool_calls"][0]["function"]["name"] == "look_up"
+        assert json.loads(reply["tool_calls"][0]["function"]["arguments"]) == {"a": 1}
+        assert [part["kind"] for part in reply["parts"]] == [
+            "thinking",
+            "text",
+            "tool_call",
+            "unknown",
+        ]
+        assert reply["parts"][3]["raw"] == blocks[3]
+        assert tool["tool_call_id"] == "t1"
+
+    async def test_every_id_that_is_shown_resolves(self, server):
+        conversation = await server.begin()
+        turn = await server.say(conversation, "One", "1")
+        await server.say(conversation, "Two", "2")
+        branch = (
+            await server("POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 2})
+        ).json()
+        await server.keep(
+            branch["id"],
+            (plain_message("user", "One"), plain_message("assistant", "i")),
+            place=turn.place,
+        )
+        detail = await server.get(f"{LIST}/{branch['id']}?variants=true")
+
+        shown = [*detail["messages"], *(m for v in detail["variants"] for m in v["messages"])]
+        assert len(shown) == 4
+        for message in shown:
+            found = await server.get(f"{LIST}/{branch['id']}/messages/{message['id']}")
+            assert found == message
+            turn_found = await server.get(f"{LIST}/{branch['id']}/turns/{message['turn_id']}")
+            assert message in turn_found["messages"]
+        parent = detail["parent"]["conversation_id"]
+        assert (await server.get(f"{LIST}/{parent}"))["id"] == conversation
+
+    async def test_a_message_can_be_had_by_its_number(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+
+        assert (await server.get(f"{LIST}/{conversation}/messages/2"))["content"] == "1"
+        for wrong, status, code in (
+            ("3", 404, "sequence_not_found"),
+            ("0", 422, "invalid_sequence_number"),
+            ("nobody-0", 404, "message_not_found"),
+        ):
+            answer = await server("GET", f"{LIST}/{conversation}/messages/{wrong}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+    async def test_variants_share_the_numbers_of_their_place(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "Zero", "0")
+        first = await server.say(conversation, "One", "1")
+        await server.keep(
+            conversation,
+            (plain_message("user", "One"), plain_message("assistant", "uno")),
+            place=first.place,
+        )
+
+        plain = await server.get(f"{LIST}/{conversation}")
+        detail = await server.get(f"{LIST}/{conversation}?variants=true")
+
+        assert plain["variants"] is None
+        assert [m["content"] for m in detail["messages"]] == ["Zero", "0", "One", "uno"]
+        (variant,) = detail["variants"]
+        assert not variant["on_default_path"]
+        assert [(m["content"], m["sequence_number"]) for m in variant["messages"]] == [
+            ("One", 3),
+            ("1", 4),
+        ]
+
+    async def test_a_long_conversation_can_be_read_in_pieces(self, server):
+        conversation = await server.begin()
+        for number in range(5):
+            await server.say(conversation, f"q{number}", f"a{number}")
+
+        seen, after = [], 0
+        while after is not None:
+            page = await server.get(f"{LIST}/{conversation}?after={after}&limit=3")
+            assert page["message_count"] == 10
+            seen += [m["sequence_number"] for m in page["messages"]]
+            after = page["next_after"]
+
+        assert seen == list(range(1, 11))
+        assert (await server.get(f"{LIST}/{conversation}?after=99"))["messages"] == []
+
+    @pytest.mark.parametrize(
+        ("reference", "status", "code"),
+        [
+            (UNKNOWN, 404, "conversation_not_found"),
+            (UNKNOWN.upper(), 404, "conversation_not_found"),
+            ("not-a-uuid", 400, "invalid_conversation_id"),
+            ("..%2fetc", 404, "not_found"),
+            ("a%00b", 400, "invalid_conversation_id"),
+            ("files:nobody", 404, "conversation_not_found"),
+            ("files:a.b", 400, "invalid_conversation_id"),
+        ],
+    )
+    async def test_ids_that_are_unknown_and_ids_that_are_none(
+        self, server, reference, status, code
+    ):
+        answer = await server("GET", f"{LIST}/{reference}")
+
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+    async def test_a_conversation_that_another_surface_named_can_be_read_by_its_name(self, server):
+        await server.begin("demo")
+        await server.say("demo", "Hello", "Hi")
+
+        assert (await server.get(f"{LIST}/demo"))["message_count"] == 2
+
+    async def test_a_uuid_in_capitals_is_the_same_one(self, server):
+        conversation = await server.begin()
+
+        assert (await server.get(f"{LIST}/{conversation.upper()}"))["id"] == conversation
+
+
+class TestChanging:
+    async def test_what_is_left_out_stays(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "Hello", "Hi")
+        await server("PATCH", f"{LIST}/{conversation}", json={"metadata": {"a": 1}})
+
+        changed = (await server("PATCH", f"{LIST}/{conversation}", json={"title": "New"})).json()
+
+        assert changed["title"] == "New"
+        assert changed["metadata"] == {"a": 1}
+        assert changed["message_count"] == 2
+
+    async def test_nothing_to_change_changes_nothing(self, server):
+        conversation = await server.begin()
+        before = (await server.get(f"{LIST}/{conversation}"))["updated_at"]
+
+        changed = (await server("PATCH", f"{LIST}/{conversation}", json={})).json()
+
+        assert changed["updated_at"] == before
+
+    async def test_an_archived_conversation_can_be_read_branched_and_brought_back(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "Hello", "Hi")
+        path = f"{LIST}/{conversation}"
+        assert (await server("DELETE", path)).status_code == 204
+        assert (await server("DELETE", path)).status_code == 204
+
+        assert (await server.get(path))["archived_at"] is not None
+        branch = await server("POST", f"{path}/branch", json={"branch_at_sequence": 1})
+        assert branch.status_code == 201
+        back = (await server("PATCH", path, json={"archived": False})).json()
+        assert back["archived_at"] is None
+
+    async def test_a_title_can_be_taken_away(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "Hello", "Hi")
+
+        changed = (await server("PATCH", f"{LIST}/{conversation}", json={"title": None})).json()
+
+        assert changed["title"] is None
+
+    @pytest.mark.parametrize("body", [{"archived": "yes"}, {"metadata": None}, {"id": "x"}])
+    async def test_a_wrong_change_is_refused(self, server, body):
+        conversation = await server.begin()
+
+        assert (await server("PATCH", f"{LIST}/{conversation}", json=body)).status_code == 422
+
+
+class TestDeleting:
+    async def test_a_permanent_deletion_leaves_nothing_to_find_but_its_branches(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "A needle", "Found")
+        path = f"{LIST}/{conversation}"
+        branch = (await server("POST", f"{path}/branch", json={"branch_at_sequence": 2})).json()
+
+        assert (await server("DELETE", f"{path}?permanent=true")).status_code == 204
+
+        assert (await server("GET", path)).status_code == 404
+        found = await server.get(f"{LIST}/search?q=needle&archive_filter=all")
+        assert [hit["conversation_id"] for hit in found["results"]] == [branch["id"]]
+        detail = await server.get(f"{LIST}/{branch['id']}")
+        assert len(detail["messages"]) == 2
+        assert detail["parent"] is None
+
+    async def test_a_message_goes_with_all_later_ones(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+        await server.say(conversation, "Two", "2")
+        path = f"{LIST}/{conversation}"
+
+        assert (await server("DELETE", f"{path}/messages/3")).status_code == 204
+
+        assert [m["content"] for m in (await server.get(path))["messages"]] == ["One", "1"]
+
+    @pytest.mark.parametrize(
+        ("number", "status", "code"),
+        [
+            ("0", 422, "invalid_sequence_number"),
+            ("-1", 422, "invalid_sequence_number"),
+            ("x", 422, "invalid_sequence_number"),
+            ("99999999999999999999", 422, "invalid_sequence_number"),
+            ("٣", 422, "invalid_sequence_number"),
+            ("9", 404, "sequence_not_found"),
+        ],
+    )
+    async def test_a_number_that_is_none_and_one_that_is_not_there(
+        self, server, number, status, code
+    ):
+        conversation = await server.begin()
+
+        answer = await server("DELETE", f"{LIST}/{conversation}/messages/{number}")
+
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+class TestBranching:
+    async def test_a_branch_has_the_messages_up_to_there_and_knows_its_parent(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+        await server.say(conversation, "Two", "2")
+
+        answer = await server(
+            "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 3}
+        )
+
+        assert answer.status_code == 201
+        branch = answer.json()
+        assert branch["id"] != conversation
+        assert [m["content"] for m in branch["messages"]] == ["One", "1", "Two"]
+        assert branch["parent"] == {"conversation_id": conversation, "sequence_number": 3}
+        assert await server.get(f"{LIST}/{branch['id']}") == branch
+
+    @pytest.mark.parametrize(
+        ("at", "status", "code"),
+        [
+            (0, 422, "invalid_sequence_number"),
+            (-3, 422, "invalid_sequence_number"),
+            (2**70, 422, "invalid_sequence_number"),
+            (9, 404, "sequence_not_found"),
+            ("1", 422, "validation_error"),
+            (True, 422, "validation_error"),
+            (None, 422, "validation_error"),
+        ],
+    )
+    async def test_a_place_that_is_none(self, server, at, status, code):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+
+        answer = await server(
+            "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": at}
+        )
+
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+class TestSearching:
+    async def test_a_hit_says_where_and_what(self, server):
+        conversation = await server.begin()
+        turn = await server.say(conversation, "Where is the needle?", "In the haystack")
+
+        found = await server.get(f"{LIST}/search?q=HAYSTACK")
+
+        assert found["total"] == 1
+        (hit,) = found["results"]
+        assert hit["conversation_id"] == conversation
+        assert hit["sequence_number"] == 2
+        assert hit["role"] == "assistant"
+        assert "haystack" in hit["snippet"]
+        assert turn.id
+
+    async def test_an_archived_conversation_is_found_with_the_filter(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "needle", "ok")
+        await server("DELETE", f"{LIST}/{conversation}")
+
+        assert (await server.get(f"{LIST}/search?q=needle"))["total"] == 0
+        assert (await server.get(f"{LIST}/search?q=needle&archive_filter=archived"))["total"] == 1
+
+    @pytest.mark.parametrize("query", ["", "?q=", "?q=%20", "?q=a&limit=0"])
+    async def test_a_search_without_words_is_refused(self, server, query):
+        assert (await server("GET", f"{LIST}/search{query}")).status_code == 422
+
+
+class TestFiles:
+    async def test_the_folder_of_files_is_a_store_of_its_own(self, server):
+        files = server.serving.files
+        assert files is not None
+        await files.create(
+            NewConversation(id="demo", title="From the terminal"),
+            opening=Opening(
+                system=plain_message("system", "Be brief."),
+                system_record=SystemRecord(policy="captured", source="settings"),
+            ),
+        )
+
+        listed = await server.get(f"{LIST}?store=files")
+        assert [one["id"] for one in listed["conversations"]] == ["files:demo"]
+        assert (await server.get(LIST))["total"] == 0
+        detail = await server.get(f"{LIST}/files:demo")
+        assert detail["id"] == "files:demo"
+        assert detail["system"]["prompt"] == "Be brief."
+        renamed = await server("PATCH", f"{LIST}/files:demo", json={"title": "Renamed"})
+        assert renamed.json()["id"] == "files:demo"
+        assert (await server("DELETE", f"{LIST}/files:demo?permanent=true")).status_code == 204
+        assert (await server.get(f"{LIST}?store=files"))["total"] == 0
+
+    async def test_with_keys_there_is_no_such_store(self, tmp_path):
+        headers = {"x-api-key": KEYS["alice"]}
+        async with served(tmp_path, KEYED, headers=headers) as server:
+            listed = await server("GET", f"{LIST}?store=files")
+            read = await server("GET", f"{LIST}/files:demo")
+            unknown = await server("GET", f"{LIST}/{UNKNOWN}")
+
+        assert listed.status_code == 422
+        assert read.status_code == 404
+        assert read.content == unknown.content
+
+
+async def test_a_dynamic_conversation_shows_no_system_message_even_if_one_was_kept(server):
+    conversation = await server.begin()
+    await server.keep(
+        conversation,
+        (
+            plain_message("user", "Hello"),
+            plain_message("system", "a secret instruction"),
+            plain_message("assistant", "Hi"),
+        ),
+    )
+    assert DYNAMIC.system is None
+
+    for path in ("", "?variants=true", "/export", "/export?format=markdown", "/export?format=html"):
+        assert (
+            "secret instruction" not in (await server("GET", f"{LIST}/{conversation}{path}")).text
+        )

@@ -1,0 +1,168 @@
+"""Conversations out of the server and into it again."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.served import Served, openai_messages
+
+from cllm.core.conversation import SystemRecord
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, Opening
+
+LIST = "/v1/conversations"
+
+
+async def example(server: Served) -> str:
+    """A conversation with a variant, a call, a failed turn and hostile text."""
+    conversation = await server.begin()
+    first = await server.say(conversation, "Hello <script>alert(1)</script>", "Hi")
+    await server.keep(
+        conversation,
+        (
+            plain_message("user", "Hello <script>alert(1)</script>"),
+            plain_message("assistant", "Ho"),
+        ),
+        place=first.place,
+    )
+    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"a":"```"}'}}
+    raws = (
+        {"role": "user", "content": "Run it"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "````\ndone"},
+        {"role": "assistant", "content": "Done."},
+    )
+    await server.keep(conversation, openai_messages(*raws))
+    await server.say(conversation, "And then?", state="failed", usage=None, cost=None)
+    await server("PATCH", f"{LIST}/{conversation}", json={"metadata": {"tag": "x"}})
+    return conversation
+
+
+def comparable(detail: dict[str, Any]) -> dict[str, Any]:
+    """What an import keeps of a detail: all but the id and the times of the conversation."""
+    return {
+        key: value
+        for key, value in detail.items()
+        if key not in ("id", "created_at", "updated_at", "parent")
+    }
+
+
+async def test_what_was_exported_can_be_imported_whole(server):
+    conversation = await example(server)
+    before = await server.get(f"{LIST}/{conversation}?variants=true")
+    exported = await server("GET", f"{LIST}/{conversation}/export")
+    assert exported.headers["content-type"] == "application/json"
+    assert f'filename="{conversation}.json"' in exported.headers["content-disposition"]
+
+    imported = await server("POST", f"{LIST}/import", content=exported.content)
+
+    assert imported.status_code == 201
+    assert imported.json()["id"] != conversation
+    after = await server.get(f"{LIST}/{imported.json()['id']}?variants=true")
+    assert comparable(after) == comparable(before)
+
+
+async def test_markdown_is_for_reading(server):
+    conversation = await example(server)
+
+    answer = await server("GET", f"{LIST}/{conversation}/export?format=markdown")
+
+    assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
+    text = answer.text
+    assert text.startswith("# Hello <script>")
+    assert "## User 3\n\nRun it" in text
+    assert "*calls run*\n\n````\n" in text
+    assert "`````\n````\ndone\n`````" in text
+    assert "## User 7 (failed)" in text
+
+
+async def test_a_page_shows_what_was_said_as_text_and_runs_nothing(server):
+    conversation = await example(server)
+
+    answer = await server("GET", f"{LIST}/{conversation}/export?format=html")
+
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "<script" not in answer.text
+    assert "&lt;script&gt;alert(1)" in answer.text
+    assert "http://" not in answer.text
+    assert "https://" not in answer.text
+
+
+async def test_another_format_is_refused(server):
+    conversation = await server.begin()
+
+    assert (await server("GET", f"{LIST}/{conversation}/export?format=pdf")).status_code == 422
+
+
+async def test_a_captured_conversation_keeps_its_prompt_on_the_way(server):
+    new = NewConversation(id=server.serving.new_id())
+    record = SystemRecord(policy="captured", source="settings")
+    opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
+    await server.serving.store.create(new, opening=opening)
+    await server.say(new.id, "Hello", "Hi")
+
+    for form in ("json", "markdown", "html"):
+        exported = await server("GET", f"{LIST}/{new.id}/export?format={form}")
+        assert "Be brief." in exported.text
+    exported = await server("GET", f"{LIST}/{new.id}/export")
+    imported = (await server("POST", f"{LIST}/import", content=exported.content)).json()
+
+    assert imported["system"] == {"policy": "captured", "source": "settings", "prompt": "Be brief."}
+    assert [message["role"] for message in imported["messages"]] == ["user", "assistant"]
+
+
+async def test_plain_messages_become_a_dynamic_conversation_without_their_system_prompt(server):
+    body = {
+        "messages": [
+            {"role": "system", "content": "a secret instruction"},
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Hi"},
+        ]
+    }
+
+    imported = (await server("POST", f"{LIST}/import", json=body)).json()
+
+    assert imported["system"]["policy"] == "dynamic"
+    assert [message["content"] for message in imported["messages"]] == ["Hello", "Hi"]
+    exported = await server("GET", f"{LIST}/{imported['id']}/export")
+    assert "secret instruction" not in exported.text
+    stored = await server.stored(imported["id"])
+    assert stored.system is None
+
+
+async def test_turns_with_names_that_cannot_stand_in_an_address_get_others(server):
+    conversation = await server.begin()
+    await server.say(conversation, "Hello", "Hi")
+    document = (await server("GET", f"{LIST}/{conversation}/export")).json()
+    document["metadata"]["cllm"]["turns"][0]["id"] = "a/b\n"
+    document["metadata"]["cllm"]["turns"][0].pop("place", None)
+
+    imported = (await server("POST", f"{LIST}/import", json=document)).json()
+
+    turn = imported["messages"][0]["turn_id"]
+    assert "/" not in turn
+    assert await server.get(f"{LIST}/{imported['id']}/turns/{turn}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"nonsense",
+        b'{"messages": 3}',
+        b'{"messages": [{"role": "wizard", "content": "x"}]}',
+        b'{"messages": [{"role": "user", "content": true}]}',
+        b'{"messages": [{"role": "user", "content": [3]}]}',
+        b'{"messages": [], "metadata": {"cllm": {"version": 99}}}',
+        json.dumps({"messages": [], "model": 3}).encode(),
+    ],
+)
+async def test_what_is_not_a_conversation_is_refused_and_leaves_nothing(server, body):
+    answer = await server("POST", f"{LIST}/import", content=body)
+
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "validation_error"
+    assert (await server.get(f"{LIST}?archive_filter=all"))["total"] == 0

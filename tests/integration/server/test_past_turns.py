@@ -1,0 +1,194 @@
+"""Single turns: what they sent, and their streams again."""
+
+import asyncio
+
+import pytest
+
+from cllm.core.conversation import SystemRecord, Turn, WindowRecord
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes, NewConversation, Opening, StreamEvent, TurnStart
+
+LIST = "/v1/conversations"
+
+
+def window(first: int, sent: int, **more) -> WindowRecord:
+    return WindowRecord(first_sequence=first, sent_messages=sent, **more)
+
+
+async def prompt_of(server, conversation: str, turn: Turn):
+    return await server.get(f"{LIST}/{conversation}/turns/{turn.id}/prompt")
+
+
+class TestPrompts:
+    async def test_what_was_sent_is_shown_in_order_and_the_system_prompt_as_not_kept(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1", window=window(1, 1))
+        turn = await server.say(conversation, "Two", "2", window=window(1, 3, counted=42))
+
+        shown = await prompt_of(server, conversation, turn)
+
+        assert [(one["kind"], one["role"], one["content"]) for one in shown["sent"]] == [
+            ("system", "system", "not kept"),
+            ("history", "user", "One"),
+            ("history", "assistant", "1"),
+            ("request", "user", "Two"),
+        ]
+        assert shown["exact"]
+        assert shown["left_out"] == []
+        assert shown["counted_tokens"] == 42
+        assert all(one["tokens"] > 0 for one in shown["sent"][1:])
+        assert shown["estimated_tokens"] == sum(one["tokens"] or 0 for one in shown["sent"])
+
+    async def test_what_was_left_out_is_said_with_its_reason(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+        await server.say(conversation, "Two", "2")
+        await server.say(conversation, "Broken", state="failed", usage=None, cost=None)
+        turn = await server.say(conversation, "Three", "3", window=window(3, 3))
+
+        shown = await prompt_of(server, conversation, turn)
+
+        assert shown["left_out"] == [
+            {"first": 1, "last": 2, "reason": "window"},
+            {"first": 5, "last": 5, "reason": "failed"},
+        ]
+        assert [one["sequence_number"] for one in shown["sent"]] == [None, 3, 4, None]
+        assert shown["exact"]
+
+    async def test_a_pinned_turn_went_out_although_it_is_before_the_cut(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+        await server.say(conversation, "Two", "2")
+        await server.serving.store.update(conversation, Changes(pins=(1,)))
+        turn = await server.say(conversation, "Three", "3", window=window(5, 3))
+
+        shown = await prompt_of(server, conversation, turn)
+
+        assert [one["content"] for one in shown["sent"][1:]] == ["One", "1", "Three"]
+        assert shown["exact"]
+
+    async def test_a_record_that_no_longer_fits_is_said_not_to_be_exact(self, server):
+        conversation = await server.begin()
+        await server.say(conversation, "One", "1")
+        turn = await server.say(conversation, "Two", "2", window=window(1, 9))
+
+        assert not (await prompt_of(server, conversation, turn))["exact"]
+
+    async def test_a_prompt_that_the_policy_keeps_is_shown(self, server):
+        store = server.serving.store
+        new = NewConversation(id=server.serving.new_id())
+        record = SystemRecord(policy="captured", source="settings")
+        opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
+        await store.create(new, opening=opening)
+        turn = await server.say(new.id, "Hello", "Hi", window=window(1, 1))
+
+        shown = await prompt_of(server, new.id, turn)
+
+        assert shown["system_policy"] == "captured"
+        assert shown["sent"][0]["content"] == "Be brief."
+
+    async def test_an_unknown_turn_is_not_found(self, server):
+        conversation = await server.begin()
+
+        for path in ("", "/prompt", "/events"):
+            answer = await server("GET", f"{LIST}/{conversation}/turns/nobody{path}")
+            assert answer.status_code == 404
+            assert answer.json()["error"]["code"] == "turn_not_found"
+
+
+class TestStreams:
+    async def begin(self, server, conversation: str):
+        start = TurnStart(id=server.serving.new_id(), messages=(plain_message("user", "Hello"),))
+        return await server.serving.store.begin_turn(conversation, start)
+
+    def event(self, number: int) -> StreamEvent:
+        return StreamEvent(number=number, data=b"id: %d\ndata: {%d}\n\n" % (number, number))
+
+    async def finish(self, server, lease) -> None:
+        turn = Turn(
+            id=lease.turn.id,
+            place=lease.turn.place,
+            state="complete",
+            messages=(plain_message("user", "Hello"), plain_message("assistant", "Hi")),
+            started_at=lease.turn.started_at,
+            ended_at=server.serving.clock(),
+        )
+        await server.serving.store.finish_turn(lease, turn)
+
+    async def test_a_turn_that_ended_is_replayed_from_the_last_event_on(self, server):
+        conversation = await server.begin()
+        lease = await self.begin(server, conversation)
+        await server.serving.store.add_events(lease, [self.event(n) for n in (1, 2, 3)])
+        await self.finish(server, lease)
+        path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
+
+        whole = await server("GET", path)
+        rest = await server("GET", path, headers={"Last-Event-ID": "2"})
+        nothing = await server("GET", path, headers={"Last-Event-ID": "3"})
+
+        assert whole.headers["content-type"].startswith("text/event-stream")
+        assert whole.content == b"".join(self.event(n).data for n in (1, 2, 3))
+        assert rest.content == self.event(3).data
+        assert nothing.content == b""
+
+    async def test_a_turn_that_runs_is_followed_to_its_end_each_event_once(self, server):
+        conversation = await server.begin()
+        lease = await self.begin(server, conversation)
+        store = server.serving.store
+        await store.add_events(lease, [self.event(1), self.event(2)])
+
+        async def go_on() -> None:
+            for number in (3, 4):
+                await asyncio.sleep(0.15)
+                await store.add_events(lease, [self.event(number)])
+            await asyncio.sleep(0.5)
+            await store.add_events(lease, [self.event(5)])
+            await self.finish(server, lease)
+
+        path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
+        answer, _ = await asyncio.gather(
+            server("GET", path, headers={"Last-Event-ID": "1"}), go_on()
+        )
+
+        events = [line for line in answer.text.split("\n") if line.startswith("id: ")]
+        assert events == ["id: 2", "id: 3", "id: 4", "id: 5"]
+        assert ": still running" in answer.text
+
+    async def test_a_stream_that_is_not_kept_any_more_says_so(self, server):
+        conversation = await server.begin()
+        turn = await server.say(conversation, "Hello", "Hi")
+
+        answer = await server("GET", f"{LIST}/{conversation}/turns/{turn.id}/events")
+
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "events_not_kept"
+
+    @pytest.mark.parametrize("given", ["x", "-1", "1.5", "9" * 40])
+    async def test_a_last_event_id_that_is_none_is_refused(self, server, given):
+        conversation = await server.begin()
+
+        answer = await server(
+            "GET", f"{LIST}/{conversation}/turns/t/events", headers={"Last-Event-ID": given}
+        )
+
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_header"
+
+    async def test_a_conversation_that_goes_away_meanwhile_ends_the_stream_with_an_error(
+        self, server
+    ):
+        conversation = await server.begin()
+        lease = await self.begin(server, conversation)
+        store = server.serving.store
+        await store.add_events(lease, [self.event(1)])
+
+        async def vanish() -> None:
+            await asyncio.sleep(0.25)
+            await self.finish(server, lease)
+            await store.delete(conversation)
+
+        path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
+        answer, _ = await asyncio.gather(server("GET", path), vanish())
+
+        assert answer.content.startswith(self.event(1).data)
+        assert "conversation_not_found" in answer.text

@@ -1,0 +1,54 @@
+"""Any series of operations has the same outcome in the PostgreSQL store as in memory."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import rule
+from tests.postgres import Server
+from tests.scale import scaled
+from tests.store_machine import LEASE_SECONDS, StoreMachine
+
+from cllm.core.ports import Clock, Store
+from cllm.stores.sql.postgres import PostgresStore
+
+
+class PostgresAgrees(StoreMachine):
+    server: ClassVar[Server]
+    database: ClassVar[str]
+
+    def prepare(self) -> None:
+        self.execute("TRUNCATE conversations, leases, requests, events, calls CASCADE")
+
+    def open_store(self, clock: Clock) -> Store:
+        url = self.server.url(self.database)
+        return PostgresStore(url, clock=clock, lease_seconds=LEASE_SECONDS, patience=0)
+
+    @rule()
+    def lose_all_leases(self) -> None:
+        """Leases run out by the database's clock, which nobody here can turn."""
+        self.execute("UPDATE leases SET expires_at = clock_timestamp()")
+        super().lose_all_leases()
+
+    def execute(self, sql: str) -> None:
+        self.step(self.server.execute(sql, database=self.database))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_of_the_machine(postgres_server: Server) -> Iterator[None]:
+    async def made() -> str:
+        template = await postgres_server.head_template()
+        return await postgres_server.create_database(template=template)
+
+    PostgresAgrees.server = postgres_server
+    PostgresAgrees.database = asyncio.run(made())
+    yield
+    asyncio.run(postgres_server.drop_database(PostgresAgrees.database))
+
+
+TestPostgresAgrees = PostgresAgrees.TestCase
+TestPostgresAgrees.settings = settings(
+    max_examples=scaled(8, full=300), stateful_step_count=25, deadline=None
+)

@@ -1,0 +1,179 @@
+"""Revisions up and down on PostgreSQL, with what older deployments and ours have stored."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from tests.postgres import Server
+
+from cllm.core.conversation import Conversation
+from cllm.core.errors import StoreUnavailableError
+from cllm.core.message import Message
+from cllm.core.ports import NewConversation
+from cllm.stores.sql import migrate
+from cllm.stores.sql.connection import with_postgres
+from cllm.stores.sql.postgres import PostgresStore
+from cllm.testing.store_contract import answered, replace, say, start, texts
+
+T = TypeVar("T")
+
+FIRST_ID = "11111111-1111-4111-8111-111111111111"
+USER_ID = "22222222-2222-4222-8222-222222222222"
+SECRET = "Talk like a pirate."
+FILLED = f"""
+INSERT INTO conversations (id, title, system_message, created_at, updated_at, metadata)
+VALUES ('{FIRST_ID}', 'Größe 日本', '{SECRET}', '2024-01-02 03:04:05.000006',
+    '2024-01-02 03:05:00', '{{"tags": ["ä", 1]}}');
+INSERT INTO conversations (id, user_id) VALUES (gen_random_uuid(), '{USER_ID}');
+INSERT INTO messages (id, conversation_id, role, content, reasoning_events, metadata, total_cost,
+    sequence_number)
+SELECT gen_random_uuid(), '{FIRST_ID}', CASE n % 2 WHEN 1 THEN 'user' ELSE 'assistant' END,
+    'Nachricht ' || n || ' 検索', '["thought"]', '{{"n": 1}}', 0.000123, n
+FROM generate_series(1, 20) n;
+"""  # noqa: S608
+OLDER_CONVERSATIONS = """
+SELECT id::text, user_id::text, title, created_at, updated_at, archived_at, metadata::jsonb::text
+FROM conversations ORDER BY id
+"""
+OLDER_MESSAGES = """
+SELECT id::text, conversation_id::text, role, content, reasoning_events::jsonb::text,
+    metadata::jsonb::text, total_cost, created_at, sequence_number
+FROM messages ORDER BY conversation_id, sequence_number
+"""
+
+
+class Database:
+    """An empty database, and migrations in it."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.url = server.url(name)
+        self._server = server
+        self._name = name
+
+    async def do(self, work: Callable[[sa.Connection], T]) -> T:
+        return await asyncio.to_thread(with_postgres, self.url, work)
+
+    async def execute(self, sql: str) -> list[Any]:
+        return await self._server.execute(sql, database=self._name)
+
+    async def upgrade(self, to: str = "head") -> None:
+        await self.do(lambda bind: migrate.upgrade(bind, to))
+
+    async def downgrade(self, to: str) -> None:
+        await self.do(lambda bind: migrate.downgrade(bind, to))
+
+    async def fill_first(self) -> None:
+        await self.upgrade("0001")
+        for statement in FILLED.split(";")[:-1]:
+            await self.execute(statement)
+
+    async def older_rows(self) -> list[list[Any]]:
+        return [await self.execute(sql) for sql in (OLDER_CONVERSATIONS, OLDER_MESSAGES)]
+
+    def store(self) -> PostgresStore:
+        return PostgresStore(self.url, clock=lambda: datetime.now(UTC))
+
+    async def load(self, ref: str) -> Conversation:
+        store = self.store()
+        try:
+            return await store.load(ref)
+        finally:
+            await store.close()
+
+
+@pytest.fixture
+def older(postgres_server: Server, empty_database: str) -> Database:
+    return Database(postgres_server, empty_database)
+
+
+async def test_what_was_filled_at_the_first_revision_is_whole_at_the_head(older: Database):
+    await older.fill_first()
+    await older.upgrade()
+    loaded = await older.load(FIRST_ID)
+    assert loaded.title == "Größe 日本"
+    assert loaded.metadata == {"tags": ["ä", 1]}
+    assert loaded.created_at == datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert texts(loaded) == [f"Nachricht {number} 検索" for number in range(1, 21)]
+    store = older.store()
+    assert (await store.search("検索")).total == 20
+    assert await store.count_conversations(owner=USER_ID) == 1
+    await say(store, FIRST_ID, "new")
+    assert (await store.load(FIRST_ID)).message_count == 22
+    await store.close()
+
+
+async def test_up_down_and_up_again_leaves_every_row_as_it_was(older: Database):
+    await older.fill_first()
+    before = await older.older_rows()
+    await older.upgrade()
+    at_head = await older.load(FIRST_ID)
+    await older.downgrade("0001")
+    assert await older.older_rows() == before
+    await older.upgrade()
+    assert await older.load(FIRST_ID) == at_head
+
+
+async def test_what_only_we_can_store_survives_going_down_and_up(older: Database):
+    store = older.store()
+    reply = Message(
+        role="assistant",
+        dialect="anthropic",
+        raw=b'{"role":"assistant","content":[{"type":"text","text":"1.50e3 \\u00e9"}]}',
+    )
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    messages = (*answered(lease).messages, reply)
+    await store.finish_turn(lease, replace(answered(lease), messages=messages))
+    before = await store.load("demo")
+    await store.close()
+    await older.downgrade("0001")
+    await older.upgrade()
+    after = await older.load("demo")
+    assert after.messages == before.messages
+    assert (after.id, after.title, after.owner) == (before.id, before.title, before.owner)
+
+
+async def test_the_downgrade_restores_the_column_with_its_default_and_no_prompt(older: Database):
+    await older.fill_first()
+    await older.upgrade()
+    await older.downgrade("0001")
+    rows = await older.execute("SELECT DISTINCT system_message FROM conversations")
+    assert [row[0] for row in rows] == ["You are a helpful assistant."]
+    await older.execute("INSERT INTO conversations (id) VALUES (gen_random_uuid())")
+
+
+async def test_the_tables_are_those_that_the_migrations_lead_to(older: Database):
+    await older.upgrade()
+    assert await older.do(migrate.differences) == []
+    await older.execute("ALTER TABLE turns DROP COLUMN provider")
+    assert await older.do(migrate.differences) != []
+
+
+async def test_a_deployment_with_its_own_revision_table_is_adopted(older: Database):
+    await older.fill_first()
+    await older.execute("DROP TABLE cllm_revision")
+    await older.execute("CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY)")
+    with pytest.raises(StoreUnavailableError, match="cllm db adopt"):
+        await older.load(FIRST_ID)
+    adoption = await older.do(migrate.adopt)
+    assert (adoption.revision, adoption.conversations, adoption.without_user) == ("0001", 2, 1)
+    await older.upgrade()
+    assert (await older.load(FIRST_ID)).owner == "local"
+
+
+async def test_an_empty_database_is_brought_up_by_whoever_comes_first(older: Database):
+    stores = [older.store() for _ in range(6)]
+    await asyncio.gather(*(say(store, f"c{at}", "t1") for at, store in enumerate(stores)))
+    assert await stores[0].count_conversations() == 6
+    for store in stores:
+        await store.close()
+
+
+async def test_a_filled_older_database_is_refused_and_left_alone(older: Database):
+    await older.fill_first()
+    before = await older.older_rows()
+    with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
+        await older.load(FIRST_ID)
+    assert await older.older_rows() == before

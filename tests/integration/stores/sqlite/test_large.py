@@ -1,0 +1,102 @@
+"""Large conversations and many of them in SQLite: nobody waits for what they do not need."""
+
+import asyncio
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation
+from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sql.sqlite_writing import add_conversation
+from cllm.testing.store_contract import answered, say, start
+
+MEGABYTE = 1_000_000
+
+
+def opened(path: Path) -> SqliteStore:
+    return SqliteStore(path, clock=lambda: datetime.now(UTC), synchronous="NORMAL")
+
+
+async def test_fifty_megabytes_in_one_conversation_hold_nobody_up(database):
+    store = opened(database)
+    await store.create(NewConversation(id="huge"))
+    for number in range(25):
+        lease = await store.begin_turn("huge", start(f"t{number}"), tail=0)
+        await store.finish_turn(lease, answered(lease, "x" * 2 * MEGABYTE))
+    loads = [asyncio.create_task(store.load("huge")) for _ in range(5)]
+    await asyncio.sleep(0)
+    await say(store, "small", "t1")
+    assert not loads[-1].done()
+    sizes = [sum(len(message.raw) for message in (await load).messages) for load in loads]
+    assert min(sizes) > 50 * MEGABYTE
+    await store.close()
+
+
+async def test_a_turn_in_a_long_conversation_reads_what_its_window_can_use(database):
+    store = opened(database)
+    await store.create(NewConversation(id="long"))
+    fill(database, "filled", turns=3000)
+    lease = await store.begin_turn("filled", start("new"), tail=40)
+    assert sum(len(turn.messages) for turn in lease.conversation.turns) == 40
+    assert lease.conversation.message_count == 6000
+    await store.finish_turn(lease, answered(lease))
+    assert (await store.load("filled", tail=2)).turns[0].id == "new"
+    await store.close()
+
+
+async def test_only_the_newest_thousand_matches_are_ranked_and_that_is_said(database):
+    store = opened(database)
+    await store.count_conversations()
+    fill(database, "filled", turns=700, text="apple pie")
+    hits = await store.search("apple", limit=5)
+    assert (len(hits.items), hits.total, hits.more) == (5, 1000, True)
+    assert (await store.search("apple", limit=5, offset=1000)).items == ()
+    await store.close()
+
+
+async def test_what_names_the_words_often_comes_before_what_is_newer(database):
+    store = opened(database)
+    await say(store, "best", "t1", "apple apple apple")
+    await say(store, "newer", "t1", "apple " + "and a lot of other words " * 20)
+    found = [hit.conversation for hit in (await store.search("apple")).items]
+    assert found == ["best", "best", "newer", "newer"]
+    await store.close()
+
+
+async def test_a_hundred_conversations_of_one_moment_are_each_listed_once(database):
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    store = SqliteStore(database, clock=lambda: moment, synchronous="NORMAL")
+    for number in range(100):
+        await store.create(NewConversation(id=f"c{number:02}"))
+    listed: list[str] = []
+    cursor = None
+    while True:
+        page = await store.list_conversations(limit=7, cursor=cursor)
+        listed += [item.id for item in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert listed == [f"c{number:02}" for number in range(100)]
+    await store.close()
+
+
+def fill(database: Path, ref: str, *, turns: int, text: str = "word") -> None:
+    """A conversation with many turns, straight into the file."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    messages = (plain_message("user", text), plain_message("assistant", text))
+    one = Turn(id="", place="", state="complete", messages=messages, started_at=began)
+    path = tuple(
+        msgspec.structs.replace(
+            one, id=f"t{number}", place=f"t{number}", started_at=began + timedelta(seconds=number)
+        )
+        for number in range(turns)
+    )
+    db = sqlite3.connect(database, isolation_level=None)
+    db.execute("BEGIN")
+    add_conversation(db, Conversation(id=ref, created_at=began, updated_at=began, turns=path))
+    db.execute("COMMIT")
+    db.close()

@@ -1,0 +1,217 @@
+"""The way up and down between revisions, in SQLite."""
+
+import re
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+from tests import older_deployment as older
+
+from cllm.core.errors import StoreUnavailableError, UsageError
+from cllm.core.message import Message
+from cllm.core.ports import NewConversation
+from cllm.stores.sql import migrate, statements
+from cllm.stores.sql.connection import erase_deleted, with_sqlite
+from cllm.stores.sql.database import Database
+from cllm.stores.sql.revisions import HEAD
+from cllm.stores.sql.sqlite import SqliteStore
+from cllm.testing.store_contract import answered, say, start
+
+FIRST_ID = "00000000-0000-0000-0000-000000000100"
+SECOND_ID = "00000000-0000-0000-0000-000000000101"
+
+
+def fill(path: Path) -> None:
+    def work(bind: sa.Connection) -> None:
+        migrate.upgrade(bind, "0001")
+        older.fill(bind)
+
+    with_sqlite(path, work)
+
+
+def down_to(path: Path, revision: str) -> None:
+    with_sqlite(path, lambda bind: migrate.downgrade(bind, revision))
+
+
+def open_store(path: Path) -> SqliteStore:
+    return SqliteStore(path, clock=lambda: datetime.now(UTC))
+
+
+def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table of ours."""
+    own = sqlite3.connect(path)
+    names = ("conversations", "turns", "messages")
+    found = {name: own.execute(f"SELECT * FROM {name}").fetchall() for name in names}  # noqa: S608
+    own.close()
+    return found
+
+
+def test_there_is_one_head_and_the_stores_know_it():
+    assert migrate.heads() == (HEAD,)
+
+
+def test_the_migrations_lead_to_the_tables(database):
+    with_sqlite(database, migrate.upgrade)
+    assert with_sqlite(database, migrate.differences) == []
+
+
+def test_a_table_that_has_drifted_is_seen(database):
+    with_sqlite(database, migrate.upgrade)
+    own = sqlite3.connect(database)
+    own.execute("ALTER TABLE turns ADD COLUMN mood TEXT")
+    own.close()
+    assert "mood" in str(with_sqlite(database, migrate.differences))
+
+
+def test_every_statement_fits_the_newest_revision(database):
+    with_sqlite(database, migrate.upgrade)
+    own = sqlite3.connect(database)
+    named = [each for name, each in vars(statements).items() if name.isupper()]
+    texts = [
+        text for each in named for text in (each.values() if isinstance(each, dict) else [each])
+    ]
+    prepared = 0
+    for text in texts:
+        if isinstance(text, str) and text[:6] in {"SELECT", "INSERT", "UPDATE", "DELETE"}:
+            numbers = [int(number) for number in re.findall(r"\?(\d)", text)]
+            own.execute(f"EXPLAIN {text}", (None,) * (max(numbers, default=0) or text.count("?")))
+            prepared += 1
+    own.close()
+    assert prepared > 50
+
+
+async def test_an_older_database_is_brought_up_with_everything_in_it(database):
+    fill(database)
+    with_sqlite(database, migrate.upgrade)
+    store = open_store(database)
+    mine = await store.list_conversations(archive_filter="all")
+    assert [item.id for item in mine.items] == [FIRST_ID[:-3] + "102", FIRST_ID]
+    first = await store.load(FIRST_ID)
+    assert [(turn.state, len(turn.messages)) for turn in first.turns] == [
+        ("complete", 2),
+        ("complete", 5),
+        ("incomplete", 1),
+    ]
+    said = [(message.json()["role"], message.json()["content"]) for message in first.messages]
+    assert said == [(role, content) for role, content, _, _ in older.SAID]
+    assert first.created_at == older.BEGAN.replace(tzinfo=UTC)
+    assert first.metadata == {"tags": ["a", 0], "deep": {"é": None}}
+    assert first.turns[0].cost == pytest.approx(0.00125)
+    assert first.system_record is not None
+    assert first.system_record.policy == "dynamic"
+    assert not first.has_system_message()
+    anns = await store.load(SECOND_ID, owner=str(older.ANN))
+    assert (anns.title, anns.archived_at) == ("Title 1 \U0001f680", anns.created_at)
+    assert [hit.sequence for hit in (await store.search("luna 猫")).items] == [2]
+    await say(store, FIRST_ID, "t1")
+    assert (await store.summary(FIRST_ID)).message_count == len(older.SAID) + 2
+    await store.close()
+
+
+def test_up_and_down_and_up_again_everything_is_the_same(database):
+    fill(database)
+    before = with_sqlite(database, older.contents)
+    with_sqlite(database, migrate.upgrade)
+    first = dump(database)
+    down_to(database, "0001")
+    assert with_sqlite(database, older.contents) == before
+    with_sqlite(database, migrate.upgrade)
+    assert dump(database) == first
+
+
+async def test_what_is_said_later_survives_going_down_and_up(database):
+    store = open_store(database)
+    thinking = Message(
+        role="assistant",
+        dialect="anthropic",
+        raw=b'{"role":"assistant","content":[{"type":"text","text":"ok"}]}',
+    )
+    lease = await store.begin_turn(
+        "demo", start("t1"), create=NewConversation(id="demo", model="m")
+    )
+    turn = answered(lease)
+    whole = msgspec.structs.replace(turn, messages=(*turn.messages, thinking))
+    await store.finish_turn(lease, whole)
+    await store.create(NewConversation(id="c-2", name="cats"), owner="somebody")
+    before = await store.load("demo")
+    await store.close()
+    down_to(database, "0002")
+    with_sqlite(database, migrate.upgrade)
+    store = open_store(database)
+    after = await store.load("demo")
+    assert after.messages == before.messages
+    assert (after.model, after.created_at) == ("m", before.created_at)
+    assert (await store.load("cats", owner="somebody")).id == "c-2"
+    await store.close()
+
+
+def test_going_down_restores_the_column_with_its_default(database):
+    fill(database)
+    with_sqlite(database, migrate.upgrade)
+    down_to(database, "0001")
+    own = sqlite3.connect(database)
+    default = "You are a helpful assistant."
+    assert set(own.execute("SELECT system_message FROM conversations")) == {(default,)}
+    own.execute("INSERT INTO conversations (id) VALUES ('x')")
+    query = "SELECT system_message FROM conversations WHERE id = 'x'"
+    assert own.execute(query).fetchone() == (default,)
+    own.close()
+
+
+def test_removed_system_prompts_leave_no_trace_in_the_file(database):
+    fill(database)
+    assert older.PROMPT.encode() in database.read_bytes()
+    with_sqlite(database, migrate.upgrade)
+    erase_deleted(database)
+    for path in database.parent.glob("cllm.db*"):
+        assert older.PROMPT.encode() not in path.read_bytes()
+    assert with_sqlite(database, migrate.differences) == []
+
+
+async def test_a_filled_older_database_is_refused_and_left_as_it_is(database):
+    fill(database)
+    store = open_store(database)
+    with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
+        await store.list_conversations()
+    await store.close()
+    assert with_sqlite(database, migrate.current) == "0001"
+
+
+async def test_a_newer_database_is_refused(database):
+    with_sqlite(database, migrate.upgrade)
+    own = sqlite3.connect(database)
+    own.execute("UPDATE cllm_revision SET version_num = '9999'")
+    own.commit()
+    own.close()
+    store = open_store(database)
+    with pytest.raises(StoreUnavailableError, match="newer cllm"):
+        await store.list_conversations()
+    await store.close()
+    with pytest.raises(StoreUnavailableError, match="newer cllm"):
+        with_sqlite(database, migrate.upgrade)
+
+
+def test_a_revision_that_fails_leaves_everything_as_it_was(database):
+    fill(database)
+    own = sqlite3.connect(database)
+    own.execute("UPDATE messages SET id = 'no uuid' WHERE rowid = 3")
+    own.commit()
+    own.close()
+    before = with_sqlite(database, _shape)
+    with pytest.raises(StoreUnavailableError, match="was not changed"):
+        Database(f"sqlite:{database}").run(migrate.upgrade)
+    assert with_sqlite(database, migrate.current) == "0001"
+    assert with_sqlite(database, _shape) == before
+
+
+def _shape(bind: sa.Connection) -> object:
+    return bind.exec_driver_sql("SELECT type, name, sql FROM sqlite_master ORDER BY name").all()
+
+
+def test_only_an_older_revision_can_be_gone_down_to(database):
+    with_sqlite(database, migrate.upgrade)
+    with pytest.raises(UsageError):
+        down_to(database, "0003")

@@ -1,0 +1,246 @@
+"""Long conversations over a provider with a cache: what is read from it, and what that saves."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from tests.fake_cache import Counted, PromptCache
+from tests.fake_provider import WAIT, FakeProvider
+from tests.fake_provider import ToolCall as Call
+from tests.judges import judge_anthropic, judge_bedrock
+
+from cllm.assembly.cache_report import cache_report
+from cllm.assembly.system import GivenPrompt
+from cllm.assembly.window import ByTokens
+from cllm.core.context import CommandOutcome, ContextCommand
+from cllm.core.conversation import Conversation
+from cllm.core.message import ToolCall, plain_message
+from cllm.core.ports import NewConversation, Provider
+from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.providers.anthropic import AnthropicProvider
+from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http_pool import PooledHttp
+from cllm.stores.memory import MemoryStore
+
+CLAUDE = "claude-sonnet-4-5"
+SYSTEM = GivenPrompt(text="You are thorough. " * 300, source="Cllmfile")
+TURNS = 60
+CLAUDE_PRICES, NOVA_PRICES = (1.25, 0.1), (1.0, 0.25)
+"""Of writing to the cache and of reading from it, in multiples of the price of input."""
+
+
+class Box:
+    """A tool whose results are long."""
+
+    definitions: Any = ({"type": "function", "function": {"name": "look", "parameters": {}}},)
+    most_uses = 1000
+
+    async def use(self, call: ToolCall) -> str:
+        return f"result of {call.arguments}: " + "all is well. " * 20
+
+
+class Talk:
+    """A conversation with one provider, which uses tools when it is told to."""
+
+    def __init__(self, server: FakeProvider, provider: Provider, model: str) -> None:
+        self.server = server
+        self.model = model
+        self.provider = provider
+        self.store = MemoryStore(clock=lambda: datetime.now(UTC))
+        self._ids = count(1)
+
+    async def say(self, text: str, *, rounds: tuple[int, ...] = (), **fields: Any) -> None:
+        """One turn; the model asks for so many tools in each round before it answers."""
+        for calls in rounds:
+            asked = [
+                Call(id=f"call_{next(self._ids)}", name="look", arguments=json.dumps({"n": n}))
+                for n in range(calls)
+            ]
+            self.server.say(tool_calls=tuple(asked), finish="tool_calls")
+        self.server.say(f"This is what I think of {text!r}. " * 5)
+        given: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
+        request = TurnRequest(
+            messages=(plain_message("user", f"{text} " * 10),),
+            model="m",
+            system=SYSTEM,
+            tools=Box(),
+            **given,
+        )
+        async with aclosing(self._engine().take_turn(request)) as events:
+            async for _ in events:
+                pass
+
+    async def kept(self) -> Conversation:
+        return await self.store.load("demo")
+
+    @property
+    def counted(self) -> list[Counted]:
+        assert self.server.cache is not None
+        return self.server.cache.counted
+
+    def _engine(self) -> Engine:
+        return Engine(
+            store=self.store,
+            find_route=lambda _: Route(provider=self.provider, model=self.model),
+            clock=lambda: datetime.now(UTC),
+            new_id=lambda: f"turn-{next(self._ids)}",
+            run_commands=_run,
+        )
+
+
+async def _run(commands: Any) -> list[CommandOutcome]:
+    return [
+        CommandOutcome(command=command, state="ok", exit_code=0, output=f"{next(NUMBERS)}")
+        for command in commands
+    ]
+
+
+NUMBERS = count(1)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeProvider]:
+    with FakeProvider() as provider:
+        # A server that is stopped before its loop runs for good would be waited for in vain.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), provider._loop).result(WAIT)
+        provider.cache = PromptCache(minimum=1024)
+        yield provider
+
+
+@pytest.fixture(params=["anthropic", "bedrock", "nova"])
+async def talk(server: FakeProvider, request: pytest.FixtureRequest) -> AsyncIterator[Talk]:
+    provider: Provider
+    model = CLAUDE
+    if request.param == "anthropic":
+        provider = AnthropicProvider(
+            name="anthropic", base_url=server.root, api_key="sk-ant-0123456789", http=PooledHttp()
+        )
+    else:
+        model = "amazon.nova-pro-v1:0" if request.param == "nova" else CLAUDE
+        account = Account(endpoint_url=server.root, bearer="bedrock-api-key-0123456789")
+        provider = BedrockProvider(name="bedrock", account=account, http=PooledHttp())
+    yield Talk(server, provider, model)
+    await provider.close()
+
+
+def judge(server: FakeProvider) -> None:
+    """The SDK's types and botocore's model find nothing wrong with what was sent."""
+    for request in server.requests:
+        if request.path.endswith("/messages"):
+            judge_anthropic(request.body, sampling=False)
+        else:
+            judge_bedrock(request.body, model="m")
+
+
+def paid(talk: Talk) -> float:
+    """What the prompts cost, of what they would have cost without marks."""
+    write, read = NOVA_PRICES if "nova" in talk.model else CLAUDE_PRICES
+    paid = sum(one.sent + write * one.written + read * one.read for one in talk.counted)
+    return paid / sum(one.total for one in talk.counted)
+
+
+async def test_sixty_turns_with_tools_read_all_that_was_sent_before(talk):
+    for n in range(TURNS):
+        await talk.say(f"Question {n}", rounds=(1, 2) if n % 3 == 0 else ())
+
+    for before, now in pairwise(talk.counted):
+        assert now.read == before.read + before.written
+        assert now.sent == 0
+    assert all(one.marks == 2 for one in talk.counted)
+    assert paid(talk) < (0.27 if "nova" in talk.model else 0.13)
+    judge(talk.server)
+    report = cache_report([await talk.kept()], lambda *_: None)
+    assert report.usage.cache_read == sum(one.read for one in talk.counted)
+    assert report.missed == report.expired == 0
+
+
+@pytest.mark.parametrize("talk", ["anthropic"], indirect=True)
+async def test_the_report_has_what_a_provider_forgot_between_the_calls_of_turns(talk):
+    await talk.say("Begin", rounds=(2, 2))
+    kept, talk.server.cache = talk.counted, PromptCache(minimum=1024)
+    await talk.say("Go on", rounds=(2, 2))
+
+    report = cache_report([await talk.kept()], lambda *_: None)
+
+    assert report.missed == kept[-1].total
+
+
+async def test_a_turn_of_many_blocks_is_read_by_the_next(talk):
+    await talk.say("Begin")
+    await talk.say("Look everywhere", rounds=(12, 1, 40))
+    await talk.say("And now?")
+
+    for before, now in pairwise(talk.counted):
+        assert now.read == before.read + before.written > 0
+    assert max(one.marks for one in talk.counted) > 2
+    judge(talk.server)
+
+
+async def test_what_a_turn_is_told_only_once_stands_behind_the_last_mark(talk):
+    command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
+    for n in range(6):
+        await talk.say(f"What time is it, for the {n}th time?", context=(command,))
+
+    for before, now in pairwise(talk.counted):
+        assert now.read == before.read + before.written > 0
+        assert now.sent > 0
+
+
+async def test_after_a_turn_with_a_context_of_its_own_the_next_reads_all_before_that(talk):
+    command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
+    await talk.say("Begin")
+    await talk.say("Look everywhere", rounds=(15,), context=(command,))
+    await talk.say("And now?")
+
+    _, told, again, after = talk.counted
+    assert told.read + told.written == again.read == after.read
+    assert after.written > told.total
+
+
+async def test_after_a_cut_the_system_prompt_is_still_read(talk):
+    for n in range(TURNS):
+        await talk.say(f"Question {n}", window=lambda _: ByTokens(max_tokens=4000))
+
+    reads = [now.read for now in talk.counted[1:]]
+    cuts = [n for n, (before, now) in enumerate(pairwise(reads)) if now < before]
+    assert 0 < len(cuts) < TURNS / 4
+    assert min(reads) > len(SYSTEM.text or "") / 4
+    assert paid(talk) < 0.4
+
+
+async def test_a_question_of_its_own_has_no_marks(talk):
+    await talk.say("Hello", ref=None, create=None)
+
+    assert [one.marks for one in talk.counted] == [0]
+
+
+async def test_what_is_not_kept_reads_the_cache_and_adds_nothing_to_it_but_the_last_answer(talk):
+    await talk.say("Hello")
+    await talk.say("Just asking", read_only=True, create=None)
+
+    first, second = talk.counted
+    assert second.read == first.read + first.written > 0
+    assert second.sent > 0
+
+
+async def test_marks_are_on_the_wire_only(talk):
+    await talk.say("Hello", rounds=(2,))
+    await talk.say("Again")
+
+    for message in (await talk.kept()).messages:
+        assert b"cache" not in message.raw
+
+
+async def test_the_same_conversation_is_sent_as_the_same_bytes(talk):
+    await talk.say("Hello", rounds=(2,))
+    place = (await talk.kept()).turns[-1].place
+    for _ in range(2):
+        await talk.say("Hello", place=place)
+
+    *_, second, third = talk.server.requests
+    assert second.body == third.body

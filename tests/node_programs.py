@@ -1,0 +1,96 @@
+"""Runs the programs in `tests/node` with packages that npm installs once, into the cache.
+
+The packages are those of the lock file, by hash, from whatever registry npm is configured for.
+Without Node or npm a test skips; in CI it fails, so that nobody takes the silence for a success.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from tests.fake_provider import WAIT
+
+PROGRAMS = Path(__file__).resolve().parent / "node"
+CACHE = Path(__file__).resolve().parents[1] / ".cache" / "node"
+INSTALL_SECONDS = 180
+
+
+def packages() -> Path:
+    """The folder with `node_modules` in it, installed now if no earlier run has."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            missing(f"{tool} is not installed")
+    lock = (PROGRAMS / "package-lock.json").read_bytes()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
+    with (CACHE / "lock").open("w", encoding="utf-8") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            _install(folder)
+    return folder
+
+
+def _install(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(PROGRAMS / name, folder / name)
+    command = ["npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(
+        command, cwd=folder, check=False, capture_output=True, timeout=INSTALL_SECONDS
+    )
+    if done.returncode:
+        missing(f"npm could not install its packages ({done.stderr.decode()[-300:]})")
+    (folder / "ready").touch()
+
+
+def missing(what: str) -> NoReturn:
+    reason = f"This test needs OpenAI's library for Node, and {what}."
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+class Programs:
+    """The programs in a folder of their own, beside the packages that they import."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder = folder
+        self.address = address
+        for program in PROGRAMS.glob("*.mjs"):
+            shutil.copy(program, folder)
+        (folder / "node_modules").symlink_to(packages() / "node_modules")
+
+    def __call__(self, program: str, *arguments: str) -> dict[str, Any]:
+        """What the program tells, once it has ended well."""
+        running = self.start(program, *arguments)
+        out, err = running.communicate(timeout=WAIT)
+        assert running.returncode == 0, err
+        assert not err, err
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+    def start(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["node", f"{program}.mjs", *arguments],
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "HOME": str(self.folder),
+            "OPENAI_BASE_URL": f"{self.address}/v1",
+            "PATH": os.environ["PATH"],
+        }

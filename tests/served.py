@@ -1,0 +1,122 @@
+"""The server's application in this process, with real parts: settings, a store, a scripted model.
+
+For tests of single endpoints; those of `cllm serve` as a whole are in `tests/serving.py`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, SystemRecord, Turn
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Opening, TurnStart
+from cllm.core.reply import Usage
+from cllm.server.app import build
+from cllm.server.opening import open_serving
+from cllm.server.serving import Serving
+from cllm.settings.load import CommandLine, Place, load_settings
+
+ADDRESS = "http://127.0.0.1:3000"
+DYNAMIC = Opening(system=None, system_record=SystemRecord(policy="dynamic"))
+KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789ab"}
+KEYED = (
+    "server: {keys: ["
+    + ", ".join(f"{{name: {name}, owner: {name}, key: {key}}}" for name, key in KEYS.items())
+    + "]}"
+)
+
+
+def openai_messages(*raws: dict[str, Any]) -> tuple[Message, ...]:
+    """Messages in OpenAI's words, as they stand."""
+    return tuple(Message(role=raw["role"], raw=msgspec.json.encode(raw)) for raw in raws)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server and a client of it, with ways to put something into its store."""
+
+    serving: Serving
+    client: httpx.AsyncClient
+
+    async def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return await self.client.request(method, path, **options)
+
+    async def get(self, path: str, **options: Any) -> Any:
+        """The JSON of an answer that has to be a good one."""
+        answer = await self.client.get(path, **options)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def begin(self, conversation: str | None = None, *, owner: str = LOCAL_OWNER) -> str:
+        """An empty dynamic conversation."""
+        new = NewConversation(id=conversation or self.serving.new_id())
+        await self.serving.store.create(new, owner=owner, opening=DYNAMIC)
+        return new.id
+
+    async def say(
+        self, conversation: str, *texts: str, owner: str = LOCAL_OWNER, **fields: Any
+    ) -> Turn:
+        """A turn in which the user and the model take turns to say these."""
+        messages = tuple(
+            plain_message("assistant" if place % 2 else "user", text)
+            for place, text in enumerate(texts)
+        )
+        return await self.keep(conversation, messages, owner=owner, **fields)
+
+    async def keep(
+        self,
+        conversation: str,
+        messages: tuple[Message, ...],
+        *,
+        owner: str = LOCAL_OWNER,
+        place: str | None = None,
+        **fields: Any,
+    ) -> Turn:
+        store = self.serving.store
+        start = TurnStart(id=self.serving.new_id(), messages=messages[:1], place=place)
+        lease = await store.begin_turn(conversation, start, owner=owner)
+        known = {
+            "state": "complete",
+            "model": "openai/gpt-test",
+            "provider": "openai",
+            "usage": Usage(input=10, output=5),
+            "cost": 0.25,
+            "ended_at": self.serving.clock(),
+        }
+        turn = Turn(
+            id=lease.turn.id,
+            place=lease.turn.place,
+            messages=messages,
+            started_at=lease.turn.started_at,
+            **{**known, **fields},
+        )
+        await store.finish_turn(lease, turn)
+        return turn
+
+    async def stored(self, conversation: str, *, owner: str = LOCAL_OWNER) -> Conversation:
+        return await self.serving.store.load(conversation, owner=owner)
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, settings: str = "", *, store: str = "memory:", **options: Any
+) -> AsyncIterator[Served]:
+    """A server by the settings of a Cllmfile."""
+    home = folder / "home"
+    (home / ".cllm").mkdir(parents=True, exist_ok=True)
+    (home / ".cllm/Cllmfile.yml").write_text(settings, encoding="utf-8")
+    place = Place(home=home, directory=folder, environment={"OPENAI_API_KEY": "sk-openai-test"})
+    loaded = load_settings(place, CommandLine(values={"store": store}))
+    serving = open_serving(loaded)
+    app = build(serving)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url=ADDRESS, **options) as client,
+    ):
+        yield Served(serving=serving, client=client)

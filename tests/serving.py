@@ -1,0 +1,266 @@
+"""A real `cllm serve` in a process of its own, and a small client that hides nothing of HTTP.
+
+The server listens on a free port of loopback and says its address on standard error. What it logs
+there is kept, so that tests can look for what must not be in it.
+"""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import pytest
+from tests.fake_provider import WAIT
+
+from cllm.stores.registry import SCHEMES
+
+ADDRESS = re.compile(r"Serving at (http://\S+)")
+COMPLETIONS = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = self.json["error"]
+        return error
+
+    @property
+    def conversation(self) -> str:
+        return self.headers["x-conversation-id"]
+
+    @property
+    def text(self) -> str:
+        content: str = self.json["choices"][0]["message"]["content"]
+        return content
+
+    @property
+    def notices(self) -> list[dict[str, str]]:
+        notices: list[dict[str, str]] = json.loads(self.headers.get("x-cllm-notice", "[]"))
+        return notices
+
+    @property
+    def events(self) -> list[Any]:
+        """The data of a stream's events, decoded where it is JSON."""
+        return [event for event in map(_data, self.body.split(b"\n\n")) if event is not None]
+
+    @property
+    def streamed_text(self) -> str:
+        deltas = (
+            choice["delta"].get("content") or ""
+            for event in self.events
+            if isinstance(event, dict)
+            for choice in event.get("choices", ())
+        )
+        return "".join(deltas)
+
+
+def _data(event: bytes) -> Any:
+    lines = [line.removeprefix(b"data: ") for line in event.split(b"\n") if line[:6] == b"data: "]
+    if not lines:
+        return None
+    return "[DONE]" if lines == [b"[DONE]"] else json.loads(b"\n".join(lines))
+
+
+@dataclass
+class Streaming:
+    """A response that is being read."""
+
+    connection: http.client.HTTPConnection
+    response: http.client.HTTPResponse
+    status: int = field(init=False)
+    headers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.status = self.response.status
+        self.headers = _headers(self.response)
+
+    def event(self) -> bytes:
+        """The next event, or what is left."""
+        lines = []
+        while (line := self.response.readline()) not in (b"", b"\n"):
+            lines.append(line)
+        return b"".join(lines)
+
+    def rest(self) -> bytes:
+        try:
+            return self.response.read()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Hang up in the middle."""
+        self.response.close()
+        self.connection.close()
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
+
+
+class Client:
+    """Sends requests, each over a connection of its own."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self.host, self.port = parts.hostname or "", parts.port or 0
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = WAIT,
+    ) -> Streaming:
+        """Send a request and return when the head of its answer has come."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, path, body=data, headers=dict(headers or {}))
+            return Streaming(connection, connection.getresponse())
+        except OSError:
+            connection.close()
+            raise
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = WAIT,
+    ) -> Answer:
+        opened = self.open(method, path, body, headers, timeout=timeout)
+        return Answer(opened.status, opened.headers, opened.rest())
+
+    def complete(
+        self,
+        *said: tuple[str, Any],
+        conversation: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Answer:
+        """Ask for a chat completion; `conversation` is the header, absent if it is None."""
+        named = {} if conversation is None else {"X-Conversation-ID": conversation}
+        return self("POST", COMPLETIONS, completion(*said, **fields), {**named, **(headers or {})})
+
+
+def completion(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    """The body of a request."""
+    messages = [{"role": role, "content": content} for role, content in said]
+    return {"model": "openai/gpt-test", "messages": messages, **fields}
+
+
+def server_stores() -> list[Any]:
+    """The kinds of stores that a server can keep conversations in, each as a URL by a folder."""
+    kinds: dict[str, Callable[[Path], str]] = {
+        "memory": lambda _: "memory:",
+        "sqlite": lambda folder: f"sqlite:{folder / 'served.db'}",
+    }
+    return [pytest.param(url, id=name) for name, url in kinds.items() if name in SCHEMES]
+
+
+class Server(Client):
+    """A running `cllm serve`."""
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        directory: Path,
+        store: str | None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        command = [sys.executable, "-m", "cllm", "serve", "--port", "0"]
+        self.process = subprocess.Popen(
+            [*command, *([] if store is None else ["--store", store]), *arguments],
+            env=dict(environment),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._log: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.address = self._wait_for_address()
+        super().__init__(self.address)
+
+    @property
+    def log(self) -> str:
+        with self._changed:
+            return "".join(self._log)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self._log.append(line.decode("utf-8", "replace"))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait_for_address(self) -> str:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: ADDRESS.search("".join(self._log)) or self.process.poll() is not None, WAIT
+            )
+            found = ADDRESS.search("".join(self._log))
+        assert found is not None, "".join(self._log)
+        return found[1]
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout: float = WAIT) -> int:
+        """The exit code, once it has ended."""
+        code = self.process.wait(timeout)
+        self._reader.join(timeout)
+        return code
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(WAIT)
+        self._reader.join(WAIT)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def stored_messages(server: Client, conversation: str) -> Iterator[tuple[str, Any]]:
+    """What the server shows of a conversation, as pairs of role and content."""
+    detail = server("GET", f"/v1/conversations/{conversation}").json
+    for message in detail["messages"]:
+        yield message["role"], message["content"]

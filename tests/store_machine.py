@@ -1,0 +1,244 @@
+"""Any series of operations has the same outcome in a store as in memory.
+
+A test subclasses `StoreMachine` and says how its store is opened, closed, and loses its leases.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cllm.core.conversation import (
+    Conversation,
+    StandingSummary,
+    SystemRecord,
+    TurnFailure,
+    WindowRecord,
+)
+from cllm.core.errors import CllmError
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes, Clock, Hits, Lease, NewConversation, Opening, Store, TurnStart
+from cllm.core.reply import Usage
+from cllm.stores.memory import MemoryData, MemoryStore
+
+REFS = ("a", "b", "c")
+IDS = st.sampled_from(REFS)
+STATES = st.sampled_from(["complete", "complete", "incomplete", "failed"])
+WORDS = ("about", "yes", "t1", "t3")
+OPENING = Opening(
+    system=plain_message("system", "S"),
+    system_record=SystemRecord(policy="captured", source="settings"),
+)
+LEASE_SECONDS = 10_000
+
+
+def comparable(outcome: Any) -> Any:
+    """Without the order that a store may choose: of variants, and of hits."""
+    if isinstance(outcome, Conversation):
+        variants = tuple(sorted(outcome.variants, key=lambda turn: turn.id))
+        return msgspec.structs.replace(outcome, variants=variants)
+    if isinstance(outcome, Hits):
+        items = sorted(outcome.items, key=lambda hit: (hit.conversation, hit.sequence))
+        return msgspec.structs.replace(outcome, items=tuple(items))
+    return outcome
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store under test beside one in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.runner = asyncio.Runner()
+        self.data = MemoryData()
+        self.count = 0
+        self.leases: list[tuple[Lease, Lease]] = []
+        self.prepare()
+        self.open()
+
+    def prepare(self) -> None:
+        """Make room for the store."""
+
+    def open_store(self, clock: Clock) -> Store:
+        raise NotImplementedError
+
+    def clean_up(self) -> None:
+        """Remove what the store left."""
+
+    def open(self) -> None:
+        def clock() -> datetime:
+            return self.now
+
+        self.store: Store = self.open_store(clock)
+        self.memory: Store = MemoryStore(
+            clock=clock, data=self.data, lease_seconds=LEASE_SECONDS, patience=0
+        )
+
+    def teardown(self) -> None:
+        self.step(self.store.close())
+        self.runner.close()
+        self.clean_up()
+
+    def step(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(coroutine)
+
+    def outcome(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return comparable(self.step(coroutine))
+        except CllmError as error:
+            return type(error)
+
+    def both(self, name: str, *args: Any, **options: Any) -> tuple[Any, Any]:
+        self.now += timedelta(seconds=1)
+        stores = (self.store, self.memory)
+        first, second = (self.outcome(getattr(each, name)(*args, **options)) for each in stores)
+        return first, second
+
+    def same(self, name: str, *args: Any, **options: Any) -> Any:
+        found, expected = self.both(name, *args, **options)
+        assert found == expected
+        return found
+
+    def new_id(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+    @rule(ref=IDS, visible=st.booleans(), create=st.booleans(), again=st.booleans())
+    def begin(self, ref: str, visible: bool, create: bool, again: bool) -> None:
+        place = None
+        if again:
+            place = next((turn.place for turn in reversed(self.turns(ref))), None)
+        turn_id = self.new_id()
+        start = TurnStart(
+            id=turn_id,
+            messages=(plain_message("user", f"about {turn_id}"),),
+            place=place,
+            visible=visible,
+        )
+        new = NewConversation(id=ref, model="m") if create else None
+        found, expected = self.both("begin_turn", ref, start, create=new)
+        if isinstance(found, type) or isinstance(expected, type):
+            assert found == expected
+            return
+        assert comparable(found.conversation) == comparable(expected.conversation)
+        assert (found.turn, found.created) == (expected.turn, expected.created)
+        self.leases.append((found, expected))
+
+    def turns(self, ref: str) -> Any:
+        found = self.outcome(self.memory.load(ref))
+        return () if isinstance(found, type) else found.turns
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        data=st.data(),
+        state=STATES,
+        opened=st.booleans(),
+        cut=st.integers(0, 4),
+        replies=st.integers(1, 3),
+    )
+    def finish(self, data: st.DataObject, state: str, opened: bool, cut: int, replies: int) -> None:
+        pair = data.draw(st.sampled_from(self.leases))
+        before = pair[1].conversation.message_count
+        first = max(before - cut, 1)
+        turn = msgspec.structs.replace(
+            pair[0].turn,
+            state=state,
+            messages=(*pair[0].turn.messages, *[plain_message("assistant", "yes")] * replies),
+            usage=Usage(input=1, output=2),
+            ended_at=self.now,
+            window=WindowRecord(first_sequence=first, sent_messages=1) if cut else None,
+            failure=TurnFailure(code="x", message="y") if state == "failed" else None,
+        )
+        opening = OPENING if opened else None
+        self.end(pair, "finish_turn", turn, opening=opening)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        self.end(data.draw(st.sampled_from(self.leases)), "drop_turn")
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        pair = data.draw(st.sampled_from(self.leases))
+        outcomes = [
+            isinstance(self.outcome(store.renew_lease(lease)), type)
+            for store, lease in zip((self.store, self.memory), pair, strict=True)
+        ]
+        assert outcomes[0] == outcomes[1]
+
+    def end(self, pair: tuple[Lease, Lease], name: str, *args: Any, **options: Any) -> None:
+        """End a turn, perhaps with a lease that is long gone."""
+        self.now += timedelta(seconds=1)
+        outcomes = [
+            self.outcome(getattr(store, name)(lease, *args, **options))
+            for store, lease in zip((self.store, self.memory), pair, strict=True)
+        ]
+        assert outcomes[0] == outcomes[1]
+
+    @rule()
+    def lose_all_leases(self) -> None:
+        self.step(self.store.close())
+        self.now += timedelta(seconds=LEASE_SECONDS + 1)
+        self.open()
+
+    @rule(ref=IDS, opened=st.booleans())
+    def create(self, ref: str, opened: bool) -> None:
+        new = NewConversation(id=ref, model="m", metadata={"k": [1, "é"]})
+        self.same("create", new, opening=OPENING if opened else None)
+
+    @rule(ref=IDS, title=st.none() | st.just("T"), archived=st.booleans())
+    def update(self, ref: str, title: str | None, archived: bool) -> None:
+        self.same("update", ref, Changes(title=title, archived=archived))
+
+    @rule(ref=IDS, pins=st.lists(st.integers(0, 6), max_size=2), through=st.integers(0, 6))
+    def note(self, ref: str, pins: list[int], through: int) -> None:
+        summary = StandingSummary(text="s", through=through, tokens=1) if through else None
+        self.same("update", ref, Changes(pins=tuple(pins), summary=summary))
+
+    @rule(ref=IDS)
+    def capture(self, ref: str) -> None:
+        self.same("capture", ref, OPENING)
+
+    @rule(ref=IDS)
+    def delete(self, ref: str) -> None:
+        self.same("delete", ref)
+
+    @rule(ref=IDS, sequence=st.integers(0, 5))
+    def delete_from(self, ref: str, sequence: int) -> None:
+        self.same("delete_from", ref, sequence)
+
+    @rule(ref=IDS, to=IDS, at=st.none() | st.integers(0, 5))
+    def branch(self, ref: str, to: str, at: int | None) -> None:
+        self.same("branch", ref, NewConversation(id=to), at=at)
+
+    @rule(ref=IDS, data=st.data())
+    def choose(self, ref: str, data: st.DataObject) -> None:
+        number = data.draw(st.integers(1, max(self.count, 1)))
+        self.same("choose_variant", ref, f"t{number}")
+
+    @rule(word=st.sampled_from(WORDS))
+    def search(self, word: str) -> None:
+        self.same("search", word, limit=1000, archive_filter="all")
+
+    @invariant()
+    def everything_is_the_same(self) -> None:
+        for ref in REFS:
+            self.same("load", ref)
+            self.same("summary", ref)
+            self.same_tail(ref)
+        self.same("list_conversations", archive_filter="all")
+        self.same("usage", by="model")
+
+    def same_tail(self, ref: str) -> None:
+        """Of variants a store may load those of the turns that it loads."""
+        for tail in ("window", 0, 3):
+            found, expected = self.both("load", ref, tail=tail)
+            if isinstance(expected, Conversation):
+                assert found == msgspec.structs.replace(expected, variants=found.variants)
+            else:
+                assert found == expected
