@@ -93,12 +93,21 @@ class _Formatter(logging.Formatter):
         super().__init__()
         self._as_json = as_json
         self._secrets = secrets
+        # Each as it stands, and as it stands in JSON.
+        self._written_secrets = frozenset(
+            written for secret in secrets for written in (secret, _encoded(secret)[1:-1]) if written
+        )
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = self._blotted(getattr(record, "fields", {}))
-        message = self._blotted(record.getMessage())
+        given: dict[str, Any] = getattr(record, "fields", {})
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
+        if self._as_json:
+            line = _encoded({**head, "message": record.getMessage(), **given})
+            if not any(secret in line for secret in self._written_secrets):
+                return line
+        fields: dict[str, Any] = self._blotted(given)
+        message = self._blotted(record.getMessage())
         if self._as_json:
             return _encoded({**head, "message": message, **fields})
         named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())

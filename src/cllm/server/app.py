@@ -1,0 +1,71 @@
+"""The server as an ASGI application: the table of routes behind one door.
+
+It puts the parts together and decides nothing: who comes in is the door's business, what is
+answered the endpoints'.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from cllm.server.auth import read_keyring
+from cllm.server.door import Endpoint, behind_door
+from cllm.server.edge import Edge, answer_unrouted
+from cllm.server.hosts import read_host_rules
+from cllm.server.lane import Lane
+from cllm.server.log_batches import batched_logs
+from cllm.server.metrics import Metrics
+from cllm.server.routes import ROUTES, Row
+from cllm.server.serving import Serving
+from cllm.server.tracing import find_tracing
+
+
+def build(serving: Serving) -> FastAPI:
+    """The application for one server; it closes what it stands on when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        with batched_logs():
+            yield
+            await serving.turns.stop(within=serving.settings.limits.stop_seconds)
+            await serving.calls.flush()
+            await serving.app.close()
+
+    app = FastAPI(
+        title="cllm",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: answer_unrouted},
+    )
+    app.state.serving = serving
+    app.state.keyring = read_keyring(serving.settings.keys)
+    app.state.metrics = Metrics()
+    app.state.edge = {
+        "rules": read_host_rules(serving.settings),
+        "metrics": app.state.metrics,
+        "new_id": serving.new_id,
+        "begin_span": find_tracing(),
+    }
+    app.add_middleware(Edge, **app.state.edge)
+    for row in ROUTES:
+        app.add_route(row.path, behind_door(row, _endpoint(row)), methods=[row.method])
+    return app
+
+
+def build_quick(serving: Serving) -> Lane:
+    """The same application, with a lane of its own for what is asked for most."""
+    row = ROUTES[0]
+    endpoint = behind_door(row, _endpoint(row))
+    return Lane(build(serving), path=row.path, method=row.method, endpoint=endpoint)
+
+
+def _endpoint(row: Row) -> Endpoint:
+    module, _, name = row.endpoint.partition(":")
+    endpoint: Endpoint = getattr(import_module(module), name)
+    return endpoint

@@ -1,0 +1,249 @@
+"""A decoded request becomes a turn: one step for every protocol and every mode.
+
+It chooses what is sent and what is kept; it asks nobody.
+"""
+
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cllm.assembly.system import GivenPrompt, with_prefix
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.message import Message, ToolResult
+from cllm.core.notice import Notice
+from cllm.core.ports import NewConversation, ServerStore, Store
+from cllm.core.prompt import Original, Prompt
+from cllm.engine.turn import TurnRequest
+from cllm.server.choosing import chosen_model
+from cllm.server.refusal import RefusedError
+from cllm.server.serving import Caller, Serving
+from cllm.server.wish import CONVERSATION, FILES, Begin, Continue, OnConflict, Stateless, Wish
+from cllm.wire.translate import parts_of
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn to be taken, the store it is kept in, and what was ignored of the request.
+
+    `events` is the store that keeps its stream, where there is one that does. `shown` is the id
+    under which the client knows the conversation.
+    """
+
+    request: TurnRequest
+    store: Store | None = None
+    events: ServerStore | None = None
+    shown: str | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a request, taken apart.
+
+    `rest` is what follows a system prompt that stands first, with further ones in it, `others` is
+    what can be kept: all that are none. `further` are the places of the system messages after the
+    first.
+    """
+
+    system: Message | None
+    rest: tuple[Message, ...]
+    others: tuple[Message, ...]
+    further: tuple[int, ...] = ()
+    place: int = 0
+
+    @property
+    def given(self) -> GivenPrompt:
+        if self.system is None:
+            return GivenPrompt()
+        path = f"messages[{self.place}]"
+        return GivenPrompt(said=self.system, text=self.system.text, source=path)
+
+
+async def ask_for(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
+    """The turn that a request asks for; an error if there is none to be taken."""
+    settings = serving.app.settings
+    base = TurnRequest(
+        messages=prompt.messages,
+        model=chosen_model(prompt.model, wish.provider, serving),
+        model_is_explicit=True,
+        owner=caller.owner,
+        parameters=prompt.parameters,
+        dialect=prompt.dialect,
+        fallbacks=settings.fallbacks,
+        strict=settings.strict if wish.strict is None else wish.strict,
+        original=prompt.original,
+        stream=prompt.stream,
+        policy="dynamic",
+        prefix=serving.settings.system_prefix,
+    )
+    match wish.mode:
+        case Stateless():
+            return Asked(request=_stateless(base, prompt))
+        case Begin():
+            return _new(base, prompt, serving)
+        case Continue():
+            return await _continuing(base, prompt, wish.mode, wish.on_conflict, serving)
+
+
+def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
+    """The request as it is, under the operator's text if there is one."""
+    if not prompt.messages:
+        raise _empty("A request needs at least one message.")
+    if base.prefix is None and prompt.system is None:
+        return base
+    said = _taken_apart(prompt)
+    return replace(base, **_as_sent(base, said))
+
+
+def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> Asked:
+    """A conversation is begun with what is said, which is sent as it is."""
+    said = _taken_apart(prompt)
+    if not said.others:
+        raise _empty("A new conversation needs at least one message that is no system message.")
+    ref = serving.new_id()
+    as_sent = _as_sent(base, said)
+    sent = as_sent.pop("messages")
+    request = replace(
+        base,
+        **as_sent,
+        ref=ref,
+        create=NewConversation(id=ref),
+        found=None,
+        visible=True,
+        wait=0,
+        messages=said.others,
+        sent=None if sent == said.others else sent,
+        original=_original(prompt, said),
+        cache_key=serving.app.cache_key(ref),
+    )
+    return Asked(request=request, store=serving.store, events=serving.store, shown=ref)
+
+
+def _as_sent(base: TurnRequest, said: _Said) -> dict[str, Any]:
+    """All messages in their places, the system prompt under the operator's text if there is one."""
+    if said.system is None or said.place == 0:
+        return {"system": said.given, "messages": said.rest, "prefix": base.prefix}
+    rest = list(said.rest)
+    if base.prefix:
+        rest[said.place] = with_prefix(rest[said.place], base.prefix)
+    return {"system": GivenPrompt(), "messages": tuple(rest), "prefix": None}
+
+
+async def _continuing(
+    base: TurnRequest, prompt: Prompt, mode: Continue, on_conflict: OnConflict, serving: Serving
+) -> Asked:
+    """A conversation goes on: with what is said, or from what was said last if nothing is."""
+    store: Store | None = serving.files if mode.in_files else serving.store
+    if store is None:
+        raise RefusedError(
+            "invalid_conversation_id",
+            "The folder of conversation files is not served here.",
+            param=CONVERSATION,
+        )
+    said = _taken_apart(prompt)
+    found = await store.load(mode.ref, owner=base.owner, tail=0 if said.others else 1)
+    if found.archived_at is not None:
+        raise ConversationNotFoundError(mode.ref)
+    request = replace(
+        base,
+        ref=found.id,
+        found=found,
+        visible=True,
+        wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
+        messages=said.others,
+        system=said.given,
+        original=None,
+        window=serving.app.window_for,
+        cache_key=serving.app.cache_key(found.id),
+    )
+    notices = tuple(map(_ignored, said.further))
+    if not said.others:
+        last, again = _regenerated(found)
+        request = replace(request, messages=again, place=last.place)
+        notices += _results_only(again)
+    return Asked(
+        request=request,
+        store=store,
+        events=None if mode.in_files else serving.store,
+        shown=f"{FILES}{found.id}" if mode.in_files else found.id,
+        notices=notices,
+    )
+
+
+def _regenerated(found: Conversation) -> tuple[Turn, tuple[Message, ...]]:
+    """The turn that is answered once more, and what was said in it."""
+    ended = (turn for turn in reversed(found.turns) if turn.state != "running")
+    last = next(ended, None)
+    said = () if last is None else _said_in(last)
+    if last is None or not said:
+        raise _empty("There is nothing to answer again; send at least one message.")
+    return last, said
+
+
+def _said_in(turn: Turn) -> tuple[Message, ...]:
+    """The messages of a turn up to the last plain one of the user's, else those before a reply."""
+    places = [place for place, message in enumerate(turn.messages) if is_plain_user(message)]
+    if places:
+        return turn.messages[: places[-1] + 1]
+    return tuple(takewhile(lambda message: message.role != "assistant", turn.messages))
+
+
+def _results_only(said: tuple[Message, ...]) -> tuple[Notice, ...]:
+    """A notice, where what is answered again is not what a person said."""
+    if any(map(is_plain_user, said)):
+        return ()
+    return (
+        Notice(
+            code="regenerated_last_reply",
+            path="messages",
+            message=(
+                "Only the reply to the last tool results was asked for again; the calls before "
+                "it stay. To answer the user's message anew, branch the conversation there."
+            ),
+        ),
+    )
+
+
+def is_plain_user(message: Message) -> bool:
+    """Whether a person said it: tool results can have the user's role too."""
+    if message.role != "user":
+        return False
+    return not any(isinstance(part, ToolResult) for part in parts_of(message))
+
+
+def _taken_apart(prompt: Prompt) -> _Said:
+    messages = prompt.messages
+    places = [place for place, message in enumerate(messages) if message.role == "system"]
+    if prompt.system is not None:
+        others = tuple(message for message in messages if message.role != "system")
+        return _Said(system=prompt.system, rest=messages, others=others, further=tuple(places))
+    if not places:
+        return _Said(system=None, rest=messages, others=messages)
+    first = places[0]
+    return _Said(
+        system=messages[first],
+        place=first,
+        rest=messages[1:] if first == 0 else messages,
+        others=tuple(message for message in messages if message.role != "system"),
+        further=tuple(places[1:]),
+    )
+
+
+def _original(prompt: Prompt, said: _Said) -> Original | None:
+    """The client's body, as what it says with the system prompt apart."""
+    if prompt.original is None or said.system is None or said.place != 0:
+        return prompt.original
+    return replace(prompt.original, system=said.system, messages=said.rest)
+
+
+def _ignored(place: int) -> Notice:
+    return Notice(
+        code="system_message_ignored",
+        path=f"messages[{place}]",
+        message="A request has one system prompt; this further system message was ignored.",
+    )
+
+
+def _empty(message: str) -> RefusedError:
+    return RefusedError("empty_messages_array", message, param="messages")

@@ -1,0 +1,217 @@
+"""The outermost step of every request: from where it may come, its id, its line in the log.
+
+Also the one place where a mistake of ours becomes an answer. It reads no body and knows no route.
+"""
+
+import time
+import traceback
+from collections.abc import Iterator
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cllm.core.ports import NewId
+from cllm.server.errors import (
+    Answer,
+    Tellable,
+    encode_anthropic,
+    encode_openai,
+    tell,
+    to_anthropic,
+    to_openai,
+    unexpected,
+)
+from cllm.server.hosts import HostRules
+from cllm.server.metrics import Metrics
+from cllm.server.refusal import RefusedError
+from cllm.server.request_log import SCOPE_KEY, RequestRecord, log_request
+from cllm.server.tracing import BeginSpan
+
+MESSAGES_PATH = "/v1/messages"
+REQUEST_ID = b"x-request-id"
+DISCONNECTED = "disconnected"
+HOST = b"host"
+SOURCE = (HOST, b"origin")
+FORBIDDEN = 403
+MOST_KNOWN = 64
+
+Source = tuple[tuple[bytes, bytes], ...]
+
+
+class Edge:
+    """Stands in front of the application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        rules: HostRules,
+        metrics: Metrics,
+        new_id: NewId,
+        begin_span: BeginSpan | None = None,
+    ) -> None:
+        self._app = app
+        self._rules = rules
+        self._metrics = metrics
+        self._new_id = new_id
+        self._begin_span = begin_span
+        self._known: set[Source] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = RequestRecord(
+            request=self._new_id(), method=scope["method"], started=time.monotonic()
+        )
+        scope[SCOPE_KEY] = record
+        end_span = None if self._begin_span is None else self._begin_span(Headers(scope=scope))
+        passage = _Passage(record, send)
+        source = _source_of(scope)
+        self._metrics.running += 1
+        try:
+            if source in self._known:
+                await self._pass_on(scope, receive, passage)
+            else:
+                await self._let_in(scope, receive, passage)
+                self._remember(source, record)
+        finally:
+            self._metrics.running -= 1
+            self._end(record, passage)
+            if end_span is not None:
+                end_span(record)
+
+    async def _let_in(self, scope: Scope, receive: Receive, passage: "_Passage") -> None:
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin is not None and self._rules.shares_with(origin):
+            passage.added += self._rules.sharing(origin)
+        try:
+            self._rules.check(headers.getlist("host"), origin)
+        except RefusedError as error:
+            passage.record.outcome = error.code
+            await passage.answer(_answer_at(scope["path"], error))
+            return
+        if _is_preflight(scope, headers) and origin is not None:
+            wanted = headers.get("access-control-request-headers", "")
+            await passage.answer_empty(self._rules.preflight(origin, wanted))
+            return
+        await self._pass_on(scope, receive, passage)
+
+    def _remember(self, source: Source, record: RequestRecord) -> None:
+        """A name that was let in, and came from no page, is let in again without a look."""
+        is_name = len(source) == 1 and source[0][0] == HOST
+        if is_name and record.status != FORBIDDEN and len(self._known) < MOST_KNOWN:
+            self._known.add(source)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, passage: "_Passage") -> None:
+        try:
+            await self._app(scope, receive, passage.send)
+        except ClientDisconnect:
+            passage.record.outcome = DISCONNECTED
+        except Exception as error:  # noqa: BLE001 - the one place where a mistake of ours ends
+            passage.record.outcome = unexpected().code
+            passage.record.fault = _fault(error)
+            if not passage.begun:
+                await passage.answer(_failure_at(scope["path"]))
+
+    def _end(self, record: RequestRecord, passage: "_Passage") -> None:
+        record.seconds = time.monotonic() - record.started
+        if not passage.ended and record.fault is None:
+            record.outcome = DISCONNECTED
+        self._metrics.observe(record)
+        log_request(record)
+
+
+class _Passage:
+    """The way back: every answer has its request's id, and it is seen how far it came."""
+
+    def __init__(self, record: RequestRecord, send: Send) -> None:
+        self.record = record
+        self.begun = False
+        self.ended = False
+        self.added: tuple[tuple[bytes, bytes], ...] = ((REQUEST_ID, record.request.encode()),)
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            self.record.status = message["status"]
+            self.record.first_byte = time.monotonic() - self.record.started
+            message = {**message, "headers": [*message.get("headers", ()), *self.added]}
+        elif message["type"] == "http.response.body":
+            self.ended = not message.get("more_body", False)
+        await self._send(message)
+
+    async def answer(self, answer: Answer) -> None:
+        status, headers, body = answer
+        encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        encoded.append((b"content-length", str(len(body)).encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def answer_empty(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        own = [pair for pair in headers if pair not in self.added]
+        await self.send({"type": "http.response.start", "status": 204, "headers": own})
+        await self.send({"type": "http.response.body", "body": b""})
+
+
+def _source_of(scope: Scope) -> Source:
+    """Where a request says that it comes from: its hosts, and its origin if it has one."""
+    return tuple(header for header in scope["headers"] if header[0] in SOURCE)
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    return scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+
+
+def _answer_at(path: str, error: Tellable) -> Answer:
+    """An error before any route is known, in the words of the protocol that the path is of."""
+    return to_anthropic(error) if path.startswith(MESSAGES_PATH) else to_openai(error)
+
+
+def _failure_at(path: str) -> Answer:
+    told = unexpected()
+    encode = encode_anthropic if path.startswith(MESSAGES_PATH) else encode_openai
+    return told.status, {"Content-Type": "application/json"}, encode(told)
+
+
+def _fault(error: Exception) -> str:
+    """What went wrong and where in our code, without the error's words: they may be a client's."""
+    return " < ".join((type(error).__name__, *_places(error)))
+
+
+def _places(error: Exception) -> Iterator[str]:
+    for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]):
+        yield f"{frame.name}:{frame.lineno}"
+
+
+async def answer_unrouted(request: Request, error: Exception) -> Response:
+    """What is said where there is no route, or not for this method."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    if status == 405:  # noqa: PLR2004
+        refusal = RefusedError("method_not_allowed", "This cannot be done here; see /docs.")
+    else:
+        refusal = RefusedError("not_found", "There is nothing here; see /docs for what there is.")
+    record: RequestRecord | None = request.scope.get(SCOPE_KEY)
+    if record is not None:
+        record.outcome = tell(refusal).code
+    _, headers, body = _answer_at(request.url.path, refusal)
+    if refusal.code == "method_not_allowed":
+        headers["Allow"] = ", ".join(_methods(request))
+    return Response(body, refusal.status, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """How this address may be called: by the routes of just this path, else by all that fit."""
+    fitting = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    exact = [route for route in fitting if route.path == request.url.path]
+    return sorted({method for route in exact or fitting for method in route.methods or ()})

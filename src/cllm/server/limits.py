@@ -1,0 +1,115 @@
+"""How much a request may have: its body is read within limits, and looked at before it is decoded.
+
+It counts and refuses; what a body says is the codecs' business.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from cllm.server.deadlines import Deadlines
+from cllm.server.refusal import RefusedError
+from cllm.server.serving import serving_of
+from cllm.settings.server import Limits
+from cllm.wire.malformed import FieldError
+
+T = TypeVar("T")
+
+# Whole strings, so that what is inside one is not taken for structure.
+STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body, if it is not too long and comes in time."""
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced) > limits.body_bytes:
+        raise _too_large(limits)
+    deadlines = serving_of(request).patience.bodies
+    body = await in_time(_read(request, limits), deadlines, _not_in_time(limits))
+    check_depth(body, limits.depth)
+    return body
+
+
+async def in_time(work: Awaitable[T], deadlines: Deadlines, late: RefusedError) -> T:
+    """What the work gives; `late` is raised if that takes too long, and the work is cancelled."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - every request is answered in a task
+    deadline = deadlines.set(task.cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if deadline.passed and task.uncancel() == 0:
+            raise late from None
+        raise
+    finally:
+        deadline.met()
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    """The body in as many pieces as it comes in, given up where it becomes too long."""
+    message = await request.receive()
+    piece: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body"):
+        if len(piece) > limits.body_bytes:
+            raise _too_large(limits)
+        return piece
+    pieces, size = [piece], len(piece)
+    while message["type"] == "http.request" and message.get("more_body"):
+        if size > limits.body_bytes:
+            raise _too_large(limits)
+        message = await request.receive()
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+    if message["type"] == "http.disconnect":
+        raise RefusedError("request_timeout", "The client left before all of its body had come.")
+    if size > limits.body_bytes:
+        raise _too_large(limits)
+    return b"".join(pieces)
+
+
+def check_depth(body: bytes, most: int) -> None:
+    """FieldError for JSON that is nested deeper than so."""
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
+    depth = 0
+    for found in STRUCTURE.finditer(body):
+        token = found[0]
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth > most:
+                raise FieldError("", f"body: nested deeper than {most} levels")
+        elif token in (b"]", b"}"):
+            depth -= 1
+
+
+def check_counts(body: bytes, messages: int, limits: Limits) -> None:
+    """RefusedError for more messages, or more parts in them, than there may be."""
+    if messages > limits.messages:
+        raise RefusedError(
+            "request_too_large",
+            f"A request may have at most {limits.messages} messages; this one has {messages}.",
+            param="messages",
+        )
+    if body.count(b'"type"') > limits.parts:
+        raise RefusedError(
+            "request_too_large",
+            f"A request may have at most {limits.parts} parts and tools; send fewer.",
+            param="messages",
+        )
+
+
+def _not_in_time(limits: Limits) -> RefusedError:
+    return RefusedError(
+        "request_timeout",
+        f"The body did not come within {limits.body_seconds:g} s; send it again.",
+    )
+
+
+def _too_large(limits: Limits) -> RefusedError:
+    return RefusedError(
+        "request_too_large",
+        f"The body may have at most {limits.body_bytes} bytes; send less.",
+    )

@@ -1,0 +1,124 @@
+"""The server listens: a socket, uvicorn, and an end that loses nothing.
+
+Asked to stop, it takes no more requests, lets running turns end for a while, and keeps the rest as
+incomplete.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from cllm.core.errors import UsageError
+from cllm.server.app import build_quick
+from cllm.server.lane import Lane
+from cllm.server.opening import check_reach, open_serving, store_url
+from cllm.server.serving import Serving
+from cllm.settings.load import Settings
+
+BACKLOG = 2048
+LONGEST_HEADERS = 64 * 1024
+GRACE = 1.0
+
+Say = Callable[[str], None]
+
+
+def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker: str) -> None:
+    """Serve until the process is asked to stop.
+
+    Once it is clear that it can, `prepare` is called, and `say` with the address when it listens.
+    `worker` names, as `module:function`, what makes the application in each of several processes.
+    """
+    store_url(settings)
+    check_reach(settings.server)
+    server = settings.server
+    bound = bind(server.host, server.port)
+    with bound:
+        address = shown_address(bound)
+        prepare()
+        if server.workers > 1:
+            say(address)
+            Multiprocess(_config(worker, settings), [bound]).run()
+            return
+        serving = open_serving(settings)
+        config = _config(build_quick(serving), settings)
+        _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that nobody else listens on; UsageError if there is none to be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number).lower() if number and number > 0 else str(error)
+        raise UsageError(
+            f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
+        ) from error
+
+
+def shown_address(bound: socket.socket) -> str:
+    """Where clients find the server."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _config(app: Lane | str, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
+        workers=settings.server.workers,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(settings.server.limits.stop_seconds + 2 * GRACE),
+    )
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server, which says that it began and sees running turns to their end."""
+
+    def __init__(
+        self, config: uvicorn.Config, serving: Serving, *, began: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._began = began
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What is loaded by now stays; looking through it again and again would cost every request.
+        gc.collect()
+        gc.freeze()
+        self._began()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        limit = self._serving.settings.limits.stop_seconds
+        stopping = asyncio.create_task(self._serving.turns.stop(within=limit))
+        await super().shutdown(sockets)
+        await stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop when asked to, and end as a command that did what it was told."""
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

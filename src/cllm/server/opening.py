@@ -1,0 +1,84 @@
+"""Settings become a server: its stores, its engine, its counter. Nothing listens yet."""
+
+import ipaddress
+
+from msgspec.structs import replace
+
+from cllm.app import App, now
+from cllm.core.errors import UsageError
+from cllm.core.ports import ServerStore, Store
+from cllm.server.calls import CallCounter
+from cllm.server.deadlines import patience_by
+from cllm.server.ids import NewIds
+from cllm.server.serving import Serving
+from cllm.server.turns import RunningTurns
+from cllm.settings.load import Settings
+from cllm.settings.server import ServerSettings
+from cllm.stores.registry import open_store
+
+DATABASE = "cllm.db"
+JSON = "json:"
+MEMORY = "memory:"
+
+
+def store_url(settings: Settings) -> str:
+    """Where the server keeps conversations: as it is told, else in a database in cllm's folder."""
+    named = settings.server.store
+    if named is None and not settings.store.startswith(JSON):
+        named = settings.store
+    url = f"sqlite:{settings.cllm_path / DATABASE}" if named is None else named
+    if url.startswith(JSON):
+        raise UsageError(
+            "`cllm serve` needs a store that several can use at once; write --store sqlite:PATH. "
+            "The folder of conversation files is served beside it."
+        )
+    if url.startswith(MEMORY) and settings.server.workers > 1:
+        raise UsageError("memory: belongs to one process; use --workers 1, or another store.")
+    return url
+
+
+def open_serving(settings: Settings) -> Serving:
+    """A server by these settings; whoever opens it closes its app."""
+    check_reach(settings.server)
+    app = App(replace(settings, store=store_url(settings)))
+    store: ServerStore = app.store  # type: ignore[assignment]
+    return Serving(
+        app=app,
+        store=store,
+        settings=settings.server,
+        engine=app.engine(),
+        turns=RunningTurns(),
+        calls=CallCounter(store),
+        clock=now,
+        patience=patience_by(settings.server),
+        new_id=NewIds(),
+        files=_files(settings),
+    )
+
+
+def check_reach(server: ServerSettings) -> None:
+    """UsageError for a server that others could reach and anybody could use."""
+    if not server.keys and not is_loopback(server.host):
+        raise UsageError(
+            f"Listening on {server.host} lets other machines in, and no keys are configured; "
+            "configure server.keys first, or listen on 127.0.0.1."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _files(settings: Settings) -> Store | None:
+    """The folder of conversation files, for a server that is only this person's."""
+    if settings.server.keys or not is_loopback(settings.server.host):
+        return None
+    own = settings.store.startswith(JSON)
+    url = settings.store if own else f"{JSON}{settings.cllm_path / 'conversations'}"
+    return open_store(url, clock=now)

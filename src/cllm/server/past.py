@@ -1,0 +1,143 @@
+"""Single turns of a conversation: what they are, what they sent, and their streams again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import CllmError, TurnNotFoundError
+from cllm.core.ports import ServerStore
+from cllm.server.answering import answer
+from cllm.server.errors import encode_openai, tell
+from cllm.server.place import Place, place_of, server_store
+from cllm.server.refusal import RefusedError
+from cllm.server.request_log import record_of
+from cllm.server.sent import view_prompt
+from cllm.server.serving import serving_of
+from cllm.server.views import find_turn
+
+STREAM = "text/event-stream; charset=utf-8"
+STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+LOOK_SECONDS = 0.1
+SILENT_SECONDS = 600.0
+SIGN_OF_LIFE = b": still running\n\n"
+HIGHEST = 2**31 - 1
+
+
+async def get_turn(request: Request) -> Response:
+    """GET /v1/conversations/{conversation_id}/turns/{turn_id}."""
+    place = await place_of(request)
+    turn_id = request.path_params["turn_id"]
+    view = find_turn(await place.store.load(place.id, owner=place.owner), turn_id)
+    if view is None:
+        raise TurnNotFoundError(place.id, turn_id)
+    record_of(request).turn = turn_id
+    return answer(view)
+
+
+async def get_prompt(request: Request) -> Response:
+    """GET /v1/conversations/{conversation_id}/turns/{turn_id}/prompt."""
+    place = await place_of(request)
+    conversation = await place.store.load(place.id, owner=place.owner)
+    turn = _turn(conversation, request.path_params["turn_id"])
+    record_of(request).turn = turn.id
+    return answer(view_prompt(conversation, turn))
+
+
+def _turn(conversation: Conversation, turn_id: str) -> Turn:
+    for turn in (*conversation.turns, *conversation.variants):
+        if turn.id == turn_id:
+            return turn
+    raise TurnNotFoundError(conversation.id, turn_id)
+
+
+async def get_events(request: Request) -> Response:
+    """GET /v1/conversations/{conversation_id}/turns/{turn_id}/events: from Last-Event-ID on.
+
+    What was missed comes first; a turn that still runs is then followed to its end, whichever
+    process it runs in.
+    """
+    seen = _last_event_id(request)
+    serving = serving_of(request)
+    place = await place_of(request)
+    turn_id = request.path_params["turn_id"]
+    store = server_store(place, serving)
+    if store is None:
+        await place.store.summary(place.id, owner=place.owner)
+        raise _not_kept()
+    if not await _is_running(place, turn_id):
+        kept = await store.events_after(place.id, turn_id, 0, owner=place.owner)
+        if not kept:
+            raise _not_kept()
+    record_of(request).turn = turn_id
+    events = _follow(store, place, turn_id, seen, silence=serving.settings.silence_seconds)
+    return StreamingResponse(events, media_type=STREAM, headers=STREAM_HEADERS)
+
+
+def _last_event_id(request: Request) -> int:
+    given = request.headers.get("last-event-id", "").strip()
+    if not given:
+        return 0
+    if not (given.isascii() and given.isdigit()) or int(given) > HIGHEST:
+        raise RefusedError(
+            "invalid_header",
+            "Last-Event-ID must be the number of an event, as the stream gave it.",
+            param="Last-Event-ID",
+        )
+    return int(given)
+
+
+def _not_kept() -> RefusedError:
+    return RefusedError(
+        "events_not_kept",
+        "The stream of this turn is not kept any more; read the conversation instead.",
+        param="turn_id",
+    )
+
+
+async def _is_running(place: Place, turn_id: str) -> bool:
+    """Whether the turn goes on. One that runs is the newest in its place, so little is read."""
+    newest = await place.store.load(place.id, owner=place.owner, tail=1)
+    turns = (*newest.turns, *newest.variants)
+    return any(turn.id == turn_id and turn.state == "running" for turn in turns)
+
+
+async def _follow(
+    store: ServerStore, place: Place, turn_id: str, seen: int, *, silence: float
+) -> AsyncIterator[bytes]:
+    """The events after `seen`, those that come until the turn has ended, or why no more do."""
+    try:
+        async for data in _events(store, place, turn_id, seen, silence=silence):
+            yield data
+    except CllmError as error:
+        yield b"data: %b\n\n" % encode_openai(tell(error))
+
+
+async def _events(
+    store: ServerStore, place: Place, turn_id: str, seen: int, *, silence: float
+) -> AsyncIterator[bytes]:
+    quiet, unsigned = 0.0, 0.0
+    while quiet < SILENT_SECONDS:
+        # Asked before the events are read, so that none can come after the last look.
+        running = await _is_running(place, turn_id)
+        events = await store.events_after(place.id, turn_id, seen, owner=place.owner)
+        for event in events:
+            seen = event.number
+            yield event.data
+        if not running:
+            return
+        quiet = 0.0 if events else quiet + LOOK_SECONDS
+        unsigned = 0.0 if events else unsigned + LOOK_SECONDS
+        if unsigned >= silence:
+            unsigned = 0.0
+            yield SIGN_OF_LIFE
+        await asyncio.sleep(LOOK_SECONDS)
+    raise _gone_silent()
+
+
+def _gone_silent() -> RefusedError:
+    return RefusedError(
+        "request_timeout", "The turn has been silent for too long; read the conversation instead."
+    )

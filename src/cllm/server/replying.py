@@ -1,0 +1,126 @@
+"""The reply to a decoded request, in its protocol's voice: what all protocols have in common.
+
+Sees to it that a request is answered once, that its turn is taken in the right place, and that an
+error which comes before anything of the answer is told as one.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.ports import KeptResponse, NewConversation
+from cllm.core.prompt import Prompt
+from cllm.server.asking import Asked, ask_for
+from cllm.server.idempotency import NO_CLAIM, Claim, claim
+from cllm.server.leaving import Watch
+from cllm.server.passing import pass_on
+from cllm.server.request_log import record_of
+from cllm.server.running import JSON, RunningTurn
+from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.streaming import EventStream
+from cllm.server.voices import Voice
+from cllm.server.wish import CONVERSATION, PROVIDER, Wish, read_wish
+from cllm.wire.malformed import MalformedError
+
+MakeVoice = Callable[[Prompt, Serving], Voice]
+
+
+async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoice) -> Response:
+    """The response, or what was answered when the same request came before."""
+    wish = read_wish(request.headers)
+    if wish.idempotency_key is None:
+        return await _reply(request, prompt, wish, voice, NO_CLAIM)
+    serving = serving_of(request)
+    taken = await claim(
+        serving.store,
+        owner=caller_of(request).owner,
+        key=wish.idempotency_key,
+        asked=_identity(request, body),
+        lifetime=serving.settings.idempotency_seconds,
+    )
+    if isinstance(taken, KeptResponse):
+        return Response(taken.body, taken.status, taken.headers)
+    try:
+        return await _reply(request, prompt, wish, voice, taken)
+    except (CllmError, MalformedError):
+        await taken.drop()
+        raise
+
+
+def _identity(request: Request, body: bytes) -> tuple[bytes, ...]:
+    """All that makes a request the one it is."""
+    named = [request.headers.get(name, "\0") for name in (CONVERSATION, PROVIDER)]
+    return (request.url.path.encode(), *(name.encode() for name in named), body)
+
+
+async def _reply(
+    request: Request, prompt: Prompt, wish: Wish, make_voice: MakeVoice, claimed: Claim
+) -> Response:
+    serving = serving_of(request)
+    record = record_of(request)
+    record.stream, record.messages = prompt.stream, len(prompt.messages)
+    record.system_prompt = any(message.role == "system" for message in prompt.all_messages)
+    asked = await ask_for(prompt, wish, caller_of(request), serving)
+    voice = make_voice(prompt, serving)
+    if asked.request.ref is None and not prompt.stream:
+        return await pass_on(
+            asked,
+            voice,
+            serving=serving,
+            claim=claimed,
+            record=record,
+            receive=request.receive,
+        )
+    turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
+    await turn.begun()
+    if isinstance(turn.failure, ConversationBusyError):
+        if wish.on_conflict != "branch":
+            raise await _by_whom(turn.failure, asked)
+        asked = await _branched(asked, serving)
+        turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
+    if prompt.stream:
+        return await _stream(turn, serving)
+    return await _whole(turn, Watch(request.receive, serving.patience.leaving, turn.leave))
+
+
+async def _by_whom(busy: ConversationBusyError, asked: Asked) -> ConversationBusyError:
+    """The same error with the turn that runs, if it still does."""
+    if busy.turn_id is not None or asked.store is None:
+        return busy
+    found = await asked.store.load(busy.ref, owner=asked.request.owner, tail=1)
+    running = (turn.id for turn in (*found.turns, *found.variants) if turn.state == "running")
+    return ConversationBusyError(busy.ref, turn_id=next(running, None))
+
+
+async def _branched(asked: Asked, serving: Serving) -> Asked:
+    """The same turn in a branch of the conversation, which nobody else talks in."""
+    store, request = asked.store, asked.request
+    assert store is not None  # noqa: S101 - only a kept turn finds its conversation busy
+    assert request.ref is not None  # noqa: S101
+    new = NewConversation(id=serving.new_id())
+    branch = await store.branch(request.ref, new, owner=request.owner)
+    shown = (asked.shown or "").replace(request.ref, branch.id)
+    return replace(asked, shown=shown, request=replace(request, ref=branch.id, found=branch))
+
+
+async def _stream(turn: RunningTurn, serving: Serving) -> Response:
+    """The answer as it comes."""
+    await turn.begun()
+    await turn.pipe.ready()
+    if turn.failure is not None and not turn.is_spoken:
+        raise turn.failure
+    return EventStream(turn, leaving=serving.patience.leaving)
+
+
+async def _whole(turn: RunningTurn, watch: Watch) -> Response:
+    """The answer in one piece."""
+    try:
+        await turn.finished()
+    finally:
+        watch.end()
+    if turn.failure is not None:
+        raise turn.failure
+    return Response(turn.body, headers=turn.headers(), media_type=JSON)

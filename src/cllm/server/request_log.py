@@ -1,0 +1,102 @@
+"""One line for every request: what was asked for and what became of it.
+
+The record lists what it holds: ids, names, numbers and yes or no. What was said, a system prompt or
+a key has no field in it, so none can be logged.
+"""
+
+import logging
+import time
+
+import msgspec
+from starlette.requests import Request
+
+from cllm.core.reply import Usage
+from cllm.logs import ROOT
+
+SCOPE_KEY = "cllm.record"
+NAMED = (
+    "owner",
+    "key",
+    "conversation",
+    "turn",
+    "model",
+    "stream",
+    "messages",
+    "system_prompt",
+    "cost",
+    "fault",
+)
+OURS = logging.getLogger(ROOT)
+LOGGER = logging.getLogger(f"{ROOT}.server")
+
+
+class RequestRecord(msgspec.Struct, kw_only=True):
+    """What is known of a request; filled in by whoever learns it, and logged at its end.
+
+    `conversation`, `turn` and `model` are names that were looked up and found, never what a client
+    wrote. `system_prompt` says whether the request had one. `outcome` is `ok`, the code of an
+    error, or `disconnected`.
+    """
+
+    request: str
+    method: str
+    started: float
+    route: str | None = None
+    status: int = 0
+    outcome: str = "ok"
+    owner: str | None = None
+    key: str | None = None
+    conversation: str | None = None
+    turn: str | None = None
+    model: str | None = None
+    stream: bool | None = None
+    messages: int | None = None
+    system_prompt: bool | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    first_byte: float | None = None
+    seconds: float = 0.0
+    fault: str | None = None
+
+
+def record_of(request: Request) -> RequestRecord:
+    """The record of a request; one that nobody logs where the server's edge is not in front."""
+    record: RequestRecord | None = request.scope.get(SCOPE_KEY)
+    if record is None:
+        record = RequestRecord(request="", method=request.method, started=time.monotonic())
+        request.scope[SCOPE_KEY] = record
+    return record
+
+
+def log_request(record: RequestRecord) -> None:
+    """Write the line. Made by hand: to look for who logs costs more than all else about it."""
+    level = logging.ERROR if record.fault is not None else logging.INFO
+    if OURS.handlers and LOGGER.isEnabledFor(level):
+        line = logging.LogRecord(LOGGER.name, level, "", 0, "request", None, None)
+        line.fields = fields_of(record)
+        LOGGER.handle(line)
+
+
+def fields_of(record: RequestRecord) -> dict[str, object]:
+    """The fields of the line, without those that say nothing."""
+    fields: dict[str, object] = {
+        "request": record.request,
+        "method": record.method,
+        "route": record.route,
+        "status": record.status,
+        "outcome": record.outcome,
+        "ms": round(record.seconds * 1000, 1),
+    }
+    if record.first_byte is not None:
+        fields["first_byte_ms"] = round(record.first_byte * 1000, 1)
+    for name in NAMED:
+        value = getattr(record, name)
+        if value is not None:
+            fields[name] = value
+    usage = record.usage
+    if usage is not None:
+        fields["input_tokens"] = usage.prompt
+        fields["output_tokens"] = usage.output + usage.reasoning
+        fields["cache_read_tokens"] = usage.cache_read
+        fields["cache_write_tokens"] = usage.cache_write
+    return fields

@@ -1,0 +1,256 @@
+"""A turn that runs for a client: its events become the client's bytes, and it is kept whole.
+
+The turn runs in a task of its own. A client that leaves ends a turn only where nothing of it would
+be kept, or where the operator wants it so; one that reads too slowly is left behind, never waited
+for, if the turn is kept.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.notice import Notice
+from cllm.core.ports import CallRecord
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished
+from cllm.engine.rounds import RoundEnded
+from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
+from cllm.server.asking import Asked
+from cllm.server.errors import tell, unexpected
+from cllm.server.events import EventLog
+from cllm.server.idempotency import Claim
+from cllm.server.limits import in_time
+from cllm.server.pipe import Pipe
+from cllm.server.refusal import RefusedError
+from cllm.server.request_log import RequestRecord
+from cllm.server.serving import Serving
+from cllm.server.voices import Voice
+from cllm.server.wish import CONVERSATION, NOTICE, TURN
+from cllm.settings.server import Limits
+from cllm.wire.malformed import MalformedError
+
+JSON = "application/json"
+STREAM = "text/event-stream; charset=utf-8"
+LONGEST_NOTICES = 4096
+
+
+class RunningTurn:
+    """One turn and what its client is told of it.
+
+    `failure` is why there is no whole reply; `is_spoken` says that some of it went out before.
+    """
+
+    def __init__(
+        self, asked: Asked, voice: Voice, *, serving: Serving, claim: Claim, record: RequestRecord
+    ) -> None:
+        self._asked = asked
+        self._voice = voice
+        self._serving = serving
+        self._claim = claim
+        self._record = record
+        self._log: EventLog | None = None
+        self._said: list[bytes] = []
+        self._last = b""
+        self._notices: list[Notice] = list(asked.notices)
+        self._turn: str | None = None
+        self._began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pipe = Pipe(silence=serving.patience.silence, sign=voice.sign)
+        self.ended: TurnEnded | None = None
+        self.failure: CllmError | MalformedError | None = None
+        self.is_spoken = False
+        self._task = serving.turns.start(self._run())
+
+    async def begun(self) -> None:
+        """Wait until the provider is being asked, or nobody will be."""
+        await self._began
+
+    async def finished(self) -> None:
+        """Wait for the end, and raise a mistake of ours; who stops waiting does not stop it."""
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled() and (mistake := self._task.exception()) is not None:
+            raise mistake
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.pipe.leave()
+        kept = self._asked.request.ref is not None
+        if not kept or self._serving.settings.on_disconnect == "cancel":
+            self._task.cancel()
+
+    def headers(self) -> dict[str, str]:
+        """What is told before the answer itself."""
+        found = {CONVERSATION: self._asked.shown, TURN: self._turn}
+        headers = {name: value for name, value in found.items() if value is not None}
+        if self._notices:
+            headers[NOTICE] = encode_notices(self._notices)
+        return headers
+
+    async def _run(self) -> None:
+        serving = self._serving
+        late = too_long(serving.settings.limits)
+        try:
+            await in_time(self._take(), serving.patience.turns, late)
+        except (CllmError, MalformedError) as error:
+            self.failure = error
+        except asyncio.CancelledError:
+            self.failure = RefusedError("shutting_down", "The answer was broken off; ask again.")
+            raise
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        """Tell the client of a failure, and let go of everything."""
+        if self._log is not None:
+            await self._log.close()
+        if self.ended is None:
+            told = unexpected() if self.failure is None else tell(self.failure)
+            self._record.outcome = told.code
+            self.pipe.push(self._voice.error(told))
+            if not isinstance(self.failure, ConversationBusyError):
+                await self._claim.drop()
+        self.pipe.end()
+        if not self._began.done():
+            self._began.set_result(None)
+
+    async def _take(self) -> None:
+        asked = self._asked
+        if asked.request.stream:
+            asked = replace(asked, request=replace(asked.request, ending=self._ending))
+        async with aclosing(events_of(asked, self._serving)) as events:
+            async for event in events:
+                await self._hear(event)
+
+    async def _hear(self, event: TurnEvent) -> None:
+        match event:
+            case TurnBegan():
+                self._begin(event)
+            case Noticed():
+                self._notices.append(event.notice)
+            case TurnEnded():
+                await self._end(event)
+            case TurnWaits() | RoundEnded():
+                pass
+            case _:
+                await self._speak(event)
+
+    def _begin(self, event: TurnBegan) -> None:
+        self._notices += event.prompt.notices
+        record = self._record
+        record.model, record.conversation = event.model, event.conversation
+        if event.lease is not None:
+            self._turn = record.turn = event.lease.turn.id
+            if self._asked.events is not None and self._asked.request.stream:
+                self._log = EventLog(self._asked.events, event.lease)
+        if not self._began.done():
+            self._began.set_result(None)
+
+    async def _speak(self, event: ReplyDelta) -> None:
+        if not self._asked.request.stream:
+            return
+        data = self._voice.encode(event)
+        if data:
+            await self._hand_on(self._note(data))
+
+    def _note(self, data: bytes) -> bytes:
+        """The event as it goes out, remembered for whoever asks for it again."""
+        numbered = data if self._log is None else self._log.add(data)
+        if self._claim.keeps:
+            self._said.append(numbered)
+        return numbered
+
+    async def _hand_on(self, data: bytes) -> None:
+        self.is_spoken = True
+        if self.pipe.is_full:
+            if self._asked.request.ref is None:
+                await self.pipe.drained()
+            else:
+                self._leave_behind()
+        self.pipe.push(data)
+
+    def _leave_behind(self) -> None:
+        """Tell a client that reads too slowly where it can go on; the turn does."""
+        where = f"/v1/conversations/{self._asked.shown}/turns/{self._turn}/events"
+        slow = RefusedError(
+            "stream_not_read",
+            f"The stream was not read in time; the turn goes on, and its events are at {where}.",
+        )
+        self.pipe.push(self._voice.error(tell(slow)))
+        self.pipe.end()
+
+    async def _ending(self, reply: ReplyFinished) -> None:
+        """The last events are kept with the turn, before it is: afterwards it cannot be written."""
+        self._last = self._note(self._voice.encode(reply))
+        if self._log is not None:
+            await self._log.flush()
+
+    async def _end(self, event: TurnEnded) -> None:
+        """The turn is kept; now the client may know that it is over."""
+        self.ended = event
+        record_end(event, self._record)
+        if event.turn is None:
+            count_call(event, self._asked, self._serving)
+        if self._asked.request.stream:
+            body = b"".join(self._said)
+        else:
+            body = self._last = self._voice.whole(event.reply)
+        if self._claim.keeps:
+            kind = STREAM if self._asked.request.stream else JSON
+            await self._claim.keep(headers={"Content-Type": kind, **self.headers()}, body=body)
+        if self._asked.request.stream:
+            await self._hand_on(self._last)
+
+    @property
+    def body(self) -> bytes:
+        """The whole answer, of a turn that is no stream."""
+        return self._last
+
+
+def events_of(asked: Asked, serving: Serving) -> AsyncGenerator[TurnEvent, None]:
+    """The events of the turn, taken in its store, or by the shortest way where there is none."""
+    request = asked.request
+    if asked.store is None and not request.fallbacks:
+        return serving.engine.pass_on(request)
+    own = asked.store is None or asked.store is serving.store
+    engine = serving.engine if own else serving.app.engine(asked.store)
+    return engine.take_turn(request)
+
+
+def count_call(event: TurnEnded, asked: Asked, serving: Serving) -> None:
+    """Count what a call used that belongs to no conversation."""
+    usage = event.reply.usage
+    if usage is not None:
+        call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=serving.clock())
+        serving.calls.add(call, owner=asked.request.owner)
+
+
+def too_long(limits: Limits) -> RefusedError:
+    """What is said of a turn that took longer than any may."""
+    return RefusedError(
+        "turn_timeout",
+        f"The answer took longer than {limits.turn_seconds:g} s and was broken off.",
+    )
+
+
+def record_end(event: TurnEnded, record: RequestRecord) -> None:
+    """Note in the request's record what the turn used."""
+    record.usage = event.reply.usage
+    record.cost = event.cost
+    record.model = event.model
+
+
+def encode_notices(notices: Sequence[Notice]) -> str:
+    """Notices as a header has them: JSON in ASCII, as many as fit, and that there are more."""
+    shown: list[dict[str, str]] = []
+    size = 0
+    for count, notice in enumerate(dict.fromkeys(notices)):
+        told = {"code": notice.code, "path": notice.path, "message": notice.message}
+        size += len(json.dumps(told)) + 2
+        if size > LONGEST_NOTICES and shown:
+            more = f"There are {len(notices) - count} notices more."
+            shown.append({"code": "more_notices", "path": "", "message": more})
+            break
+        shown.append(told)
+    return json.dumps(shown)

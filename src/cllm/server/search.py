@@ -1,0 +1,32 @@
+"""Searching what was said in one person's conversations."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cllm.server.answering import answer
+from cllm.server.place import shelf_named
+from cllm.server.reading import SearchQuery, read_query
+from cllm.server.serving import caller_of, serving_of
+from cllm.server.views import SearchView, view_hit
+
+
+async def search(request: Request) -> Response:
+    """GET /v1/conversations/search."""
+    query = read_query(request, SearchQuery)
+    shelf = shelf_named(query.store, serving_of(request), caller_of(request))
+    found = await shelf.store.search(
+        query.q,
+        owner=shelf.owner,
+        archive_filter=query.archive_filter,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    return answer(
+        SearchView(
+            results=tuple(view_hit(hit, shelf.prefix) for hit in found.items),
+            total=found.total,
+            more=found.more,
+            limit=query.limit,
+            offset=query.offset,
+        )
+    )

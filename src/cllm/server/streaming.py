@@ -1,0 +1,41 @@
+"""A response that is a stream of events, as they come through a turn's pipe."""
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cllm.server.deadlines import Deadlines
+from cllm.server.leaving import Watch
+from cllm.server.running import STREAM, RunningTurn
+
+HEADERS = {
+    "Content-Type": STREAM,
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+
+class EventStream(Response):
+    """Sends what a turn says until it ends or the client leaves."""
+
+    def __init__(self, turn: RunningTurn, *, leaving: Deadlines) -> None:
+        super().__init__(headers={**HEADERS, **turn.headers()})
+        del self.headers["content-length"]
+        self._turn = turn
+        self._leaving = leaving
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        watch = Watch(receive, self._leaving, self._turn.leave)
+        pipe = self._turn.pipe
+        try:
+            await send(head)
+            while data := await pipe.take():
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            if not pipe.left:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if self._turn.ended is None:
+                await self._turn.finished()
+        finally:
+            watch.end()
+            if not pipe.is_over:
+                self._turn.leave()

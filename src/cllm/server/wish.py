@@ -1,0 +1,132 @@
+"""What a request's headers ask for, read and checked. It looks nothing up."""
+
+import re
+from typing import Literal
+
+import msgspec
+from starlette.datastructures import Headers
+
+from cllm.core.identity import is_valid_id
+from cllm.server.refusal import RefusedError
+
+CONVERSATION = "X-Conversation-ID"
+TURN = "X-Turn-ID"
+NOTICE = "X-CLLM-Notice"
+PROVIDER = "X-Provider"
+CONFLICT = "X-On-Conflict"
+STRICT = "X-CLLM-Strict"
+IDEMPOTENCY = "Idempotency-Key"
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+FILES = "files:"
+LONGEST_KEY = 255
+YES = ("1", "true", "yes", "on")
+NO = ("", "0", "false", "no", "off")
+
+OnConflict = Literal["reject", "queue", "branch"]
+CONFLICTS: dict[str, OnConflict] = {"reject": "reject", "queue": "queue", "branch": "branch"}
+
+
+class Stateless(msgspec.Struct, frozen=True):
+    """Nothing is kept."""
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """A new conversation."""
+
+
+class Continue(msgspec.Struct, frozen=True):
+    """A conversation that is there: by its id, in the server's store or among the files."""
+
+    ref: str
+    in_files: bool = False
+
+
+Mode = Stateless | Begin | Continue
+STATELESS = Stateless()
+BEGIN = Begin()
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a client says beside its body."""
+
+    mode: Mode = STATELESS
+    provider: str | None = None
+    on_conflict: OnConflict = "reject"
+    strict: bool | None = None
+    idempotency_key: str | None = None
+
+
+PLAIN = Wish()
+OURS = tuple(
+    name.lower().encode() for name in (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY)
+)
+
+
+def read_wish(headers: Headers) -> Wish:
+    """What the headers ask for; RefusedError for one that says nothing we know."""
+    if not any(name in OURS for name, _ in headers.raw):
+        return PLAIN
+    return Wish(
+        mode=_mode(headers.get(CONVERSATION)),
+        provider=_provider(headers.get(PROVIDER)),
+        on_conflict=_conflict(headers.get(CONFLICT)),
+        strict=_strict(headers.get(STRICT)),
+        idempotency_key=_key(headers.get(IDEMPOTENCY)),
+    )
+
+
+def _mode(value: str | None) -> Mode:
+    if value is None:
+        return STATELESS
+    value = value.strip()
+    if value in ("", "null"):
+        return BEGIN
+    if UUID.fullmatch(value):
+        return Continue(value.lower())
+    if value.startswith(FILES) and is_valid_id(value.removeprefix(FILES)):
+        return Continue(value.removeprefix(FILES), in_files=True)
+    raise RefusedError(
+        "invalid_conversation_id",
+        f"{CONVERSATION} must be the UUID of a conversation, or empty for a new one.",
+        param=CONVERSATION,
+    )
+
+
+def _provider(value: str | None) -> str | None:
+    if value is None or not value.strip():
+        return None
+    if NAME.fullmatch(value.strip()) is None:
+        raise _invalid(PROVIDER, "the name of a provider, such as openai")
+    return value.strip()
+
+
+def _conflict(value: str | None) -> OnConflict:
+    if value is None or not value.strip():
+        return "reject"
+    chosen = CONFLICTS.get(value.strip().lower())
+    if chosen is None:
+        raise _invalid(CONFLICT, "reject, queue or branch")
+    return chosen
+
+
+def _strict(value: str | None) -> bool | None:
+    if value is None:
+        return None
+    word = value.strip().lower()
+    if word not in YES + NO:
+        raise _invalid(STRICT, "true or false")
+    return word in YES
+
+
+def _key(value: str | None) -> str | None:
+    if value is None or not value.strip():
+        return None
+    if len(value) > LONGEST_KEY:
+        raise _invalid(IDEMPOTENCY, f"at most {LONGEST_KEY} characters long")
+    return value.strip()
+
+
+def _invalid(header: str, expected: str) -> RefusedError:
+    return RefusedError("invalid_header", f"{header} must be {expected}.", param=header)
