@@ -1,13 +1,16 @@
 """What the SQLite store costs beside bare sqlite3 that reads and writes the same rows.
 
 A durable turn (begin, load 40 messages, finish), the same in a long conversation and a short one,
-a page of a list, a search, and the bytes of a message. Rounds are interleaved.
+a page of a list, a search, and the bytes of a message. Rounds are interleaved. Bare sqlite3 is
+given what it writes, down to the terms of the search index. Others that keep conversations run in
+their own environment (`store_peer.py`).
 """
 
 import argparse
 import asyncio
 import random
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -59,11 +62,16 @@ def some_text(chance: random.Random, size: int = 1000) -> str:
     return " ".join(words)
 
 
+SAID = [some_text(random.Random(number)) for number in range(100)]  # noqa: S311
+QUESTIONS = [plain_message("user", text) for text in SAID]
+ANSWERS = [plain_message("assistant", text) for text in SAID]
+TERMS = [indexed_terms(question, OWNER) for question in QUESTIONS]
+
+
 class Rig:
     """A store, a bare connection to a file like its own, and a loop to run the store in."""
 
     def __init__(self, folder: Path) -> None:
-        self.chance = random.Random(11)  # noqa: S311
         self.path = folder / "ours.db"
         self.loop = asyncio.Runner()
         self.store = SqliteStore(self.path, clock=now)
@@ -82,17 +90,20 @@ class Rig:
 
         self.loop.run(take())
 
+    def said(self) -> tuple[Message, Message]:
+        place = self.count % len(SAID)
+        return QUESTIONS[place], ANSWERS[place]
+
     async def turn(self, ref: str) -> None:
         """One durable turn, with the newest 40 messages."""
         self.count += 1
-        question = plain_message("user", some_text(self.chance))
+        question, answer = self.said()
         lease = await self.store.begin_turn(
             ref,
             TurnStart(id=f"turn-{self.count:08}", messages=(question,), model="m"),
             create=NewConversation(id=ref),
             tail=LOADED,
         )
-        answer = plain_message("assistant", some_text(self.chance))
         turn = msgspec.structs.replace(
             lease.turn,
             state="complete",
@@ -108,8 +119,8 @@ class Rig:
         """The same rows, by hand."""
         self.count += 1
         db, key = self.bare, (OWNER, ref)
-        question = plain_message("user", some_text(self.chance))
-        answer = plain_message("assistant", some_text(self.chance))
+        question, answer = self.said()
+        terms = TERMS[self.count % len(SAID)]
         at = ROWS.write_time(now())
         db.execute("BEGIN IMMEDIATE")
         row = db.execute(sql.BY_ID, key).fetchone()
@@ -130,8 +141,8 @@ class Rig:
         done = (*values[:2], "complete", "m")
         db.execute(sql.CHANGE_TURN, (*done, *usage, *key, number))
         said = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(answer)))
-        db.execute(sql.INDEX, (first, indexed_terms(question, OWNER)))
-        db.execute(sql.INDEX, (said.lastrowid, indexed_terms(answer, OWNER)))
+        db.execute(sql.INDEX, (first, terms))
+        db.execute(sql.INDEX, (said.lastrowid, terms))
         db.execute(sql.END_TURN, (row[3], at, total + 2, *key))
         db.execute("COMMIT")
 
@@ -275,16 +286,38 @@ def measure_width(folder: Path, targets: Targets, rounds: int, conversations: in
     db.close()
 
 
+def print_peers(python: Path, folder: Path) -> None:
+    """What one more turn takes in conversations that others keep."""
+    asked = [("langgraph", 50), ("langgraph", 500), ("agents", 50), ("agents", 5000)]
+    lines = "".join(f"{name} {turns} {folder}\n" for name, turns in asked)
+    done = subprocess.run(
+        [python, Path(__file__).parent / "store_peer.py"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for (name, turns), line in zip(asked, done.stdout.splitlines(), strict=True):
+        seconds, size = map(float, line.split())
+        print(
+            f"{name}, {turns * 2} messages of 1 KB: {seconds * 1e6:.0f} µs of processor time, "
+            f"{size / 2**20:.1f} MB"
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--peers", type=Path, help="the python of the peers' environment")
     options = parser.parse_args()
     targets = Targets()
     with tempfile.TemporaryDirectory() as name:
         rig = Rig(Path(name))
         measure_turns(rig, targets, options.rounds)
         rig.close()
+        if options.peers is not None:
+            print_peers(options.peers, Path(name))
         measure_width(Path(name), targets, options.rounds, options.conversations)
     return targets.finish()
 
