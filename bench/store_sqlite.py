@@ -130,7 +130,7 @@ class Rig:
         db.execute(sql.PATH_MESSAGES, (*key, total - LOADED + 1)).fetchall()
         values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
         db.execute(sql.ADD_TURN, (*key, number, number, *values, *(None,) * 12, at, None))
-        db.execute(sql.ADD_LEASE, (*key, None, values[0], self.count, 0, at))
+        db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, at))
         said = db.execute(sql.ADD_MESSAGE, (*key, number, 0, total + 1, *encode_message(question)))
         first = said.lastrowid
         db.execute(sql.CHANGE_COUNT, (total + 1, *key))

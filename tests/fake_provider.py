@@ -576,11 +576,34 @@ def error_frame(code: str, message: str) -> bytes:
     return frame(headers, b"")
 
 
+class TokenCounts:
+    """An endpoint beside a protocol's own that counts: the characters of what it was sent."""
+
+    def __init__(self, protocol: WireProtocol, name: str) -> None:
+        self._protocol = protocol
+        self._name = name
+
+    def echo(self, request: Request) -> Reply:
+        return Reply(usage=(len(request.body), 0))
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:  # noqa: ARG002
+        sent, _ = reply.usage or (0, 0)
+        return whole(200, json.dumps({self._name: sent, "novel": True}).encode())
+
+    def error(self, status: int, message: str, code: str | None) -> bytes:
+        return self._protocol.error(status, message, code)
+
+    def error_headers(self, status: int, code: str | None) -> dict[str, str]:
+        return self._protocol.error_headers(status, code)
+
+
 PROTOCOLS: dict[str, WireProtocol] = {
     "/v1/chat/completions": OpenAIChat(),
     "/v1/messages": AnthropicMessages(),
     "/model/{id}/converse": BedrockConverse(),
     "/model/{id}/converse-stream": BedrockConverse(),
+    "/v1/messages/count_tokens": TokenCounts(AnthropicMessages(), "input_tokens"),
+    "/model/{id}/count-tokens": TokenCounts(BedrockConverse(), "inputTokens"),
 }
 
 

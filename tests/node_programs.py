@@ -28,6 +28,7 @@ def packages() -> Path:
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
     lock = (PROGRAMS / "package-lock.json").read_bytes()
+    assert b'"resolved"' not in lock, "lock with npm's --omit-lockfile-registry-resolved"
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
     with (CACHE / "lock").open("w", encoding="utf-8") as turn:
@@ -52,7 +53,7 @@ def _install(folder: Path) -> None:
 
 
 def missing(what: str) -> NoReturn:
-    reason = f"This test needs OpenAI's library for Node, and {what}."
+    reason = f"This test runs a program of Node's, and {what}; install Node 20 or newer with npm."
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -64,6 +65,7 @@ class Programs:
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
         self.address = address
+        self._started: list[subprocess.Popen[str]] = []
         for program in PROGRAMS.glob("*.mjs"):
             shutil.copy(program, folder)
         (folder / "node_modules").symlink_to(packages() / "node_modules")
@@ -78,7 +80,7 @@ class Programs:
         return told
 
     def start(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        started = subprocess.Popen(
             ["node", f"{program}.mjs", *arguments],
             cwd=self.folder,
             env=self._environment(),
@@ -87,6 +89,14 @@ class Programs:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
+        self._started.append(started)
+        return started
+
+    def close(self) -> None:
+        """End what a test that failed has left running."""
+        for started in self._started:
+            with started:
+                started.kill()
 
     def _environment(self) -> Mapping[str, str]:
         return {

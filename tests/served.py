@@ -110,7 +110,8 @@ async def served(
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
     (home / ".cllm/Cllmfile.yml").write_text(settings, encoding="utf-8")
-    place = Place(home=home, directory=folder, environment={"OPENAI_API_KEY": "sk-openai-test"})
+    environment = {"OPENAI_API_KEY": "sk-openai-test", "KEY_OF_ALICE": KEYS["alice"]}
+    place = Place(home=home, directory=folder, environment=environment)
     loaded = load_settings(place, CommandLine(values={"store": store}))
     serving = open_serving(loaded)
     app = build(serving)

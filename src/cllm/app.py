@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from cllm.core.errors import UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
+from cllm.core.secret import CallersKey
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
@@ -28,8 +31,10 @@ if TYPE_CHECKING:
     from cllm.engine.log import Served
     from cllm.engine.turn import Engine, Route
     from cllm.prices.book import PriceBook
+    from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.local.models import CachePaths
     from cllm.providers.local.report import Report
+    from cllm.providers.names import Catalogue
 
 T = TypeVar("T")
 
@@ -84,6 +89,8 @@ class App:
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._routes: dict[str, Route] = {}
+        self._keyless: dict[str, AnthropicProvider] = {}
+        self._catalogues: dict[str, Catalogue] = {}
 
     @property
     def model(self) -> str:
@@ -98,14 +105,22 @@ class App:
             sync.run_without_waiting(work) if never_waits(self.settings.store) else sync.run(work)
         )
 
-    def engine(self, store: Store | None = None) -> "Engine":
-        """What takes turns, in this app's store or in another one."""
+    def engine(
+        self, store: Store | None = None, *, callers_key: CallersKey | None = None
+    ) -> "Engine":
+        """What takes turns, in this app's store or in another one.
+
+        With a caller's own key, providers that take one are asked with that and no other.
+        """
         from cllm.engine.retry import RetryRules  # noqa: PLC0415
         from cllm.engine.turn import Engine  # noqa: PLC0415
 
+        find_route = self.find_route
+        if callers_key is not None:
+            find_route = partial(self.find_route_for, key=callers_key)
         return Engine(
             store=self.store if store is None else store,
-            find_route=self.find_route,
+            find_route=find_route,
             clock=now,
             new_id=new_id,
             price=self._price,
@@ -229,6 +244,34 @@ class App:
             self._routes[model] = known
         return known
 
+    def find_route_for(self, model: str, key: CallersKey) -> "Route":
+        """The same for one call, asked with the caller's own key if the provider takes one."""
+        from cllm.engine.turn import Route  # noqa: PLC0415
+
+        served = self._opener.find(model)
+        if not self._opener.takes_callers_key(served.provider):
+            return self.find_route(model)
+        if served.provider not in self._keyless:
+            self._keyless[served.provider] = self._opener.open_without_key(served.provider)
+        provider = self._keyless[served.provider].with_key(key)
+        return Route(provider=provider, model=served.name)
+
+    def takes_callers_key(self, model: str) -> bool:
+        """Whether the model's provider is asked with a key that a caller brings."""
+        return self._opener.takes_callers_key(self._opener.find(model).provider)
+
+    def catalogue(self, provider: str) -> "Catalogue":
+        """What the settings say of a provider's models; of the local one, what there is."""
+        found = self._catalogues.get(provider)
+        if found is None:
+            found = self._catalogues[provider] = self._opener.catalogue(provider)
+        if provider != LOCAL:
+            return found
+        from cllm.providers.local.models import list_models  # noqa: PLC0415
+
+        here = (model.name for model in list_models(self.cache_paths))
+        return replace(found, models=(*found.models, *here))
+
     def _found_route(self, model: str) -> "Route":
         from cllm.engine.turn import Route  # noqa: PLC0415
 
@@ -270,6 +313,6 @@ class App:
         return model_cache(self.settings.place)
 
     async def close(self) -> None:
-        for provider in self._providers.values():
+        for provider in (*self._providers.values(), *self._keyless.values()):
             await provider.close()
         await self.store.close()

@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,17 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def log(name: str, level: int, message: str, **fields: Any) -> None:
     """Log a sentence with its fields; costs next to nothing where nobody listens."""
-    logger = logging.getLogger(f"{ROOT}.{name}")
-    if logging.getLogger(ROOT).handlers and logger.isEnabledFor(level):
-        logger.log(level, message, extra={"fields": fields})
+    logger = _logger(f"{ROOT}.{name}")
+    if _logger(ROOT).handlers and logger.isEnabledFor(level):
+        # Made here, as where it was logged is nowhere told and costly to find out.
+        record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
+        record.fields = fields
+        logger.handle(record)
+
+
+@cache
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(name)
 
 
 def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
@@ -44,6 +53,8 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
     logger.propagate = False
     # A log that cannot be written is no reason to show a traceback in the middle of an answer.
     logging.raiseExceptions = False
+    # No line says which thread, process or task it is of, so none has to be found out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logger.handlers.clear()
     formatter = _Formatter(
         as_json=settings.as_json,

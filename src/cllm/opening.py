@@ -18,6 +18,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
+from cllm.providers.names import Catalogue, own_name
 from cllm.providers.registry import LOCAL, ROWS, ProviderRow, ServedModel, find_server
 from cllm.providers.third_party import ProviderAccess, is_offered, open_offered
 from cllm.settings.cllmfile import VARIABLE
@@ -25,6 +26,7 @@ from cllm.settings.load import Place, ProviderSettings, Settings
 from cllm.settings.trust import looks_secret
 
 if TYPE_CHECKING:
+    from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.bedrock import Account
     from cllm.providers.http import Http, Timeouts
     from cllm.providers.local.models import CachePaths
@@ -85,7 +87,25 @@ class ProviderOpener:
     def find(self, model: str) -> ServedModel:
         """Who serves the model, and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
-        return find_server(model, configured=configured)
+        served = find_server(model, configured=configured)
+        own = own_name(served.name, self._catalogue(served.provider))
+        return served if own == served.name else ServedModel(provider=served.provider, name=own)
+
+    def catalogue(self, name: str) -> Catalogue:
+        """What the settings say of a provider's models."""
+        return msgspec.structs.replace(self._catalogue(name), elsewhere=self.redirected(name))
+
+    def _catalogue(self, name: str) -> Catalogue:
+        given, row = self._settings.providers.get(name), ROWS.get(name)
+        kind = LOCAL if name == LOCAL else "openai" if row is None else row.kind
+        if given is None:
+            return Catalogue(provider=name, kind=kind)
+        kind = str(given.kind or kind)
+        return Catalogue(provider=name, kind=kind, models=given.models, names=given.names)
+
+    def takes_callers_key(self, name: str) -> bool:
+        """Whether the provider can be asked with a key that a caller brings: one of Anthropic's."""
+        return self._catalogue(name).kind == "anthropic"
 
     def local_context(self) -> int:
         """How many tokens the local model is opened for."""
@@ -116,6 +136,21 @@ class ProviderOpener:
         """Whether a key is configured; MissingKeyError if the provider cannot do without."""
         given = self._provider_settings(name)
         return self._key(name, given, ROWS.get(name)) is not None
+
+    def open_without_key(self, name: str) -> "AnthropicProvider":
+        """A new provider that is asked with its callers' keys, and has none of its own."""
+        from cllm.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+
+        given = self._provider_settings(name)
+        return AnthropicProvider(
+            name=name,
+            base_url=_base_url(name, given, ROWS.get(name)),
+            api_key=None,
+            http=self._open_http(),
+            headers=_revealed(given),
+            timeouts=_timeouts(given),
+            **_speaker_options("anthropic", name, given),
+        )
 
     def open(self, served: ServedModel) -> Provider:
         """A new provider for the model; whoever asks for it closes it."""
@@ -287,6 +322,7 @@ def _over(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
         headers={**lower.headers, **upper.headers},
         timeout=lower.timeout if upper.timeout is None else upper.timeout,
         models=upper.models or lower.models,
+        names={**lower.names, **upper.names},
         options={**lower.options, **upper.options},
     )
 

@@ -7,6 +7,7 @@ made of the answers, what the provider was sent and what the server keeps.
 import json
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,8 +29,10 @@ QUESTION = ("user", "What is my cat called?")
 
 
 @pytest.fixture
-def node(server: Server, tmp_path: Path) -> Programs:
-    return Programs(tmp_path, server.address)
+def node(server: Server, tmp_path: Path) -> Iterator[Programs]:
+    programs = Programs(tmp_path, server.address)
+    yield programs
+    programs.close()
 
 
 def test_a_whole_completion_is_read(node: Programs, upstream: FakeProvider):
@@ -213,9 +216,7 @@ def test_the_library_asks_again_after_a_fault_of_the_providers(
     assert len(upstream.requests) == count + 3
 
 
-def test_a_conversation_goes_on_by_a_header(
-    node: Programs, server: Server, upstream: FakeProvider
-):
+def test_a_conversation_goes_on_by_a_header(node: Programs, server: Server, upstream: FakeProvider):
     upstream.say("A good name.")
     upstream.say("Luna, I think.")
     upstream.say("Luna.")

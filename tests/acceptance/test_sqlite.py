@@ -162,4 +162,10 @@ class TestDatabase:
         assert "turns_by_end" in checked.out
 
     def test_a_store_of_files_has_no_database(self, cllm):
-        cllm("db", "current").failed_with_one_sentence("--store sqlite:PATH")
+        refused = cllm("db", "current", "--store", "json:conversations")
+        refused.failed_with_one_sentence("no database", "--store sqlite:PATH")
+
+    def test_without_a_url_the_database_of_the_server_is_meant(self, home, cllm):
+        cllm("db", "current").failed_with_one_sentence("no file", "cllm.db")
+        cllm("db", "upgrade").succeeded()
+        assert (home.conversations.parent / "cllm.db").exists()

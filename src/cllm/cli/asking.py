@@ -37,6 +37,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Verbatim,
 )
 from cllm.engine.rounds import RoundEnded, ToolBox
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
@@ -212,7 +213,7 @@ class _Screen:
                 self._end(event.reply)
             case RoundEnded():
                 self.answer.break_line()
-            case ThinkingDelta() | ToolCallDelta() | PartAdded():
+            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim():
                 pass
             case _:
                 assert_never(event)

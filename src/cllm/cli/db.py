@@ -69,7 +69,11 @@ Its tables are not changed by this. Conversations without a user will belong to 
 Example:
   cllm db adopt --store sqlite:cats.db"""
 
-_store = click.option("--store", metavar="URL", help="The database: sqlite:PATH, postgresql://…")
+_store = click.option(
+    "--store",
+    metavar="URL",
+    help="The database: sqlite:PATH or postgresql://…; the server's if left out.",
+)
 
 
 @click.group(name="db", help=HELP)
@@ -146,10 +150,14 @@ def adopt(store: str | None) -> None:
 
 
 def _database(store: str | None) -> "Database":
-    """The database that was named, or the one that the settings name."""
+    """The database that was named, or else the one that the server uses."""
     from cllm.stores.sql.database import Database  # noqa: PLC0415 - loads SQLAlchemy
 
-    return Database(store or load_settings(here(), CommandLine()).store)
+    if store is None:
+        from cllm.server.opening import store_url  # noqa: PLC0415 - loads what a server needs
+
+        store = store_url(load_settings(here(), CommandLine()))
+    return Database(store)
 
 
 def _tell(prompts: "list[StoredPrompt]", target: Path | None) -> None:

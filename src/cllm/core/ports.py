@@ -6,7 +6,7 @@ passes.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -348,6 +348,23 @@ class ServerStore(Store, Protocol):
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         """Have `usage` count calls that belong to no conversation, all or none of them."""
+        ...
+
+
+class TokenCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens a prompt is, by whoever would read it; `raw` is all that they said."""
+
+    tokens: int
+    notices: tuple[Notice, ...] = ()
+    raw: bytes | None = None
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A provider that counts the tokens of a prompt without answering it."""
+
+    async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
+        """The count; None if there is none to be had for this model."""
         ...
 
 

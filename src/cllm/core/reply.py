@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from cllm.core.message import AnyPart, Message
+from cllm.core.message import AnyPart, Dialect, Message
 from cllm.core.notice import Notice
 
 StopReason = Literal[
@@ -92,6 +92,18 @@ class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
     index: int = 0
 
 
+class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
+    """Events of a provider's stream as it sent them, for a client that speaks its protocol.
+
+    What they say is told by the other events as well. `closes` from the one on that announces the
+    end of the answer.
+    """
+
+    dialect: Dialect
+    data: bytes
+    closes: bool = False
+
+
 class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
     """Something of the prompt could not be sent as it was; comes before anything of the answer."""
 
@@ -113,4 +125,4 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 ReplyDelta = TextDelta | RefusalDelta | ThinkingDelta | ToolCallDelta | PartAdded
-ReplyEvent = Noticed | ReplyDelta | ReplyFinished
+ReplyEvent = Noticed | ReplyDelta | Verbatim | ReplyFinished

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 SHORTEST = 6
 
 
@@ -36,3 +38,10 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not written down")
+
+
+class CallersKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that a caller brings for one call; a `token` is sent as a bearer's."""
+
+    secret: Secret
+    token: bool = False

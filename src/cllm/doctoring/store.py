@@ -23,7 +23,9 @@ MEGABYTE = 1_000_000
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
     """Look at the folder; what a store of another kind keeps is not looked at."""
     if not url.startswith(JSON):
-        yield ok(CHECK, f"the store '{url.partition(':')[0]}:' keeps no files.")
+        scheme = url.partition(":")[0]
+        looked = "keeps no files" if scheme == "memory" else "is looked at with: cllm db check"
+        yield ok(CHECK, f"the store '{scheme}:' {looked}.")
         return
     folder = Path(url.removeprefix(JSON))
     try:

@@ -14,29 +14,36 @@ from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system, under
 from cllm.assembly.tokens import weigh, weights_for
 from cllm.assembly.window import Summarise, summary_turn
 from cllm.core.conversation import Conversation, StandingSummary
-from cllm.core.errors import BadReplyError, CllmError, UsageError
+from cllm.core.errors import BadReplyError, CllmError, ConversationBusyError, UsageError
+from cllm.core.message import Message, Part, RedactedThinking, Thinking, ToolCall
 from cllm.core.notice import Notice
-from cllm.core.ports import Changes, Clock, Provider, Store
+from cllm.core.ports import Changes, Clock, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, Usage
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason, Usage
 from cllm.engine.keep import total_cost, total_usage
 from cllm.engine.log import Served
 from cllm.engine.prompting import Attempt
 from cllm.engine.request import TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
+    FAILED_CODE,
     LONGEST,
     Material,
     SummaryPlan,
     check_fits,
+    hides_prompt,
     material_of,
     plan_for_turn,
     plan_now,
     summary_prompt,
 )
+from cllm.wire.translate import parts_of
 
 SUMMARISED_CODE = "summarised"
-FAILED_CODE = "summary_failed"
+MOST_UNDONE = 50
+"""So many summaries can be undone one after another; older ones are not kept."""
+WHOLE: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
+"""How an answer ends that may be a summary: it was not refused, filtered, or a call for a tool."""
 
 Ask = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
 Attempted = Callable[[str, SystemChoice, Context], Attempt]
@@ -80,12 +87,14 @@ class Compactor:
         *,
         store: Store,
         clock: Clock,
+        new_id: NewId,
         ask: Ask,
         attempt: Attempted,
         served: Callable[[Attempt], Served],
     ) -> None:
         self._store = store
         self._clock = clock
+        self._new_id = new_id
         self._ask = ask
         self._attempt = attempt
         self._served = served
@@ -143,9 +152,7 @@ class Compactor:
 
     def _for_summary(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
         """How a summary is asked for: as a turn is, but never under a client's own prompt."""
-        given, record = request.system, conversation.system_record
-        if record is not None and record.policy == "dynamic":
-            given = GivenPrompt()
+        given = GivenPrompt() if hides_prompt(conversation, request) else request.system
         choice = choose_system(
             conversation, given, new_policy=request.policy, now=self._clock(), context=Context()
         )
@@ -165,6 +172,11 @@ class Compactor:
             answers.append(answer)
             so_far = StandingSummary(text=answer.text, through=plan.through, tokens=answer.tokens)
         made = self._made(plan, answers, attempt, before=conversation.summary)
+        if plan.is_for_turn and not plan.leaves_room(made.tokens):
+            raise BadReplyError(
+                "The summary is so long that what is said now would not fit beside it.",
+                provider=attempt.route.provider.name,
+            )
         await self._keep(conversation, made, request)
         yield Summarised(summary=made, turns=plan.turns)
 
@@ -194,19 +206,76 @@ class Compactor:
             usage=total_usage([one.usage for one in answers if one.usage is not None]),
             cost=total_cost([one.cost for one in answers]),
             made_at=self._clock(),
-            before=before,
+            before=None if before is None else _newest_of(before),
         )
 
     async def _keep(
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
-        """Keep it, unless another one was made meanwhile."""
+        """Keep it when no turn runs, and if it still tells of what is there."""
+        while True:
+            await self._check_unchanged(conversation, made, request)
+            try:
+                changes = Changes(summary=made)
+                await self._store.update(conversation.id, changes, owner=request.owner)
+            except ConversationBusyError:
+                await self._turn_ends(conversation.id, request)
+            else:
+                return
+
+    async def _check_unchanged(
+        self, conversation: Conversation, made: StandingSummary, request: TurnRequest
+    ) -> None:
+        """UsageError if another summary stands by now, or other messages where these were."""
         seen = await self._store.load(conversation.id, owner=request.owner, tail=0)
         if seen.summary != conversation.summary:
             raise UsageError(
                 "Another summary was made meanwhile, and stands; this one was not kept."
             )
-        await self._store.update(conversation.id, Changes(summary=made), owner=request.owner)
+        tail = max(0, seen.message_count + 1 - conversation.first_sequence)
+        seen = await self._store.load(conversation.id, owner=request.owner, tail=tail)
+        if _told(seen, made) != _told(conversation, made):
+            raise UsageError(
+                "The conversation was changed meanwhile; the summary of what it was is not kept."
+            )
+
+    async def _turn_ends(self, conversation_id: str, request: TurnRequest) -> None:
+        """Wait until no turn runs, for as long as the request would wait with its own."""
+        start = TurnStart(id=self._new_id(), messages=(), visible=False)
+        lease = await self._store.begin_turn(
+            conversation_id, start, owner=request.owner, wait=request.wait, tail=0
+        )
+        await self._store.drop_turn(lease)
+
+
+def _newest_of(summary: StandingSummary) -> StandingSummary:
+    """A summary with as many before it as are kept; the oldest has what those before it took."""
+    chain = [summary]
+    while (before := chain[-1].before) is not None:
+        chain.append(before)
+    kept, older = chain[:MOST_UNDONE], chain[MOST_UNDONE:]
+    if not older:
+        return summary
+    last = [kept.pop(), *older]
+    found = msgspec.structs.replace(
+        last[0],
+        usage=total_usage([one.usage for one in last if one.usage is not None]),
+        cost=total_cost([one.cost for one in last]),
+        before=None,
+    )
+    for one in reversed(kept):
+        found = msgspec.structs.replace(one, before=found)
+    return found
+
+
+def _told(conversation: Conversation, summary: StandingSummary) -> tuple[Message, ...]:
+    """The messages that a summary is of, and that the one before it was not."""
+    first = 1 if summary.before is None else summary.before.through + 1
+    return tuple(
+        message
+        for number, _, message in conversation.numbered_messages()
+        if first <= number <= summary.through
+    )
 
 
 def summarised(event: Summarised) -> Noticed:
@@ -236,12 +305,9 @@ def _answered(reply: ReplyFinished, strategy: Summarise, attempt: Attempt) -> _A
     """The answer as a summary; BadReplyError if it is none, or not a whole one."""
     name = attempt.route.provider.name
     text = reply.message.text.strip()
-    weights = weights_for(name)
-    usage = reply.usage
-    counted = usage is not None and usage.output and not usage.estimated
-    estimated = sum(weigh(one, weights).tokens for one in summary_turn(text))
-    tokens = usage.output + AROUND if usage is not None and counted else estimated
-    if not text:
+    tokens = _tokens_of(text, reply, name)
+    is_whole = reply.stop_reason in (*WHOLE, "length") and not _has(reply, ToolCall)
+    if not text or not is_whole:
         raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
     if reply.stop_reason == "length" or tokens > LONGEST * strategy.summary_tokens + AROUND:
         raise BadReplyError(
@@ -249,5 +315,22 @@ def _answered(reply: ReplyFinished, strategy: Summarise, attempt: Attempt) -> _A
             "with `window.summary_tokens`.",
             provider=name,
         )
+    usage = reply.usage
     cost = None if usage is None else attempt.price(usage)
     return _Answered(text=text, tokens=tokens, usage=usage, cost=cost)
+
+
+def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:
+    """What a summary takes in a prompt: as counted, unless that counts thinking too."""
+    usage = reply.usage
+    has_thought = _has(reply, Thinking) or _has(reply, RedactedThinking)
+    if usage is None or usage.estimated or (has_thought and not usage.reasoning):
+        usage = None
+    if usage is not None and usage.output:
+        return usage.output + AROUND
+    weights = weights_for(provider)
+    return sum(weigh(one, weights).tokens for one in summary_turn(text))
+
+
+def _has(reply: ReplyFinished, kind: type[Part]) -> bool:
+    return any(isinstance(part, kind) for part in parts_of(reply.message))

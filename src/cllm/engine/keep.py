@@ -18,7 +18,15 @@ from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, RefusalDelta, ReplyDelta, ReplyFinished, TextDelta, Usage
+from cllm.core.reply import (
+    Noticed,
+    RefusalDelta,
+    ReplyDelta,
+    ReplyFinished,
+    TextDelta,
+    Usage,
+    Verbatim,
+)
 from cllm.engine.rounds import RoundEnded
 
 OnInterrupt = Literal["keep", "discard"]
@@ -47,7 +55,7 @@ class Unkept:
 
     def send(self, _sent: Sent) -> None: ...
 
-    def hear(self, _event: Noticed | ReplyDelta | RoundEnded) -> None: ...
+    def hear(self, _event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None: ...
 
     async def complete(self, _reply: ReplyFinished) -> None: ...
 
@@ -82,7 +90,7 @@ class Keeper:
         """Note what is about to be sent."""
         self._sent = sent
 
-    def hear(self, event: Noticed | ReplyDelta | RoundEnded) -> None:
+    def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
         """Note a piece of the answer, in case there will be no more of it."""
         if isinstance(event, TextDelta | RefusalDelta):
             self._heard.append(event.text)

@@ -101,16 +101,16 @@ class Log:
         return msgspec.structs.replace(self.standing, through=through)
 
     @cached_property
-    def cut(self) -> int | None:
-        """The plan's number of the cut that is remembered; None where it begins anew.
-
-        It is remembered for each model, and as long as the summary stands that it was made with.
-        """
+    def remembered(self) -> WindowRecord | None:
+        """The last window of this model, as long as the summary stands that it was made with."""
         asked = (turn for turn in reversed(self.turns) if turn.model == self._served.model)
         window = next((turn.window for turn in asked if turn.window is not None), None)
-        if window is None or is_undone(window, self.standing):
-            return None
-        return self.number(window.first_sequence)
+        return None if window is None or is_undone(window, self.standing) else window
+
+    @property
+    def cut(self) -> int | None:
+        """The plan's number of the cut that is remembered; None where it begins anew."""
+        return None if self.remembered is None else self.number(self.remembered.first_sequence)
 
     @property
     def idle(self) -> float:
@@ -174,6 +174,14 @@ class Log:
         between = len(last.messages) - _said_in(last) - 1
         found = sum(end - start for start, end in spans)
         return spans if found == window.sent_messages + between else ()
+
+
+def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
+    """Whether two windows begin with the same messages, behind the same summary."""
+    return (one.first_sequence, one.summary_through) == (
+        other.first_sequence,
+        other.summary_through,
+    )
 
 
 def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:

@@ -12,7 +12,7 @@ from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider
 from cllm.core.prompt import Original, Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.keep import OnInterrupt
 from cllm.engine.rounds import RoundEnded, ToolBox
 
@@ -106,4 +106,4 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | RoundEnded | TurnEnded
+TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | Verbatim | RoundEnded | TurnEnded

@@ -15,6 +15,7 @@ from cllm.assembly.window import (
     Strategy,
     Summarise,
     SummaryChunk,
+    View,
     plan_summary,
     plan_window,
     summary_request,
@@ -23,11 +24,13 @@ from cllm.assembly.window import (
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import UsageError, WindowTooSmallError
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.log import Log, Served
+from cllm.engine.log import Log, Served, begin_alike
 from cllm.engine.prompting import Attempt, whole_prompt
 from cllm.engine.request import TurnRequest
 from cllm.engine.rounds import with_tools
 
+FAILED_CODE = "summary_failed"
+"""Of the notice that is kept with a turn before which no summary could be made."""
 KEPT_TURNS = 1
 """What somebody who asks for a summary still has word for word."""
 AROUND = 24
@@ -45,18 +48,23 @@ THINKING = ("thinking", "reasoning", "reasoning_effort", "output_config")
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """What a summary is made of: a log, a prompt that has all of it, and how it is to be done."""
+    """What a summary is made of: a log, a prompt that has all of it, and how it is to be done.
+
+    `is_known`: whether a provider may have the beginning of that prompt in its cache.
+    """
 
     log: Log
     prompt: Prompt
     strategy: Summarise
+    is_known: bool = True
 
 
 class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces that are to be asked for, one after another."""
+    """The pieces that are to be asked for, one after another; before a turn, or for themselves."""
 
     material: Material
     chunks: tuple[SummaryChunk, ...]
+    is_for_turn: bool = False
 
     @property
     def through(self) -> int:
@@ -70,10 +78,32 @@ class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
         covered = 0 if summary is None else bisect_right(borders, summary.through - 1)
         return bisect_right(borders, self.chunks[-1].through - 1) - covered
 
+    def leaves_room(self, tokens: int) -> bool:
+        """Whether what is said now still fits beside a summary of so many tokens."""
+        through = self.chunks[-1].through
+        try:
+            _plan_view(self.material, StandingSummary(text="", through=through, tokens=tokens))
+        except WindowTooSmallError:
+            return False
+        return True
+
+
+def hides_prompt(conversation: Conversation, request: TurnRequest) -> bool:
+    """Whether the request has a prompt that the conversation does not keep.
+
+    It is left out of summaries, which are kept.
+    """
+    record = conversation.system_record
+    if record is not None:
+        return record.policy == "dynamic" and request.system.message is not None
+    return request.system.said is not None and not conversation.has_system_message()
+
 
 def summarises(request: TurnRequest, model: str) -> bool:
-    """Whether turns are to be summarised before they leave the window."""
-    return request.window is not None and isinstance(request.window(model), Summarise)
+    """Whether turns are to be summarised before they leave the window; never if nothing is kept."""
+    if request.window is None or request.read_only:
+        return False
+    return isinstance(request.window(model), Summarise)
 
 
 def material_of(
@@ -85,7 +115,12 @@ def material_of(
         prompt = with_tools(prompt, request.tools)
     strategy = Summarise() if request.window is None else request.window(attempt.model)
     log = Log(prompt, conversation, served=served, place=request.place)
-    return Material(log=log, prompt=prompt, strategy=_within(_as_summarise(strategy), log.budget))
+    return Material(
+        log=log,
+        prompt=prompt,
+        strategy=_within(_as_summarise(strategy), log.budget),
+        is_known=not hides_prompt(conversation, request),
+    )
 
 
 def _within(strategy: Summarise, budget: int | None) -> Summarise:
@@ -117,20 +152,40 @@ def check_fits(material: Material) -> None:
 def plan_for_turn(material: Material) -> SummaryPlan | None:
     """What has to be summarised before a turn, if anything has to be.
 
-    A turn for which there is no room beside a summary goes without a new one.
+    A turn for which there is no room beside a summary goes without a new one, and one after a
+    summary that failed as long as nothing more leaves the window: each try is paid for.
     """
     log = material.log
+    if _was_in_vain(log) and _plan_view(material, log.summary).newly_left == 0:
+        return None
     chunks = plan_summary(
         log.ledger,
         material.strategy,
         budget=log.budget,
         pins=log.pins,
-        idle=log.idle,
         summary=log.summary,
     )
-    if not chunks or not _leaves_room(material, chunks[-1].through):
+    plan = SummaryPlan(material=material, chunks=chunks, is_for_turn=True)
+    if not chunks or not plan.leaves_room(material.strategy.summary_tokens + AROUND):
         return None
-    return SummaryPlan(material=material, chunks=chunks)
+    return plan
+
+
+def _was_in_vain(log: Log) -> bool:
+    """Whether a summary was tried with the window and the summary that there are now."""
+    window = log.remembered
+    if window is None or window.summary_through != _through(log.standing):
+        return False
+    return any(
+        notice.code == FAILED_CODE
+        for turn in log.turns
+        if turn.window is not None and begin_alike(turn.window, window)
+        for notice in turn.notices
+    )
+
+
+def _through(summary: StandingSummary | None) -> int | None:
+    return None if summary is None else summary.through
 
 
 def plan_now(material: Material) -> SummaryPlan:
@@ -152,9 +207,9 @@ def plan_now(material: Material) -> SummaryPlan:
     return SummaryPlan(material=material, chunks=chunks)
 
 
-def _plan_view(material: Material, summary: StandingSummary | None) -> None:
+def _plan_view(material: Material, summary: StandingSummary | None) -> View:
     log = material.log
-    plan_window(
+    return plan_window(
         log.ledger,
         material.strategy,
         budget=log.budget,
@@ -164,25 +219,21 @@ def _plan_view(material: Material, summary: StandingSummary | None) -> None:
     )
 
 
-def _leaves_room(material: Material, through: int) -> bool:
-    tokens = material.strategy.summary_tokens + AROUND
-    try:
-        _plan_view(material, StandingSummary(text="", through=through, tokens=tokens))
-    except WindowTooSmallError:
-        return False
-    return True
-
-
 def summary_prompt(
     material: Material, chunk: SummaryChunk, so_far: StandingSummary | None
 ) -> Prompt:
-    """The prompt that asks for a piece: as the last one was, up to where the piece ends."""
+    """The prompt that asks for a piece: as the last one was, up to where the piece ends.
+
+    Only the first piece can be in a provider's cache; nothing goes on from any of them.
+    """
     asked = material.prompt
     words = material.strategy.summary_tokens // 2
     messages = summary_request(chunk, asked.messages, so_far, words=words)
     ahead = 0 if so_far is None else len(summary_turn(so_far.text))
     positions = [n for start, stop in chunk.spans for n in range(start, stop)]
     foreign = (place for place, n in enumerate(positions, ahead) if n in asked.foreign)
+    is_known = material.is_known and so_far == material.log.standing
+    new = 1 if is_known else len(messages)
     return msgspec.structs.replace(
         asked,
         messages=messages,
@@ -190,7 +241,7 @@ def summary_prompt(
         parameters=_parameters(asked, material.strategy),
         original=None,
         window=None,
-        continuity=Continuity(fresh=1, passing=1),
+        continuity=Continuity(fresh=new, passing=new),
         notices=(),
     )
 
@@ -200,7 +251,7 @@ def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
     kept = {
         name: value for name, value in prompt.parameters.items() if name not in NOT_FOR_SUMMARIES
     }
-    if kept.get("tool_choice") not in (None, "auto", {"type": "auto"}):
+    if _forces_a_tool(kept.get("tool_choice")):
         del kept["tool_choice"]
     enough = LONGEST * strategy.summary_tokens + ROOM_TO_THINK
     given = [name for name in LIMITS if isinstance(kept.get(name), int)]
@@ -208,3 +259,8 @@ def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
         return kept | {name: max(kept[name], enough) for name in given}
     own = LIMIT_IN.get(prompt.dialect)
     return kept if own is None or any(name in kept for name in THINKING) else kept | {own: enough}
+
+
+def _forces_a_tool(choice: object) -> bool:
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    return kind not in (None, "auto", "none")

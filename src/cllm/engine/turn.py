@@ -97,7 +97,7 @@ class Engine:
         model = model_of(conversation, request)
         readiness = await self._prepare((model, *request.fallbacks))
         compacted: Noticed | None = None
-        if conversation is not None and not request.read_only and summarises(request, model):
+        if conversation is not None and model in readiness.ready and summarises(request, model):
             compacted = await self._compactor().before_turn(conversation, request, model)
         async with AsyncExitStack() as stack:
             keeper: Keeper | Unkept = Unkept()
@@ -166,6 +166,7 @@ class Engine:
         return Compactor(
             store=self._store,
             clock=self._clock,
+            new_id=self._new_id,
             ask=self._ask,
             attempt=self._attempt,
             served=self._served,
@@ -309,7 +310,9 @@ class Engine:
         first = first_needed(conversation, model)
         if first >= conversation.first_sequence:
             return conversation
-        tail = conversation.message_count + 1 - first
+        # What is said in this turn may be stored already, behind all that is to be loaded.
+        said = 0 if lease is None else len(lease.turn.messages)
+        tail = conversation.message_count + 1 - first + said
         found = await self._store.load(conversation.id, owner=request.owner, tail=tail)
         return found if lease is None else without_turn(found, lease.turn.id)
 

@@ -9,7 +9,7 @@ from cllm.assembly.window import ByTokens, Strategy, View, plan_window, summary_
 from cllm.core.conversation import Conversation, WindowRecord
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.engine.log import Log, Served
+from cllm.engine.log import Log, Served, begin_alike
 from cllm.engine.rounds import ToolBox
 
 TRIMMED_CODE = "trimmed"
@@ -78,12 +78,7 @@ def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
 def _begins_anew(record: WindowRecord, log: Log) -> bool:
     """Whether nothing of this window stands where the last prompt had it."""
     last = log.turns[-1].window if log.turns else None
-    if last is None:
-        return True
-    return (last.first_sequence, last.summary_through) != (
-        record.first_sequence,
-        record.summary_through,
-    )
+    return last is None or not begin_alike(last, record)
 
 
 def _notice(view: View) -> tuple[Notice, ...]:

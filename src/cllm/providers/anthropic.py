@@ -1,9 +1,16 @@
 """Anthropic's Messages API."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Self
 
+import msgspec
+
+from cllm.core.errors import InvalidRequestError
+from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
+from cllm.core.secret import CallersKey
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
@@ -11,14 +18,18 @@ from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
 from cllm.wire import anthropic_reply
 from cllm.wire.anthropic_betas import allowed_betas, read_betas
+from cllm.wire.anthropic_counting import NOT_COUNTED, encode_count
 from cllm.wire.anthropic_options import default_max_tokens, limit_notices
 from cllm.wire.anthropic_request import EncodedRequest
+from cllm.wire.anthropic_verbatim import VerbatimDecoder
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.translate import encode_anthropic
 
 # The version after this one takes no temperature from any model, also where the model would.
 VERSION = "2023-06-01"
 BETA_HEADER = "anthropic-beta"
+NO_COUNT = (404, 405, 501)
+KEY_HEADERS = ("authorization", "x-api-key")
 
 
 class AnthropicProvider(HttpProvider):
@@ -40,6 +51,17 @@ class AnthropicProvider(HttpProvider):
         self._betas = (*betas, *read_betas(",".join(named)))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
         self._key = api_key
+        self._is_token = False
+
+    def with_key(self, key: CallersKey) -> Self:
+        """The same provider, over the same connections, with a caller's key and none of ours."""
+        keyed = copy(self)
+        keyed._key, keyed._is_token = key.secret.reveal(), key.token  # noqa: SLF001 - its own
+        keyed._headers = {  # noqa: SLF001
+            name: value for name, value in self._headers.items() if name.lower() not in KEY_HEADERS
+        }
+        keyed._secrets = (*self._secrets, keyed._key)  # noqa: SLF001
+        return keyed
 
     def _encode(self, prompt: Prompt) -> Request:
         limit = default_max_tokens(prompt.model)
@@ -57,11 +79,32 @@ class AnthropicProvider(HttpProvider):
             headers={BETA_HEADER: ",".join(betas)} if betas else {},
             notices=(*encoded.notices, *dropped, *added),
             names=encoded.names,
+            verbatim=prompt.dialect == "anthropic" and not encoded.names,
         )
+
+    async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
+        """The API's own count; None at an address that has none."""
+        request = self._encoded(msgspec.structs.replace(prompt, stream=False))
+        counted = msgspec.structs.replace(
+            request,
+            url=f"{self._url}/count_tokens",
+            body=encode_count(request.body, prompt),
+            notices=tuple(n for n in request.notices if n.path not in NOT_COUNTED),
+        )
+        try:
+            body = await self._answer_to(counted)
+        except InvalidRequestError as error:
+            if error.status in NO_COUNT and error.code != "not_found_error":
+                return None
+            raise
+        tokens = self._counted(body, "input_tokens")
+        return TokenCount(tokens=tokens, notices=counted.notices, raw=body)
 
     async def _request_headers(self, request: Request) -> dict[str, str]:
         refusal.check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"x-api-key": self._key}
+        if self._is_token:
+            key = {"Authorization": f"Bearer {self._key}"}
         fixed = {"Content-Type": "application/json", "anthropic-version": VERSION}
         return {**fixed, **key, **request.headers, **self._headers}
 
@@ -70,6 +113,9 @@ class AnthropicProvider(HttpProvider):
 
     def _stream_reader(self, request: Request) -> StreamReader:
         decoder = anthropic_reply.StreamDecoder(names=request.names)
+        if request.verbatim:
+            told = VerbatimDecoder(decoder)
+            return SseReader(told, told.decode)
         return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

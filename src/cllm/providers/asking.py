@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -32,7 +32,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request on its way out, and what could not be said in it.
 
     `names` gives back the client's names of tools that the provider knows under another.
-    `headers` are those that this request needs and others do not.
+    `headers` are those that this request needs and others do not. With `verbatim` the client
+    speaks the provider's protocol and is told its stream as it comes.
     """
 
     url: str
@@ -40,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    verbatim: bool = False
 
 
 class StreamReader(Protocol):
@@ -89,6 +91,9 @@ class SseReader:
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
+
+
+_counts = msgspec.json.Decoder(dict[str, Any])
 
 
 class HttpProvider(ABC):
@@ -171,6 +176,33 @@ class HttpProvider(ABC):
             ) from error
         finally:
             await response.close()
+
+    async def _answer_to(self, request: Request) -> bytes:
+        """The whole answer to a request that is not for a reply; an error if it is none."""
+        response = await self._http.post(
+            request.url,
+            headers=await self._request_headers(request),
+            body=request.body,
+            provider=self.name,
+            timeouts=self._timeouts,
+        )
+        try:
+            body = await response.read()
+            if response.status != HTTPStatus.OK:
+                raise self._refusal(response, body)
+            return body
+        finally:
+            await response.close()
+
+    def _counted(self, body: bytes, name: str) -> int:
+        """The number of that name in an answer."""
+        try:
+            return msgspec.convert(_counts.decode(body)[name], int)
+        except (msgspec.MsgspecError, ValueError, KeyError) as error:
+            raise BadReplyError(
+                f"Provider '{self.name}' gave no count of tokens; check its address.",
+                provider=self.name,
+            ) from error
 
     def _encoded(self, prompt: Prompt) -> Request:
         """The request; an error, before anything is sent, where there is none to be made."""

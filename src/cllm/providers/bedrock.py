@@ -11,7 +11,13 @@ import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from cllm.core.errors import AuthenticationError
+from cllm.core.errors import (
+    AuthenticationError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    PermissionDeniedError,
+)
+from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers import refusal
@@ -21,7 +27,8 @@ from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
 from cllm.wire import bedrock_reply
-from cllm.wire.bedrock_models import bedrock_id
+from cllm.wire.bedrock_counting import encode_count
+from cllm.wire.bedrock_models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.malformed import ErrorDetails, ProviderSaidError
 from cllm.wire.translate import encode_bedrock
 
@@ -70,7 +77,10 @@ class BedrockProvider(HttpProvider):
             self._credentials = await asyncio.to_thread(self._find_credentials)
 
     def _encode(self, prompt: Prompt) -> Request:
-        model = bedrock_id(prompt.model, region=self._account.region)
+        try:
+            model = bedrock_id(prompt.model, region=self._account.region)
+        except UnknownModelError as error:
+            raise ModelNotFoundError(f"{error}", model=prompt.model) from error
         mend = mending_for("bedrock", model, provider=self.name)
         mark = marking_for("bedrock", model, prompt.continuity)
         named = msgspec.structs.replace(prompt, model=model)
@@ -78,6 +88,22 @@ class BedrockProvider(HttpProvider):
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
         return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
+
+    async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
+        """Bedrock's own count, which is by the model itself and not by a profile of it."""
+        request = self._encoded(msgspec.structs.replace(prompt, stream=False))
+        model = base_id(bedrock_id(prompt.model, region=self._account.region))
+        counted = msgspec.structs.replace(
+            request,
+            url=f"{self._account.base_url}/model/{quote(model, safe='')}/count-tokens",
+            body=encode_count(request.body),
+        )
+        try:
+            body = await self._answer_to(counted)
+        except (InvalidRequestError, PermissionDeniedError):
+            return None
+        tokens = self._counted(body, "inputTokens")
+        return TokenCount(tokens=tokens, notices=request.notices)
 
     async def _request_headers(self, request: Request) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self._headers}

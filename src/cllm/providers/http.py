@@ -9,6 +9,7 @@ answer; and a proxy is never used for this machine itself.
 import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -101,6 +102,7 @@ def proxy_for(url: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
+@lru_cache(maxsize=100)
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

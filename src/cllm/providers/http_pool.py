@@ -45,9 +45,14 @@ class PooledResponse(Response):
             content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
 
     async def _next(self, limit: float) -> bytes:
+        content = self._response.content
         try:
+            # What is there already needs no timer, which would cost more than taking it.
+            piece = b"" if content.at_eof() else content.read_nowait()
+            if piece or content.at_eof():
+                return piece
             async with asyncio.timeout(limit):
-                return await self._response.content.readany()
+                return await content.readany()
         except TimeoutError as error:
             raise silent(self._provider, limit) from error
         except aiohttp.ClientError as error:

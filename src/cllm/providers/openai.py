@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
@@ -50,12 +52,16 @@ def api_for(prompt: Prompt, *, url: str) -> Api:
     return "responses" if elsewhere else api
 
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 class OpenAIProvider(HttpProvider):
     """One server: an address, perhaps a key, and what else it wants to be sent with a request.
 
     `api` says which API is used for all models; without it, that is chosen by the model's name,
     and by what is asked of it.
     `profile` names the rules by which the server takes a history, if they are not OpenAI's.
+    `defaults` are fields that every request has which does not say otherwise.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class OpenAIProvider(HttpProvider):
         timeouts: Timeouts | None = None,
         api: Api | None = None,
         profile: str | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
@@ -76,6 +83,11 @@ class OpenAIProvider(HttpProvider):
         self._key = api_key
         self._api = api
         self._profile = profile
+        self._defaults = dict(defaults or {})
+
+    def body_of(self, prompt: Prompt) -> bytes:
+        """What the server would be sent, for one that can do more with it than answer."""
+        return self._encoded(prompt).body
 
     async def embed(self, body: bytes) -> bytes:
         """The answer to a request for embeddings, both as they are."""
@@ -103,9 +115,10 @@ class OpenAIProvider(HttpProvider):
         else:
             plainly = mend.takes_texts_as_they_are
             encoded = encode_openai(prompt, mend=mend, takes_texts_as_they_are=plainly)
-        return Request(
-            url=self._urls[api], body=encoded.body, notices=encoded.notices, names=encoded.names
-        )
+        body = encoded.body
+        if self._defaults:
+            body = msgspec.json.encode(self._defaults | _fields.decode(body))
+        return Request(url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names)
 
     async def _request_headers(self, _request: Request) -> dict[str, str]:
         refusal.check_key(self._key, provider=self.name)

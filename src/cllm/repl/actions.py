@@ -19,7 +19,7 @@ from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
 from cllm.repl.plain import one_line
-from cllm.repl.status import stats_lines
+from cllm.repl.status import counted, stats_lines
 from cllm.repl.transcript import as_markdown, tail_lines
 from cllm.repl.window import number_in, pin_lines, summary_lines
 from cllm.settings.layers import expanded
@@ -60,7 +60,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
 
 def summary_line(summary: Summary) -> str:
     """A conversation on one line."""
-    count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
+    count = counted(summary.message_count, "message")
     title = one_line(summary.title or "", longest=TITLE)
     return f"{summary.id}  {_when(summary.updated_at)}  {count}  {title}".rstrip()
 
@@ -183,11 +183,10 @@ def _context_lines(chat: Chat) -> Iterator[str]:
 
 async def attach(chat: Chat, rest: str) -> None:
     if not rest:
-        count = len(chat.attached)
-        chat.screen.say([f"{count} file{'' if count == 1 else 's'} go with the next message."])
+        chat.screen.say([f"Attached to the next message: {counted(len(chat.attached), 'file')}."])
         return
     chat.attached += chat.attach(_file_names(rest))
-    chat.screen.note(f"{len(chat.attached)} attached to the next message.")
+    chat.screen.note(f"Attached to the next message: {counted(len(chat.attached), 'file')}.")
 
 
 def _file_names(rest: str) -> list[str]:
@@ -203,7 +202,7 @@ def _file_names(rest: str) -> list[str]:
 
 
 async def regenerate(chat: Chat, _rest: str) -> None:
-    await take_turn(chat, chat.request_again())
+    await take_turn(chat, await chat.request_again())
 
 
 async def undo(chat: Chat, _rest: str) -> None:
@@ -221,6 +220,7 @@ async def branch(chat: Chat, rest: str) -> None:
 async def title(chat: Chat, rest: str) -> None:
     if rest:
         await chat.rename(one_line(rest))
+        chat.screen.note(f"The title is: {one_line(rest, longest=TITLE)}")
         return
     kept = None if chat.conversation is None else chat.conversation.title
     chat.screen.say([kept or chat.title or "There is no title yet."])

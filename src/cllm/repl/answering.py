@@ -17,6 +17,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Verbatim,
 )
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
@@ -31,11 +32,13 @@ TICK = 0.08
 async def take_turn(chat: Chat, request: TurnRequest) -> None:
     """Take the turn and show it. What was said so far is kept if it is cancelled."""
     answer = chat.screen.begin_answer()
+    failed = False
     try:
         with echo(on=False):
             async with _redrawn(answer):
                 await _show_all(chat, request, answer)
     except CllmError as error:
+        failed = True
         chat.failures += 1
         chat.screen.error(error)
     except asyncio.CancelledError:
@@ -43,7 +46,7 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
         raise
     finally:
         chat.screen.end_answer()
-        await chat.taken(request)
+        await _look(chat, request, failed=failed)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:
@@ -54,6 +57,15 @@ async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:
             shown.hear(event)
             if log is not None:
                 log(event)
+
+
+async def _look(chat: Chat, request: TurnRequest, *, failed: bool) -> None:
+    """See what became of the turn; if it failed, the person was told why once already."""
+    try:
+        await chat.taken(request)
+    except CllmError:
+        if not failed:
+            raise
 
 
 def _interrupted(request: TurnRequest) -> str:
@@ -102,7 +114,7 @@ class _Turn:
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)
-            case ToolCallDelta() | PartAdded():
+            case ToolCallDelta() | PartAdded() | Verbatim():
                 pass
             case _:
                 assert_never(event)

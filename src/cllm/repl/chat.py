@@ -163,9 +163,9 @@ class Chat:
         message = encode_parts("user", parts) if self.attached else plain_message("user", said)
         return self._request((message,), self.executed)
 
-    def request_again(self) -> TurnRequest:
+    async def request_again(self) -> TurnRequest:
         """The last turn once more; the one that is there stays as a variant."""
-        turn = self.last_turn()
+        turn = await self._seen_turn()
         return msgspec.structs.replace(self._request(asked_in(turn)), place=turn.place)
 
     def request_nothing(self) -> TurnRequest:
@@ -225,9 +225,20 @@ class Chat:
             raise UsageError("Nothing has been said in this conversation yet.")
         return turns[-1]
 
+    async def _seen_turn(self) -> Turn:
+        """The newest turn; UsageError if somebody else has added or taken back one meanwhile."""
+        seen, count = self.last_turn(), self.stored().message_count
+        stored = await self.store.load(self.ref)
+        if stored.message_count != count or stored.turns[-1].messages != seen.messages:
+            raise UsageError(
+                f"'{self.ref}' was changed elsewhere meanwhile; look at it with /open {self.ref}."
+            )
+        self.conversation = stored
+        return stored.turns[-1]
+
     async def undo(self) -> Turn:
         """Take the last turn back, for good."""
-        turn = self.last_turn()
+        turn = await self._seen_turn()
         first = self.stored().message_count - len(turn.messages) + 1
         await self.store.delete_from(self.ref, first)
         await self.look()

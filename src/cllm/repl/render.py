@@ -2,7 +2,8 @@
 
 What is finished is printed once and stays in the scrollback. Only the block that is still growing
 is drawn again, in place, and never more of it than the screen has lines. Thinking is shown dimly
-for as long as nothing else is, and leaves no trace. Knows nothing of turns.
+for as long as nothing else is, and leaves no trace. What is too long to be laid out is printed as it
+is, and so is what follows it. Knows nothing of turns.
 """
 
 import os
@@ -21,6 +22,7 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.syntax import Syntax
 from rich.text import Text
 
+from cllm.repl.answer import PlainAnswer
 from cllm.repl.plain import plain
 
 BETWEEN_DRAWINGS = 0.05
@@ -35,6 +37,8 @@ WAITING = f"{DIM}…{PLAIN}"
 THINKING_LINES = 6
 # More than fits into those lines is never laid out.
 THINKING_LENGTH = 4000
+# To lay out more than that takes seconds, in which nobody hears Ctrl-C.
+LONGEST_LAID_OUT = 60_000
 
 Size = Callable[[], os.terminal_size]
 
@@ -86,6 +90,8 @@ class LiveAnswer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._region = Region(out)
+        self._plain = PlainAnswer(out, terminal=True)
+        self._is_plain = False
         self._size = size
         self._clock = clock
         self._growing = ""
@@ -97,9 +103,12 @@ class LiveAnswer:
 
     @property
     def failure(self) -> OSError | None:
-        return self._region.failure
+        return self._region.failure or self._plain.failure
 
     def write(self, text: str) -> None:
+        if self._is_plain:
+            self._plain.write(text)
+            return
         self._growing += plain(text)
         if self._growing.strip():
             self._thinking = ""
@@ -108,7 +117,7 @@ class LiveAnswer:
 
     def think(self, text: str) -> None:
         self._thinking = (self._thinking + plain(text))[-THINKING_LENGTH:]
-        self._waits = True
+        self._waits = not self._is_plain
         self.refresh()
 
     def refresh(self) -> None:
@@ -116,6 +125,9 @@ class LiveAnswer:
         if not self._waits or began < self._next_at:
             return
         self._waits = False
+        if len(self._growing) > LONGEST_LAID_OUT:
+            self._go_on_plainly()
+            return
         done, self._growing = finished_blocks(self._growing)
         if done.strip():
             self._print(done)
@@ -127,7 +139,12 @@ class LiveAnswer:
         self._next_at = ended + max(BETWEEN_DRAWINGS, DRAWING_SHARE * (ended - began))
 
     def settle(self) -> None:
-        if self._growing.strip():
+        if len(self._growing) > LONGEST_LAID_OUT:
+            self._go_on_plainly()
+        if self._is_plain:
+            self._plain.settle()
+            self._is_plain = False
+        elif self._growing.strip():
             self._print(self._growing)
         else:
             self._region.draw([], self._size().columns)
@@ -143,6 +160,14 @@ class LiveAnswer:
         self._region.draw(self._lines(text, size), size.columns)
         self._region.leave()
         self._begun = True
+
+    def _go_on_plainly(self) -> None:
+        """Print what has come as it is, and what still comes as well."""
+        self._region.draw([""] if self._begun else [], self._size().columns)
+        self._region.leave()
+        self._plain.write(self._growing)
+        self._growing, self._thinking, self._waits = "", "", False
+        self._is_plain = self._begun = True
 
     def _unsaid(self, size: os.terminal_size) -> list[str]:
         """What is shown while nothing of an answer has come: the end of the thinking, or a sign."""

@@ -35,7 +35,10 @@ class Signals:
             signal.signal(number, self._hear)
 
     async def stoppable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; Ctrl-C ends it early, and what it has to tidy up is waited for."""
+        """Do the work; Ctrl-C ends it early, and what it has to tidy up is waited for.
+
+        EndedBySignal if the process is to end, also where the work was done before it heard of it.
+        """
         # Whoever read the keyboard may have listened for themselves meanwhile.
         self.listen()
         self._presses = 0
@@ -50,6 +53,8 @@ class Signals:
                 raise
         finally:
             self._work = None
+        if self.ended:
+            raise EndedBySignal
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:

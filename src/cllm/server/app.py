@@ -15,12 +15,16 @@ from cllm.server.auth import read_keyring
 from cllm.server.door import Endpoint, behind_door
 from cllm.server.edge import Edge, answer_unrouted
 from cllm.server.hosts import read_host_rules
-from cllm.server.lane import Lane
+from cllm.server.lane import METHOD, Lane
 from cllm.server.log_batches import batched_logs
 from cllm.server.metrics import Metrics
 from cllm.server.routes import ROUTES, Row
 from cllm.server.serving import Serving
+from cllm.server.sweeping import swept
 from cllm.server.tracing import find_tracing
+
+
+OFTEN = ("/v1/chat/completions", "/v1/messages")
 
 
 def build(serving: Serving) -> FastAPI:
@@ -28,8 +32,12 @@ def build(serving: Serving) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        sweeping = swept(
+            serving.store, clock=serving.clock, keep_seconds=serving.settings.events_seconds
+        )
         with batched_logs():
-            yield
+            async with sweeping:
+                yield
             await serving.turns.stop(within=serving.settings.limits.stop_seconds)
             await serving.calls.flush()
             await serving.app.close()
@@ -60,9 +68,8 @@ def build(serving: Serving) -> FastAPI:
 
 def build_quick(serving: Serving) -> Lane:
     """The same application, with a lane of its own for what is asked for most."""
-    row = ROUTES[0]
-    endpoint = behind_door(row, _endpoint(row))
-    return Lane(build(serving), path=row.path, method=row.method, endpoint=endpoint)
+    often = (row for row in ROUTES if row.path in OFTEN and row.method == METHOD)
+    return Lane(build(serving), {row.path: behind_door(row, _endpoint(row)) for row in often})
 
 
 def _endpoint(row: Row) -> Endpoint:

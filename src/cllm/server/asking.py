@@ -16,19 +16,35 @@ from cllm.core.message import Message, ToolResult
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
+from cllm.core.secret import CallersKey
 from cllm.engine.turn import TurnRequest
 from cllm.server.choosing import chosen_model
 from cllm.server.refusal import RefusedError
 from cllm.server.serving import Caller, Serving
-from cllm.server.wish import CONVERSATION, FILES, Begin, Continue, OnConflict, Stateless, Wish
+from cllm.server.wish import (
+    CALLERS_KEY,
+    CONVERSATION,
+    FILES,
+    Begin,
+    Continue,
+    OnConflict,
+    Stateless,
+    Wish,
+)
 from cllm.wire.translate import parts_of
+
+KEY_NOT_USED = Notice(
+    code="key_not_used",
+    path=CALLERS_KEY,
+    message="The model is not asked for at Anthropic, so the key that came for it was not used.",
+)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A turn to be taken, the store it is kept in, and what was ignored of the request.
 
     `events` is the store that keeps its stream, where there is one that does. `shown` is the id
-    under which the client knows the conversation.
+    under which the client knows the conversation. The `callers_key` is for this call only.
     """
 
     request: TurnRequest
@@ -36,6 +52,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     events: ServerStore | None = None
     shown: str | None = None
     notices: tuple[Notice, ...] = ()
+    callers_key: CallersKey | None = None
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +79,16 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ask_for(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
     """The turn that a request asks for; an error if there is none to be taken."""
+    asked = await _asked(prompt, wish, caller, serving)
+    if wish.callers_key is None and not prompt.notices:
+        return asked
+    notices = (*prompt.notices, *asked.notices)
+    if wish.callers_key is not None and not serving.app.takes_callers_key(asked.request.model):
+        return replace(asked, notices=(*notices, KEY_NOT_USED))
+    return replace(asked, notices=notices, callers_key=wish.callers_key)
+
+
+async def _asked(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
     settings = serving.app.settings
     base = TurnRequest(
         messages=prompt.messages,

@@ -24,6 +24,7 @@ from cllm.settings.server import KeySettings
 
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 HASH = re.compile(r"[0-9a-f]{64}")
+UNSET = re.compile(r"\$\{\w+\}", re.ASCII)
 BEARER = "bearer "
 LOCAL_CALLER = Caller(owner=LOCAL_OWNER)
 
@@ -61,6 +62,8 @@ def _known(settings: KeySettings) -> KnownKey:
         if HASH.fullmatch(settings.hash.lower()) is None:
             raise SettingsError(f"{where} has a hash that is not a SHA-256 in hexadecimal.")
         digest = bytes.fromhex(settings.hash)
+    elif settings.key is not None and UNSET.fullmatch(settings.key):
+        raise SettingsError(f"{where} is {settings.key}, and that variable is not set; set it.")
     elif settings.key is not None and KEY.fullmatch(settings.key):
         digest = _digest(settings.key)
     else:

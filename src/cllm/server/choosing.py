@@ -1,23 +1,35 @@
-"""Which model a request is for: the name it gives, by the operator's routes and the headers."""
+"""Which model a request is for: the name it gives, by the headers and the operator's settings.
 
+The first that applies decides: `X-Provider`, the provider in the model's name, the operator's
+routes, the lists of the providers, the default provider if it has the model. What none of them
+knows goes by the table of known names. Looks up, and asks nobody.
+"""
+
+from collections.abc import Iterable
+
+from cllm.core.errors import ModelNotFoundError
+from cllm.providers.names import has_model, no_such_model
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.server.refusal import RefusedError
 from cllm.server.serving import Serving
 from cllm.server.wish import PROVIDER
+from cllm.settings.trust import is_model_file
 
 
 def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
     """The model with its provider where somebody named one; else as it is, to be looked up."""
     if provider is not None:
-        return _at(provider, name, serving)
+        return _checked(_at(provider, name, serving), serving)
     prefix, slash, _ = name.partition("/")
     if slash and prefix in _providers(serving):
-        return name
+        return _checked(name, serving)
     routes = serving.settings.routes
     if name in routes:
         return routes[name]
+    if any(name in models for models in _lists(serving)):
+        return name
     default = serving.settings.default_provider
-    if default is not None and _knows(default, name, serving):
+    if default is not None and has_model(name, serving.app.catalogue(default)):
         return f"{default}/{name}"
     return name
 
@@ -43,11 +55,26 @@ def _at(provider: str, name: str, serving: Serving) -> str:
     return f"{provider}/{name}"
 
 
+def _checked(model: str, serving: Serving) -> str:
+    """The model, if its provider is not known to be without it."""
+    provider, _, name = model.partition("/")
+    settings = serving.app.settings
+    if is_model_file(model) and model not in (serving.app.model, *settings.fallbacks):
+        raise ModelNotFoundError(
+            "A model file is asked for over HTTP only if the server's settings name it.",
+            model=model,
+        )
+    if provider == LOCAL:
+        return model
+    catalogue = serving.app.catalogue(provider)
+    if has_model(name, catalogue) is False:
+        raise no_such_model(name, catalogue)
+    return model
+
+
 def _providers(serving: Serving) -> set[str]:
     return {LOCAL, *ROWS, *serving.app.settings.providers}
 
 
-def _knows(provider: str, name: str, serving: Serving) -> bool:
-    """Whether the provider lists the model and no other provider does."""
-    listed = {other for other, row in serving.app.settings.providers.items() if name in row.models}
-    return provider in listed
+def _lists(serving: Serving) -> Iterable[tuple[str, ...]]:
+    return (row.models for row in serving.app.settings.providers.values())

@@ -199,10 +199,50 @@ EMBEDDING_ANSWER = record(
 CACHE = record({"type": words("ephemeral"), "ttl": words("5m", "1h")}, required=["type"])
 BLOCK: Schema = {
     "type": "object",
-    "description": "A content block: text, image, document, tool_use, tool_result, thinking, …",
+    "description": "A content block: text, tool_use, thinking, …",
     "properties": {"type": TEXT, "text": TEXT, "cache_control": or_null(CACHE)},
     "required": ["type"],
 }
+
+
+def block(kind: str, **fields: Schema) -> Schema:
+    """A content block of a request, whose fields all have to be there."""
+    properties = {"type": words(kind), **fields}
+    return record({**properties, "cache_control": or_null(CACHE)}, required=list(properties))
+
+
+TEXT_BLOCK = block("text", text=NAME)
+IMAGE_DATA = record(
+    {
+        "type": words("base64"),
+        "media_type": words("image/jpeg", "image/png", "image/gif", "image/webp"),
+        "data": {**TEXT, "format": "byte", "minLength": 1},
+    },
+    required=["type", "media_type", "data"],
+)
+AT_URL = record({"type": words("url"), "url": {**TEXT, "format": "uri"}}, required=["type", "url"])
+INPUT_BLOCK = one_of(
+    TEXT_BLOCK,
+    block("image", source=one_of(IMAGE_DATA, AT_URL)),
+    block("document", source=AT_URL),
+    block("tool_use", id=NAME, name=NAME, input=ANYTHING),
+    block("tool_result", tool_use_id=NAME, content=one_of(TEXT, list_of(TEXT_BLOCK))),
+    block("thinking", thinking=TEXT, signature=TEXT),
+    block("redacted_thinking", data=TEXT),
+)
+TOOL = record(
+    {
+        "type": words("custom"),
+        "name": {**TEXT, "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+        "description": TEXT,
+        "input_schema": record({"type": words("object")}, required=["type"]),
+        "cache_control": or_null(CACHE),
+    },
+    required=["name", "input_schema"],
+)
+SERVER_TOOL = record(
+    {"type": {**TEXT, "pattern": "^[a-z_]+_20[0-9]{6}$"}, "name": NAME}, required=["type", "name"]
+)
 MESSAGES_REQUEST = record(
     {
         "model": NAME,
@@ -211,21 +251,30 @@ MESSAGES_REQUEST = record(
             record(
                 {
                     "role": words("user", "assistant"),
-                    "content": one_of(TEXT, list_of(ref("ContentBlock"))),
+                    "content": one_of(NAME, list_of(ref("InputBlock"), least=1)),
                 },
                 required=["role", "content"],
             ),
             least=1,
         ),
-        "system": one_of(TEXT, list_of(ref("ContentBlock"))),
+        "system": one_of(TEXT, list_of(TEXT_BLOCK)),
         "stream": FLAG,
         "temperature": number(0, 1),
         "top_k": COUNT,
         "top_p": number(0, 1),
         "stop_sequences": list_of(TEXT),
-        "tools": list_of(ANYTHING),
-        "tool_choice": record({"type": words("auto", "any", "tool", "none")}, required=["type"]),
-        "thinking": record({"type": words("enabled", "disabled", "adaptive")}, required=["type"]),
+        "tools": list_of(one_of(TOOL, SERVER_TOOL)),
+        "tool_choice": one_of(
+            record({"type": words("auto", "any", "none")}, required=["type"]),
+            record({"type": words("tool"), "name": NAME}, required=["type", "name"]),
+        ),
+        "thinking": one_of(
+            record({"type": words("disabled", "adaptive")}, required=["type"]),
+            record(
+                {"type": words("enabled"), "budget_tokens": {"type": "integer", "minimum": 1024}},
+                required=["type", "budget_tokens"],
+            ),
+        ),
         "metadata": record({"user_id": or_null(TEXT)}),
     },
     required=["model", "messages"],
@@ -256,6 +305,7 @@ SCHEMAS: dict[str, Schema] = {
     "EmbeddingRequest": EMBEDDING_REQUEST,
     "EmbeddingList": EMBEDDING_ANSWER,
     "ContentBlock": BLOCK,
+    "InputBlock": INPUT_BLOCK,
     "MessagesRequest": MESSAGES_REQUEST,
     "MessagesAnswer": MESSAGES_ANSWER,
     "TokenCount": TOKEN_COUNT,

@@ -25,7 +25,9 @@ def behind_door(row: Row, endpoint: Endpoint) -> Endpoint:
             return await endpoint(request)
         except (CllmError, MalformedError) as error:
             record_of(request).outcome = tell(error).code
-            return told(error, row.protocol)
+            answer = told(error, row.protocol)
+            answer.headers.update(getattr(request.state, "told_with", {}))
+            return answer
 
     return answered
 

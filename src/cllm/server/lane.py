@@ -3,6 +3,8 @@
 What stands at the edge and at the door stands here too; the routes are the same as without it.
 """
 
+from collections.abc import Mapping
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,22 +13,23 @@ from cllm.server.door import Endpoint
 from cllm.server.edge import Edge
 
 
-class Lane:
-    """Answers `method` requests for one path itself, and hands all others on."""
+METHOD = "POST"
 
-    def __init__(self, app: Starlette, *, path: str, method: str, endpoint: Endpoint) -> None:
+
+class Lane:
+    """Answers POST requests for some paths itself, and hands all others on."""
+
+    def __init__(self, app: Starlette, endpoints: Mapping[str, Endpoint]) -> None:
         self._app: ASGIApp = app
         self._scope_app = app
-        self._path = path
-        self._method = method
-        self._endpoint = endpoint
+        self._endpoints = endpoints
         self._edge = Edge(self._answer, **app.state.edge)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        straight = scope.get("path") == self._path and scope.get("method") == self._method
+        straight = scope.get("path") in self._endpoints and scope.get("method") == METHOD
         await (self._edge if straight else self._app)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self._scope_app
-        response = await self._endpoint(Request(scope, receive, send))
+        response = await self._endpoints[scope["path"]](Request(scope, receive, send))
         await response(scope, receive, send)

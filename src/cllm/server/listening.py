@@ -82,6 +82,7 @@ def _config(app: Lane | str, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=int(settings.server.limits.stop_seconds + 2 * GRACE),
     )

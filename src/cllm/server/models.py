@@ -51,11 +51,11 @@ async def model(request: Request) -> Response:
 
 
 def _models(serving: Serving) -> Iterator[ModelView]:
-    for name, owner in dict(_named(serving)).items():
+    for name, owner in dict(known_models(serving)).items():
         yield ModelView(id=name, owned_by=owner)
 
 
-def _named(serving: Serving) -> Iterator[tuple[str, str]]:
+def known_models(serving: Serving) -> Iterator[tuple[str, str]]:
     """Names and whose they are: the default first, then as the settings have them."""
     app = serving.app
     for name in (app.model, *app.settings.fallbacks, *serving.settings.routes):

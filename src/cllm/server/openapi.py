@@ -14,8 +14,17 @@ from starlette.responses import Response
 
 from cllm import __version__
 from cllm.server.answering import JSON
-from cllm.server.completion_schemas import ANYTHING, SCHEMAS, TEXT, Schema, record, ref, words
-from cllm.server.operations import OPERATIONS, Operation
+from cllm.server.completion_schemas import (
+    ANYTHING,
+    SCHEMAS,
+    TEXT,
+    Schema,
+    one_of,
+    record,
+    ref,
+    words,
+)
+from cllm.server.operations import EVENTS, OPERATIONS, Operation
 from cllm.server.routes import ROUTES, Row
 from cllm.server.told import STATUS_OF
 
@@ -140,6 +149,13 @@ def _schema_of(kind: type[msgspec.Struct] | str) -> Schema:
     return ref(kind if isinstance(kind, str) else kind.__name__)
 
 
+def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
+    """One event of a stream; its data is JSON, but for the last of OpenAI's."""
+    content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_of(kind)}
+    data = one_of({**TEXT, "const": "[DONE]"}, content) if kind else TEXT
+    return record({"data": data, "event": TEXT, "id": TEXT})
+
+
 def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
     for name in PARAMETER.findall(row.path):
         form = {**FORMS, **operation.path}.get(name, "^.+$")
@@ -185,7 +201,10 @@ def _answer(operation: Operation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
         forms = {operation.media: operation.answer, **operation.also}
-        answer["content"] = {media: {"schema": _schema_of(kind)} for media, kind in forms.items()}
+        answer["content"] = {
+            media: {"schema": _event_of(kind) if media == EVENTS else _schema_of(kind)}
+            for media, kind in forms.items()
+        }
     if operation.name == "createConversation":
         parameters = {"conversation_id": "$response.body#/id"}
         answer["links"] = {name: {"operationId": name, "parameters": parameters} for name in LINKED}

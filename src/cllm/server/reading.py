@@ -23,6 +23,7 @@ ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 FIELD = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 StoreName = Literal["files"]
@@ -98,12 +99,22 @@ class BranchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     branch_at_sequence: Sequence
 
 
-def read_query(request: Request, kind: type[T]) -> T:
+def read_query(request: Request, kind: type[Q]) -> Q:
     """The parameters of the address; those that nobody knows are left alone."""
+    given = request.query_params
+    for field in msgspec.structs.fields(kind):
+        _check_parameter(field, given.getlist(field.encode_name))
     try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
+        return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as error:
         raise field_error(error) from None
+
+
+def _check_parameter(field: msgspec.structs.FieldInfo, values: list[str]) -> None:
+    if len(values) > 1:
+        raise FieldError(field.encode_name, "it is given more than once")
+    if field.default is None and values and values[0].lower() == "null":
+        raise FieldError(field.encode_name, "null is said by leaving it out")
 
 
 async def read_json(request: Request, kind: type[T], *, empty: T | None = None) -> T:

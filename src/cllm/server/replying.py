@@ -81,9 +81,24 @@ async def _reply(
             raise await _by_whom(turn.failure, asked)
         asked = await _branched(asked, serving)
         turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
-    if prompt.stream:
-        return await _stream(turn, serving)
-    return await _whole(turn, Watch(request.receive, serving.patience.leaving, turn.leave))
+    try:
+        if prompt.stream:
+            return await _stream(turn, serving)
+        return await _whole(turn, Watch(request.receive, serving.patience.leaving, turn.leave))
+    except (CllmError, MalformedError):
+        request.state.told_with = await _kept_at(asked, turn)
+        raise
+
+
+async def _kept_at(asked: Asked, turn: RunningTurn) -> dict[str, str]:
+    """The head of an error: where what was said is kept, to be asked again from there."""
+    if asked.store is None or asked.request.ref is None:
+        return {}
+    try:
+        await asked.store.load(asked.request.ref, owner=asked.request.owner, tail=0)
+    except CllmError:
+        return {}
+    return turn.headers()
 
 
 async def _by_whom(busy: ConversationBusyError, asked: Asked) -> ConversationBusyError:

@@ -30,6 +30,14 @@ TURN = f"{CONVERSATION}/turns/{{turn_id}}"
 
 ROUTES = (
     Row("POST", "/v1/chat/completions", "cllm.server.completions:complete", "caller"),
+    Row("POST", "/v1/messages", "cllm.server.messages:create", "caller", "anthropic"),
+    Row(
+        "POST",
+        "/v1/messages/count_tokens",
+        "cllm.server.messages_counting:count",
+        "caller",
+        "anthropic",
+    ),
     Row("POST", "/v1/embeddings", "cllm.server.embeddings:embed", "caller"),
     Row("GET", "/v1/models", "cllm.server.models:models", "caller"),
     Row("GET", "/v1/models/{model:path}", "cllm.server.models:model", "caller"),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cllm.core.errors import CllmError, ConversationBusyError
 from cllm.core.notice import Notice
 from cllm.core.ports import CallRecord
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.server.asking import Asked
@@ -147,7 +147,7 @@ class RunningTurn:
         if not self._began.done():
             self._began.set_result(None)
 
-    async def _speak(self, event: ReplyDelta) -> None:
+    async def _speak(self, event: ReplyDelta | Verbatim) -> None:
         if not self._asked.request.stream:
             return
         data = self._voice.encode(event)
@@ -210,11 +210,12 @@ class RunningTurn:
 
 def events_of(asked: Asked, serving: Serving) -> AsyncGenerator[TurnEvent, None]:
     """The events of the turn, taken in its store, or by the shortest way where there is none."""
-    request = asked.request
-    if asked.store is None and not request.fallbacks:
-        return serving.engine.pass_on(request)
+    request, engine = asked.request, serving.engine
     own = asked.store is None or asked.store is serving.store
-    engine = serving.engine if own else serving.app.engine(asked.store)
+    if not own or asked.callers_key is not None:
+        engine = serving.app.engine(asked.store, callers_key=asked.callers_key)
+    if asked.store is None and not request.fallbacks:
+        return engine.pass_on(request)
     return engine.take_turn(request)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from cllm.core.identity import is_valid_id
+from cllm.core.secret import CallersKey, Secret
 from cllm.server.refusal import RefusedError
 
 CONVERSATION = "X-Conversation-ID"
@@ -16,11 +17,15 @@ PROVIDER = "X-Provider"
 CONFLICT = "X-On-Conflict"
 STRICT = "X-CLLM-Strict"
 IDEMPOTENCY = "Idempotency-Key"
+CALLERS_KEY = "x-anthropic-api-key"
+CALLERS_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a header
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 FILES = "files:"
 LONGEST_KEY = 255
+TOKENS = "sk-ant-oat"
+SECRET = re.compile(r"[\x21-\x7e]{1,4096}")
 YES = ("1", "true", "yes", "on")
 NO = ("", "0", "false", "no", "off")
 
@@ -56,11 +61,21 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     on_conflict: OnConflict = "reject"
     strict: bool | None = None
     idempotency_key: str | None = None
+    callers_key: CallersKey | None = None
 
 
 PLAIN = Wish()
 OURS = tuple(
-    name.lower().encode() for name in (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY)
+    name.lower().encode()
+    for name in (
+        CONVERSATION,
+        PROVIDER,
+        CONFLICT,
+        STRICT,
+        IDEMPOTENCY,
+        CALLERS_KEY,
+        CALLERS_TOKEN,
+    )
 )
 
 
@@ -74,6 +89,7 @@ def read_wish(headers: Headers) -> Wish:
         on_conflict=_conflict(headers.get(CONFLICT)),
         strict=_strict(headers.get(STRICT)),
         idempotency_key=_key(headers.get(IDEMPOTENCY)),
+        callers_key=_callers_key(headers),
     )
 
 
@@ -126,6 +142,19 @@ def _key(value: str | None) -> str | None:
     if len(value) > LONGEST_KEY:
         raise _invalid(IDEMPOTENCY, f"at most {LONGEST_KEY} characters long")
     return value.strip()
+
+
+def _callers_key(headers: Headers) -> CallersKey | None:
+    """The key that the caller brings: an API key, or a token by its header or its beginning."""
+    for name in (CALLERS_KEY, CALLERS_TOKEN):
+        value = headers.get(name, "").strip()
+        if not value:
+            continue
+        if SECRET.fullmatch(value) is None:
+            raise _invalid(name, "a key of printable characters without spaces")
+        token = name == CALLERS_TOKEN or value.startswith(TOKENS)
+        return CallersKey(secret=Secret(value), token=token)
+    return None
 
 
 def _invalid(header: str, expected: str) -> RefusedError:

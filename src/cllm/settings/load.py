@@ -213,7 +213,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         json_logs=bool(values.get("json_logs")),
         log_file=_log_file(values, place),
         schema=read_schema_source(layered, place),
-        server=read_server(layered),
+        server=read_server(layered, place.environment),
         store=_store_url(values, place, cllm_path),
         notices=(*_misspelled(values), *_without_effect(values)),
     )

@@ -13,7 +13,10 @@ TIMEOUT_PARTS = ("connect", "first_byte", "idle")
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one provider. What is None is for the provider's own row to say."""
+    """How to reach one provider. What is None is for the provider's own row to say.
+
+    `names` are names that others have for its models, with its own.
+    """
 
     kind: str | None = None
     api_base: str | None = None
@@ -21,6 +24,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, Secret] = msgspec.field(default_factory=dict)
     timeout: float | dict[str, float] | None = None
     models: tuple[str, ...] = ()
+    names: dict[str, str] = msgspec.field(default_factory=dict)
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -51,7 +55,10 @@ def read_provider(row: Any, *, where: str, layered: Layered) -> ProviderSettings
     models = row.get("models") or []
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise layered.wrong(_named(where, "models"), "a list of names")
-    used = {"type", "models", *TOP_KEYS}
+    names = row.get("names") or {}
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise layered.wrong(_named(where, "names"), "a mapping of model names to its own names")
+    used = {"type", "models", "names", *TOP_KEYS}
     return ProviderSettings(
         kind=row.get("type"),
         api_base=base,
@@ -59,6 +66,7 @@ def read_provider(row: Any, *, where: str, layered: Layered) -> ProviderSettings
         headers={name: Secret(str(value)) for name, value in headers.items()},
         timeout=_timeout(row.get("timeout"), _named(where, "timeout"), layered),
         models=tuple(models),
+        names={str(name): own for name, own in names.items()},
         options={name: value for name, value in row.items() if name not in used},
     )
 

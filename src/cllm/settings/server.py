@@ -1,5 +1,6 @@
 """`server` of the settings: where `cllm serve` listens, who may call it, and how much it takes."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_type_hints
 
 import msgspec
@@ -9,6 +10,7 @@ from cllm.settings.layers import Layered
 KEY = "server"
 ANY_PORT = f"{KEY}.port"
 MEGABYTE = 1024 * 1024
+DEFAULT_PROVIDER = "DEFAULT_PROVIDER"
 
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +67,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-def read_server(layered: Layered) -> ServerSettings:
-    """The server's settings as the files have them."""
+def read_server(layered: Layered, environment: Mapping[str, str]) -> ServerSettings:
+    """The server's settings as the files have them, and the environment over them."""
     given = layered.values.get(KEY)
-    if given is None:
-        return ServerSettings()
-    fields = _read(given, ServerSettings, KEY, layered)
+    fields = {} if given is None else _read(given, ServerSettings, KEY, layered)
+    if environment.get(DEFAULT_PROVIDER, "").strip():
+        fields["default_provider"] = environment[DEFAULT_PROVIDER].strip()
     if "limits" in fields:
         fields["limits"] = Limits(**_read(fields["limits"], Limits, f"{KEY}.limits", layered))
     return ServerSettings(**fields)

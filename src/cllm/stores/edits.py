@@ -5,12 +5,14 @@ the time comes in as `now`.
 """
 
 from datetime import datetime
+from itertools import takewhile
 
 import msgspec
 
 from cllm.core.conversation import (
     Branch,
     Conversation,
+    StandingSummary,
     Summary,
     Turn,
     TurnFailure,
@@ -202,7 +204,10 @@ def branch_of(
 
 
 def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> Conversation:
-    """Put that variant on the path, in place of the one that is there."""
+    """Put that variant on the path, in place of the one that is there.
+
+    A summary that tells of that one stands no more.
+    """
     if any(turn.id == turn_id for turn in conversation.turns):
         return conversation
     chosen = next((turn for turn in conversation.variants if turn.id == turn_id), None)
@@ -210,7 +215,17 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
         raise TurnNotFoundError(conversation.id, turn_id)
     if not chosen.is_history:
         raise no_answer(conversation.id, turn_id)
-    return replace(_put_in_place(without_turn(conversation, turn_id), chosen), updated_at=now)
+    chosen_path = _put_in_place(without_turn(conversation, turn_id), chosen)
+    summary = conversation.summary
+    if summary is not None:
+        summary = summary.up_to(_messages_before(conversation, chosen.place))
+    return replace(chosen_path, summary=summary, updated_at=now)
+
+
+def _messages_before(conversation: Conversation, place: str) -> int:
+    """How many messages stand on the path before a place."""
+    before = takewhile(lambda turn: turn.place != place, conversation.turns)
+    return sum(len(turn.messages) for turn in before)
 
 
 def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
@@ -239,7 +254,24 @@ def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversa
         summary = changes.summary
         if summary is not None:
             _check_sequence(conversation, summary.through)
+            _check_follows(conversation.summary, summary)
     return replace(conversation, pins=pins, summary=summary)
+
+
+def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
+    """A summary takes the place of the one it was made with, or is one that came before it."""
+    if standing is None or _alone(given.before) == _alone(standing):
+        return
+    found: StandingSummary | None = standing
+    while found is not None and _alone(found) != _alone(given):
+        found = found.before
+    if found is None:
+        raise UsageError("Another summary was made meanwhile, and stands; this one was not kept.")
+
+
+def _alone(summary: StandingSummary | None) -> StandingSummary | None:
+    """A summary without those before it, of which the oldest are given up in time."""
+    return None if summary is None else replace(summary, before=None)
 
 
 def _notes_only(changes: Changes) -> bool:

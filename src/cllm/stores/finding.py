@@ -22,6 +22,7 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_BETWEEN_WORDS = str.maketrans({code: " " for code in range(128) if not chr(code).isalnum()})
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -38,6 +39,9 @@ class Term(msgspec.Struct, frozen=True):
 
 def terms_of(text: str) -> tuple[str, ...]:
     """The terms of a text, each once, in the order in which they come up."""
+    if text.isascii():
+        words = text.lower().translate(_BETWEEN_WORDS).split()
+        return tuple(dict.fromkeys([word[:LONGEST_TERM] for word in words]))
     found: dict[str, None] = {}
     for run in _RUN.finditer(_folded(text)):
         if run["joined"] is None:

@@ -405,8 +405,8 @@ class StoreContract(FindingContract, WindowContract, StoreSuite):
     ) -> None:
         new = NewConversation(id="c-1", name="demo")
         lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
+        again = replace(new, id="c-2")
         with pytest.raises(ConversationBusyError):
-            again = replace(new, id="c-2")
             await other.begin_turn("demo", start("t2", visible=visible), create=again)
         await store.finish_turn(lease, answered(lease))
         second = await other.begin_turn("demo", start("t3"), create=replace(new, id="c-3"))

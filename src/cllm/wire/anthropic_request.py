@@ -109,7 +109,17 @@ def encode_request(
         notices=(*fitted, *notes.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
-        own=asked == parameters and _is_own(messages, turns) and head.raw is system_raw,
+        own=asked == _without_betas(parameters)
+        and _is_own(messages, turns)
+        and head.raw is system_raw,
+    )
+
+
+def _without_betas(parameters: Fields) -> Fields:
+    return (
+        {k: v for k, v in parameters.items() if k != "betas"}
+        if "betas" in parameters
+        else (parameters)
     )
 
 

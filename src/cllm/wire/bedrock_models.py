@@ -37,6 +37,7 @@ class BedrockModel(msgspec.Struct, frozen=True):
     on_demand: bool = False
 
 
+_PLACES = frozenset(("us", "us-gov", "eu", "jp", "au", "apac", "global"))
 _EVERYWHERE = ("us", "eu", "jp", "au", "apac", "global")
 
 MODELS: dict[str, BedrockModel] = {
@@ -138,6 +139,24 @@ def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = Fal
     if model is None:
         raise _unknown(name)
     return model.id if region is None else _in_region(name, model, region, allow_global)
+
+
+def is_known(name: str) -> bool:
+    """Whether the name stands for a model of Bedrock's, or is an id of its own."""
+    own = name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
+    return own or SHORT_NAMES.get(name, name) in MODELS
+
+
+def base_id(model: str) -> str:
+    """The id of the model itself, without the part of the world that a profile is for."""
+    first, dot, rest = model.partition(".")
+    return rest if dot and first in _PLACES else model
+
+
+def anthropic_name(model: str) -> str | None:
+    """Anthropic's own name for a model of Bedrock's, by its id; None if it has none."""
+    wanted = base_id(model)
+    return next((name for name, known in MODELS.items() if known.id == wanted), None)
 
 
 def _in_region(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001

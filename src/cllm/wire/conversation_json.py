@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from cllm.core.conversation import (
     Conversation,
     StandingSummary,
     Summary,
+    Turn,
 )
 from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.message import Message
@@ -208,7 +210,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         turns=turns,
         variants=variants,
         pins=tuple(sorted({pin for pin in cllm.pins if 1 <= pin <= count})),
-        summary=None if cllm.summary is None else cllm.summary.up_to(count),
+        summary=None if cllm.summary is None else cllm.summary.up_to(_as_kept(cllm, turns)),
         parent=cllm.parent,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=metadata,
@@ -221,6 +223,13 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         base_tokens=max(0, total - conversation.total_tokens),
     )
     return ConversationFile(conversation=conversation, remainder=remainder)
+
+
+def _as_kept(cllm: _Cllm, turns: Sequence[Turn]) -> int:
+    """How many messages the path begins with that nobody has changed since they were kept."""
+    pairs = zip(cllm.turns, turns, strict=False)
+    same = takewhile(lambda pair: pair[0].id == pair[1].id, pairs)
+    return sum(len(turn.messages) for _, turn in same)
 
 
 def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) -> Summary:

@@ -34,6 +34,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
     Usage,
+    Verbatim,
 )
 from cllm.wire.openai_beside import CHOICES, FUNCTION_CALL, LOGPROBS, TOOL_CALLS, said_of_answer
 from cllm.wire.openai_usage import encode_usage
@@ -216,7 +217,7 @@ class StreamEncoder:
                 return self._part(event)
             case ReplyFinished():
                 return self._finish(event)
-            case Noticed():
+            case Noticed() | Verbatim():
                 return b""
             case _:
                 assert_never(event)

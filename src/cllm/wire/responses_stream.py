@@ -29,6 +29,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Verbatim,
 )
 from cllm.wire.openai_options import Fields
 from cllm.wire.responses_answer import (
@@ -113,7 +114,7 @@ class StreamEncoder:
         item = self._said
         if item is not None and type(event) is TextDelta and event.index == self._speaking:
             return self._say_on(item, event.text)
-        if self._closed or isinstance(event, Noticed):
+        if self._closed or isinstance(event, Noticed | Verbatim):
             return b""
         opening = b"" if self._sequence else self._begin()
         return opening + self._encode(event)

@@ -6,16 +6,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from tests.unit.engine.talking import LONG, say, summarise
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
+from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine, Route, TurnRequest
 from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
+from cllm.stores.sql.sqlite import SqliteStore
 
 
 class Clock:
@@ -75,13 +79,15 @@ def sleeper() -> Sleeper:
     return Sleeper()
 
 
-@pytest.fixture(params=["memory", "json"])
+@pytest.fixture(params=["memory", "json", "sqlite"])
 async def store(
     request: pytest.FixtureRequest, clock: Clock, tmp_path: Path
 ) -> AsyncIterator[Store]:
     made: Store
     if request.param == "memory":
         made = MemoryStore(clock=clock)
+    elif request.param == "sqlite":
+        made = SqliteStore(tmp_path / "cllm.db", clock=clock, synchronous="NORMAL")
     else:
         made = JsonFileStore(str(tmp_path / "conversations"), clock=clock)
     yield made
@@ -120,3 +126,23 @@ def ask() -> Callable[..., TurnRequest]:
         return TurnRequest(messages=(plain_message("user", text),), **given)
 
     return make
+
+
+@pytest.fixture
+def talk(engine, ask, store):
+    """Takes turns in one conversation, and gives the events of each."""
+
+    async def talk(provider: Any, count: int, *, first: int = 0, **fields: Any) -> list[list[Any]]:
+        running = engine(store, provider, retry=RetryRules(retries=0))
+        given = {"window": summarise} | fields
+        return [
+            await say(running, ask(f"q{n:<3}{LONG}", **given)) for n in range(first, first + count)
+        ]
+
+    return talk
+
+
+@pytest.fixture
+def nothing_said(ask):
+    """A request as for a turn in which nothing is said."""
+    return lambda **fields: msgspec.structs.replace(ask(**fields), messages=(), create=None)

@@ -98,9 +98,10 @@ class Terminal(io.StringIO):
         return "\n".join(row.rstrip() for row in self.rows).rstrip("\n")
 
 
-def live(terminal: Terminal, *pieces: str) -> LiveAnswer:
+def live(terminal: io.StringIO, *pieces: str) -> LiveAnswer:
     ticks = iter(range(10**6))
-    answer = LiveAnswer(terminal, size=lambda: terminal.size, clock=lambda: float(next(ticks)))
+    size = getattr(terminal, "size", os.terminal_size((60, 20)))
+    answer = LiveAnswer(terminal, size=lambda: size, clock=lambda: float(next(ticks)))
     for piece in pieces:
         answer.write(piece)
     return answer
@@ -252,6 +253,32 @@ def test_of_long_thinking_the_last_lines_are_shown_below_what_was_said():
     assert terminal.shown.split("\n")[-6:] == [f"thought {number}" for number in range(994, 1000)]
     answer.end()
     assert terminal.shown == "Said before.\n\nAnd this."
+
+
+def without_sequences(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text)
+
+
+@pytest.mark.parametrize("piece", ["x" * 2_000_000, "*a* line\n" * 200_000])
+def test_what_is_too_long_to_be_laid_out_is_printed_as_it_is(piece):
+    out = io.StringIO()
+    answer = live(out, "Look:\n\nthis", " is\n\n", piece, "*more*\n")
+    answer.settle()
+    answer.write("*after* a tool")
+    answer.end()
+
+    shown = without_sequences(out.getvalue())
+    assert shown.endswith(f"{piece}*more*\n\nafter a tool\n")
+
+
+def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
+    out = io.StringIO()
+    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)), clock=lambda: 0.0)
+    answer.write("")
+    answer.write("*a* line\n" * 200_000)
+    answer.end()
+
+    assert without_sequences(out.getvalue()).endswith("*a* line\n" * 200_000)
 
 
 def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():

@@ -92,6 +92,18 @@ class TestKeys:
                 answer = await server("GET", "/v1/conversations", headers=headers)
                 assert answer.status_code == 200
 
+    async def test_a_key_can_come_from_a_variable(self, tmp_path):
+        settings = "server: {keys: [{name: a, owner: alice, key: '${KEY_OF_ALICE}'}]}"
+        async with served(tmp_path, settings) as server:
+            assert (await server("GET", "/v1/conversations", headers=ALICE)).status_code == 200
+            assert (await server("GET", "/v1/conversations", headers=BOB)).status_code == 401
+
+    async def test_a_variable_that_is_not_set_is_an_error_and_not_an_open_door(self, tmp_path):
+        settings = "server: {keys: [{name: a, owner: alice, key: '${KEY_OF_NOBODY}'}]}"
+        with pytest.raises(SettingsError, match=r"KEY_OF_NOBODY.* is not set"):
+            async with served(tmp_path, settings):
+                pass
+
     def test_a_hash_stands_for_its_key(self):
         digest = hashlib.sha256(KEYS["bob"].encode()).hexdigest()
         keyring = read_keyring([KeySettings(name="b", owner="bob", hash=digest.upper())])

@@ -45,14 +45,14 @@ def plan_summary(
     *,
     budget: int | None = None,
     pins: Iterable[int] = (),
-    idle: float = 0.0,
     summary: StandingSummary | None = None,
     keep_turns: int | None = None,
 ) -> tuple[SummaryChunk, ...]:
     """The requests to make before the next prompt, in order; none while all fits.
 
-    `budget`, `pins` and `idle` are those of `plan_window`. With `keep_turns` all but so many turns
-    go into the summary, whether they fit or not.
+    `budget` and `pins` are those of `plan_window`. A cold cache is no reason to ask: a request
+    costs more than it saves. With `keep_turns` all but so many turns go into the summary, whether
+    they fit or not.
     """
     limit = strategy.tokens.limit(budget)
     if limit is None and keep_turns is not None:
@@ -64,9 +64,7 @@ def plan_summary(
     begin = 0 if summary is None else ledger.cut_at(summary.through + 1)
     if keep_turns is None:
         room = max(0, limit - taken)
-        cut = cut_in_blocks(
-            ledger, strategy.tokens, limit=room, before=begin, pins=pinned, idle=idle
-        )
+        cut = cut_in_blocks(ledger, strategy.tokens, limit=room, before=begin, pins=pinned)
         end = ledger.turn_at(cut)
     else:
         end = ledger.turns[max(0, len(ledger.turns) - keep_turns)]
@@ -75,18 +73,21 @@ def plan_summary(
     room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
     ahead = tuple(pinned.before(ledger.turn_at(begin)))
     first = room - taken - sum(ledger.tokens(*span) for span in ahead)
-    chunk = _chunk(ledger, begin, end, room=first, ahead=ahead)
+    chunk = _chunk(ledger, begin, end, room=first, most=limit, ahead=ahead)
     chunks = [chunk]
     while (start := chunk.through + 1 - ledger.first_sequence) < end:
-        chunk = _chunk(ledger, start, end, room=room - strategy.summary_tokens)
+        chunk = _chunk(ledger, start, end, room=room - strategy.summary_tokens, most=limit)
         chunks.append(chunk)
     return tuple(chunks)
 
 
 def _chunk(
-    ledger: Ledger, start: int, end: int, *, room: int, ahead: tuple[Span, ...] = ()
+    ledger: Ledger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
 ) -> SummaryChunk:
-    """As many whole turns as there is room for; of one that is too long, as many units."""
+    """As many whole turns as there is room for; of one that is too long, as many units.
+
+    A unit that fits the window goes alone if it has to: the model was sent as much before.
+    """
     inside = kept_inside(ledger, start)
     left = room - sum(ledger.tokens(*span) for span in inside)
     turn_end = ledger.turn_end(start)
@@ -94,11 +95,16 @@ def _chunk(
         after = borders[bisect_right(borders, start) : bisect_right(borders, end)]
         fitting = bisect_right(after, left, key=lambda stop: ledger.tokens(start, stop))
         if fitting:
-            stop = after[fitting - 1]
-            spans = joined((*ahead, *inside, (start, stop)))
-            return SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
+            return _chunk_to(ledger, start, after[fitting - 1], (*ahead, *inside))
     needed = room - left + ledger.tokens(start, after[0])
-    raise WindowTooSmallError(needed=needed, available=max(0, room))
+    if needed > most:
+        raise WindowTooSmallError(needed=needed, available=max(0, room))
+    return _chunk_to(ledger, start, after[0], inside)
+
+
+def _chunk_to(ledger: Ledger, start: int, stop: int, before: tuple[Span, ...]) -> SummaryChunk:
+    spans = joined((*before, (start, stop)))
+    return SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
 
 
 def summary_turn(text: str) -> tuple[Message, ...]:

@@ -11,11 +11,12 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from cllm.core.errors import MissingExtraError, UnsendableError
+from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers.local import process
@@ -78,7 +79,7 @@ class LocalProvider:
         finished: ReplyEvent | None = None
         async with self._asking:
             child = await self._restored(prompt.cache_key)
-            async with aclosing(child.ask(with_defaults(prompt, self._model.parameters))) as events:
+            async with aclosing(child.ask(bounded(prompt))) as events:
                 async for event in events:
                     if isinstance(event, ReplyFinished):
                         finished = event
@@ -87,6 +88,13 @@ class LocalProvider:
             await self._save(child, prompt.cache_key)
         if finished is not None:
             yield finished
+
+    async def count_tokens(self, prompt: Prompt) -> TokenCount:
+        """How many tokens the prompt is, exactly: the model's own template and vocabulary."""
+        _check_is_text(prompt)
+        child = await self._connected()
+        tokens = await child.count(bounded(prompt))
+        return TokenCount(tokens=tokens)
 
     async def close(self) -> None:
         """End the child."""
@@ -123,7 +131,13 @@ class LocalProvider:
 
         await child.ready()
         http = self._make_http()
-        return Connection(child, name=self.name, identity=self._model.identity(), http=http)
+        return Connection(
+            child,
+            name=self.name,
+            identity=self._model.identity(),
+            http=http,
+            defaults=self._model.parameters,
+        )
 
     async def _fetch_if_missing(self) -> None:
         known = self._model.known
@@ -177,11 +191,12 @@ def _check_is_text(prompt: Prompt) -> None:
         )
 
 
-def with_defaults(prompt: Prompt, parameters: Mapping[str, Any]) -> Prompt:
-    """The prompt with what its caller left open: these parameters, and a bound to the reply."""
-    bounded = "max_completion_tokens" in prompt.parameters
-    bound = {} if bounded else {"max_tokens": MAX_REPLY_TOKENS}
-    return msgspec.structs.replace(prompt, parameters={**parameters, **bound, **prompt.parameters})
+def bounded(prompt: Prompt) -> Prompt:
+    """The prompt with a bound to the reply, if its caller set none."""
+    if "max_completion_tokens" in prompt.parameters:
+        return prompt
+    parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
+    return msgspec.structs.replace(prompt, parameters=parameters)
 
 
 def _processors() -> int:

@@ -38,9 +38,10 @@ from cllm.stores.sql import postgres_lists as lists
 from cllm.stores.sql import postgres_records as records
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.postgres_edits import PostgresEdits
+from cllm.stores.sql.postgres_given import check_new, check_opening, tail_count
 from cllm.stores.sql.postgres_pool import PostgresPool, split_url
 from cllm.stores.sql.postgres_rows import CODEC, conversation_of
-from cllm.stores.sql.postgres_turns import PostgresTurns, check_new, check_opening, tail_count
+from cllm.stores.sql.postgres_turns import PostgresTurns
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, check_json, check_text
 
@@ -105,7 +106,7 @@ class PostgresStore:
         check_new(new)
         check_opening(opening)
         await self._ready()
-        return await self._edits.add(edits.with_opening(self._new(new, owner), opening))
+        return await self._edits.create(edits.with_opening(self._new(new, owner), opening))
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         check_id(ref)
@@ -219,12 +220,16 @@ class PostgresStore:
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> Conversation:
-        source = await self.load(ref, owner=owner)
+        check_id(ref)
         check_new(new)
         check_opening(opening)
-        await self._edits.check_free(new, owner)
-        branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
-        return await self._edits.add(branch)
+        await self._ready()
+        fresh = self._new(new, owner)
+
+        def branch_of(source: Conversation) -> Conversation:
+            return edits.branch_of(source, fresh, at=at, opening=opening)
+
+        return await self._edits.branch(ref, fresh, branch_of)
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER

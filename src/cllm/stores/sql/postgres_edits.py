@@ -16,13 +16,14 @@ from cllm.core.errors import (
     ConversationNotFoundError,
 )
 from cllm.core.identity import check_id
-from cllm.core.ports import Clock, NewConversation
+from cllm.core.ports import Clock
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
+from cllm.stores.sql.postgres_given import wait_until
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import conversation_of
-from cllm.stores.sql.postgres_turns import INTERRUPTED, wait_until
-from cllm.stores.sql.postgres_writing import insert_conversation, update_row, write_changes
+from cllm.stores.sql.postgres_turns import INTERRUPTED
+from cllm.stores.sql.postgres_writing import insert_copy, insert_row, update_row, write_changes
 
 T = TypeVar("T")
 Change = Callable[[Conversation], Conversation]
@@ -82,30 +83,42 @@ class PostgresEdits:
 
         await self._alone(ref, owner, work)
 
-    async def check_free(self, new: NewConversation, owner: str) -> None:
-        """ConversationExistsError if the id or the name is taken."""
-        refs = [new.id, new.name or new.id]
-        rows = await self._pool.fetch(_TAKEN, (owner, refs), twice=True)
-        if rows:
-            raise ConversationExistsError(rows[0][0])
-
-    async def add(self, conversation: Conversation) -> Conversation:
+    async def create(self, conversation: Conversation) -> Conversation:
         """Keep a new conversation, unless a first turn is about to make it."""
-        owner, key = conversation.owner, conversation.id
-        refs = [key, conversation.name or key]
 
-        async def work(connection: Connection) -> None:
-            if (taken := await connection.fetchval(_TAKEN, owner, refs)) is not None:
-                raise ConversationExistsError(taken)
-            if await connection.fetchval(_BEGUN, owner, refs) is not None:
-                raise ConversationBusyError(key)
-            await insert_conversation(connection, conversation)
+        async def work(connection: Connection) -> Conversation:
+            await _check_free(connection, conversation)
+            await _check_not_begun(connection, conversation)
+            await insert_row(connection, conversation)
+            return conversation
 
+        return await self._added(work, conversation)
+
+    async def branch(
+        self, ref: str, fresh: Conversation, branch_of: Callable[[Conversation], Conversation]
+    ) -> Conversation:
+        """Keep a new conversation that has turns of another one, as that is at this moment."""
+        check_id(ref)
+
+        async def work(connection: Connection) -> Conversation:
+            source = _found(await connection.fetch(sql.LOAD, fresh.owner, ref), ref)
+            await _check_free(connection, fresh)
+            branch = branch_of(source)
+            await _check_not_begun(connection, fresh)
+            await insert_copy(connection, branch, source.id)
+            return branch
+
+        return await self._added(work, fresh)
+
+    async def _added(
+        self,
+        work: Callable[[Connection], Awaitable[Conversation]],
+        conversation: Conversation,
+    ) -> Conversation:
         try:
-            await self._pool.transact(work)
+            return await self._pool.transact(work, frozen=True)
         except asyncpg.UniqueViolationError as error:
-            raise ConversationExistsError(key) from error
-        return conversation
+            raise ConversationExistsError(conversation.id) from error
 
     async def _alone(
         self, ref: str, owner: str, work: Callable[[Connection, str], Awaitable[T]]
@@ -135,3 +148,18 @@ def _found(rows: list[asyncpg.Record], ref: str) -> Conversation:
     if found is None:
         raise ConversationNotFoundError(ref)
     return found
+
+
+def _refs(conversation: Conversation) -> list[str]:
+    return [conversation.id, conversation.name or conversation.id]
+
+
+async def _check_free(connection: Connection, new: Conversation) -> None:
+    taken = await connection.fetchval(_TAKEN, new.owner, _refs(new))
+    if taken is not None:
+        raise ConversationExistsError(taken)
+
+
+async def _check_not_begun(connection: Connection, new: Conversation) -> None:
+    if await connection.fetchval(_BEGUN, new.owner, _refs(new)) is not None:
+        raise ConversationBusyError(new.id)

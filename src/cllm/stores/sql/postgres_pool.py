@@ -100,14 +100,17 @@ class PostgresPool:
                     raise our_error(error) from error
         raise AssertionError
 
-    async def transact(self, work: Work[T]) -> T:
-        """One short transaction, done again if the connection was lost before its end was asked."""
+    async def transact(self, work: Work[T], *, frozen: bool = False) -> T:
+        """One short transaction, done again if the connection was lost before its end was asked.
+
+        With `frozen` all that it reads is as it was when it began.
+        """
         ending = False
 
         async def within(connection: Connection) -> T:
             nonlocal ending
             ending = False
-            transaction = connection.transaction()
+            transaction = connection.transaction(isolation="repeatable_read" if frozen else None)
             await transaction.start()
             try:
                 done = await work(connection)

@@ -5,7 +5,6 @@ all that is needed to end it; nothing is read again. After a lost connection a b
 and made again, and an ending is looked up before it is called lost.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -30,6 +29,7 @@ from cllm.core.ports import Clock, Lease, NewConversation, Opening, Tail, TurnSt
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.postgres_errors import is_lost
+from cllm.stores.sql.postgres_given import check_new, tail_count, wait_until
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC, conversation_of, message_arrays
 from cllm.stores.sql.postgres_writing import (
@@ -41,7 +41,6 @@ from cllm.stores.sql.postgres_writing import (
 )
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
-    check_json,
     check_messages,
     check_text,
     decode_message,
@@ -50,8 +49,6 @@ from cllm.stores.sql.rows import (
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.1
 INTERRUPTED = encode_json(edits.INTERRUPTION)
 _TAKEN = """
 SELECT id FROM conversations WHERE owner = $1
@@ -68,20 +65,6 @@ class _Taken(msgspec.Struct, frozen=True):
     fence: int
     creates: bool
     expires_at: datetime
-
-
-async def wait_until(attempt: Callable[[], Awaitable[T | None]], *, wait: float | None) -> T | None:
-    """Try until it gives something or `wait` seconds are over (None: for ever)."""
-    loop = asyncio.get_running_loop()
-    deadline = None if wait is None else loop.time() + wait
-    pause = _FIRST_PAUSE
-    while (found := await attempt()) is None:
-        left = pause if deadline is None else deadline - loop.time()
-        if left <= 0:
-            return None
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
-    return found
 
 
 class PostgresTurns:
@@ -389,11 +372,6 @@ class PostgresTurns:
 _KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
 
 
-def tail_count(tail: Tail) -> int | None:
-    """The parameter of a tail: so many messages, or NULL for those of the window."""
-    return min(tail, sql.MOST) if isinstance(tail, int) else None
-
-
 def _only_adds(lease: Lease, turn: Turn) -> bool:
     """Whether the turn stands where it was shown and its messages are those shown, and more."""
     shown = lease.turn
@@ -415,18 +393,3 @@ def _lease(
         visible=start.visible,
         expires_at=taken.expires_at,
     )
-
-
-def check_opening(opening: Opening | None) -> None:
-    """UsageError if it has text that no database keeps."""
-    if opening is not None:
-        check_messages(() if opening.system is None else (opening.system,))
-        check_json(opening.system_record, opening.context_record)
-
-
-def check_new(new: NewConversation) -> None:
-    """UsageError if it is under a name that cannot be, or has text that no database keeps."""
-    for ref in {new.id, new.name or new.id}:
-        check_id(ref)
-    check_text(new.title, new.model)
-    check_json(new.metadata)

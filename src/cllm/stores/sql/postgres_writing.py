@@ -38,6 +38,16 @@ SELECT $1, $2, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
 FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
     WITH ORDINALITY AS s(role, dialect, raw, terms, place)
 """
+_COPY_MESSAGES = """
+INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+    role, dialect, raw, terms)
+SELECT $1, $2, p.number, m.ordinal, p.before + m.ordinal + 1, m.role, m.dialect, m.raw, m.terms
+FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) AS p(id, number, before, length)
+JOIN turns t ON t.owner = $1 AND t.conversation_id = $3 AND t.id = p.id
+JOIN messages m ON m.owner = $1 AND m.conversation_id = $3 AND m.turn = t.number
+    AND m.ordinal < p.length
+ORDER BY p.number, m.ordinal
+"""
 _KNOWN = """
 SELECT id, number, place, position FROM turns WHERE owner = $1 AND conversation_id = $2
 ORDER BY number
@@ -82,19 +92,31 @@ class _Spot(NamedTuple):
     before: int
 
 
-async def insert_conversation(connection: Connection, conversation: Conversation) -> None:
-    """A conversation that is not there yet, with all its turns."""
-    await insert_row(connection, conversation)
-    before = conversation.first_sequence - 1
-    variants = iter(conversation.variants)
-    number = 0
-    for turn in conversation.turns:
-        number += 1
-        await insert_turn(connection, conversation, turn, number, _Spot(number, before))
+async def insert_copy(connection: Connection, branch: Conversation, source: str) -> None:
+    """A new conversation with turns of another one, whose messages need not leave the database."""
+    await insert_row(connection, branch)
+    turns = branch.turns + branch.variants
+    spots: list[_Spot | None] = []
+    before = 0
+    for number, turn in enumerate(branch.turns, 1):
+        spots.append(_Spot(number, before))
         before += len(turn.messages)
-    for turn in variants:
-        number += 1
-        await insert_turn(connection, conversation, turn, number, None)
+    spots += [None] * len(branch.variants)
+    key = (branch.owner, branch.id)
+    rows = [
+        (*key, number, spot and spot.position, *CODEC.encode_turn(turn))
+        for number, (turn, spot) in enumerate(zip(turns, spots, strict=True), 1)
+    ]
+    await connection.executemany(_TURN_ROW, rows)
+    await connection.execute(
+        _COPY_MESSAGES,
+        *key,
+        source,
+        [turn.id for turn in turns],
+        list(range(1, len(turns) + 1)),
+        [None if spot is None else spot.before for spot in spots],
+        [len(turn.messages) for turn in turns],
+    )
 
 
 async def insert_row(connection: Connection, conversation: Conversation) -> None:

@@ -123,8 +123,8 @@ def delete_from(
     key = row[:2]
     if not 1 <= sequence <= row[COUNT_AT]:
         raise SequenceNotFoundError(key[1], sequence)
-    number, ordinal = db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone()
-    position, state, _ = db.execute(sql.POSITION_OF, (*key, number)).fetchone()
+    there = db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone()
+    number, ordinal, position, state = there
     places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position))}
     _delete_places(db, key, places, spared=number if ordinal > 0 else None)
     if ordinal > 0:
@@ -174,7 +174,10 @@ def choose_variant(
             raise TurnNotFoundError(key[1], turn_id)
         if state not in HISTORY:
             raise edits.no_answer(key[1], turn_id)
+        first = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
         count = put_in_place(db, key, chosen=number, instead_of=there)
         stored = replace(ROWS.decode_conversation(row), first_sequence=count + 1, updated_at=now)
+        if stored.summary is not None:
+            stored = replace(stored, summary=stored.summary.up_to(first - 1))
         change_conversation(db, stored)
     return load(db, find(db, key[1], owner))

@@ -5,17 +5,17 @@ What goes wrong with the file comes out as one of our errors. Nothing here knows
 """
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql.worker import Worker
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -50,7 +50,7 @@ class SqliteFile:
         self.path = path
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-sqlite")
+        self._worker = Worker("cllm-sqlite")
         self._connection: sqlite3.Connection | None = None
 
     async def read(self, work: Work[T]) -> T:
@@ -66,24 +66,20 @@ class SqliteFile:
 
     async def close(self) -> None:
         """Close the file when everything that was begun is done."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(RuntimeError):
-            await loop.run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
+        await self._worker.run(self._close)
+        self._worker.end()
 
     async def _hop(
         self, begin: str, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
     ) -> T:
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._thread, self._run, begin, work)
+        done = self._worker.run(partial(self._run, begin, work))
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
             await asyncio.wait((done,))
             if undo is not None and not done.cancelled() and done.exception() is None:
-                await asyncio.shield(
-                    loop.run_in_executor(self._thread, self._run, begin, undo(done.result()))
-                )
+                undone = self._worker.run(partial(self._run, begin, undo(done.result())))
+                await asyncio.shield(undone)
             raise
 
     def _run(self, begin: str, work: Work[T]) -> T:

@@ -78,9 +78,9 @@ def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> tuple[int, int] |
         return None
     if count >= total:
         return FIRST_POSITION, 1
-    number, ordinal = db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone()
-    position, _, _ = db.execute(sql.POSITION_OF, (*key, number)).fetchone()
-    return position, total - count + 1 - ordinal
+    first = total - count + 1
+    _, ordinal, position, _ = db.execute(sql.AT_SEQUENCE, (*key, first)).fetchone()
+    return position, first - ordinal
 
 
 def _window_length(db: sqlite3.Connection, row: Row) -> int:

@@ -25,7 +25,7 @@ from cllm.stores.sql.sqlite_writing import (
     add_turn,
     delete_messages,
     delete_turn,
-    index_turn,
+    index_said,
     put_in_place,
     settle,
 )
@@ -137,11 +137,10 @@ def _next_fence(held: Row | None, now: datetime) -> int:
 
 
 def _grant(db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool) -> None:
-    db.execute(sql.DELETE_LEASE, key)
     name = lease.conversation.name if creates else None
     expires = ROWS.write_optional(lease.expires_at)
     held = (name, lease.turn.id, lease.fence, int(creates), expires)
-    db.execute(sql.ADD_LEASE, (*key, *held))
+    db.execute(sql.PUT_LEASE, (*key, *held))
 
 
 def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, until: datetime) -> None:
@@ -169,26 +168,29 @@ def _held(lease: Lease) -> Row:
 def finish(
     db: sqlite3.Connection, lease: Lease, turn: Turn, *, opening: Opening | None, now: datetime
 ) -> None:
-    """Keep the turn as it ended, and give the lease back."""
+    """Keep the turn as it ended, and give the lease back.
+
+    While the lease stood nobody changed the conversation: it is as it was when the turn began.
+    """
     _give_back(db, lease, now)
     if turn.id != lease.turn.id:
         raise edits.not_its_turn(lease.turn.id, turn.id)
-    key = (lease.conversation.owner, lease.conversation.id)
-    row = db.execute(sql.BY_ID, key).fetchone()
-    if row is None:
-        add_conversation(db, lease.conversation)
-        row = db.execute(sql.BY_ID, key).fetchone()
-    _open(db, row, opening)
-    count = _keep(db, row, lease, turn)
-    title = row[3] if row[3] is not None else _title(db, key)
+    conversation = lease.conversation
+    key = (conversation.owner, conversation.id)
+    if lease.created and not lease.visible:
+        add_conversation(db, conversation)
+    if opening is not None:
+        _open(db, conversation, opening)
+    count = _keep(db, key, lease, turn)
+    title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
 
 
-def _open(db: sqlite3.Connection, row: Row, opening: Opening | None) -> None:
+def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) -> None:
     """Capture the opening, unless something was captured or said before."""
-    if opening is None or row[5] is not None:
+    key = (conversation.owner, conversation.id)
+    if conversation.system is not None:
         return
-    key = row[:2]
     if db.execute(sql.HISTORY_AFTER, (*key, 0)).fetchone() is None:
         said = (
             encode_system(opening.system),
@@ -198,22 +200,20 @@ def _open(db: sqlite3.Connection, row: Row, opening: Opening | None) -> None:
         db.execute(sql.OPEN, (*said, *key))
 
 
-def _keep(db: sqlite3.Connection, row: Row, lease: Lease, turn: Turn) -> int:
+def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn) -> int:
     """Write the turn to where it belongs; how many messages the path has then."""
-    key, total = row[:2], row[COUNT_AT]
+    before = lease.conversation.message_count
     there = None
     if turn.place != turn.id:
         there = db.execute(sql.TURN_IN_PLACE, (*key, turn.place)).fetchone()
     number = _numbered(db, key, lease)
-    shown = len(lease.turn.messages) if lease.visible else 0
     if there is not None:
         _write(db, key, lease, turn, number=number, position=None, sequence=None)
         if not turn.is_history:
-            return int(total)
+            return before
         return put_in_place(db, key, chosen=number, instead_of=there)
-    before = total - shown
     _write(db, key, lease, turn, number=number, position=number, sequence=before + 1)
-    return int(before + len(turn.messages))
+    return before + len(turn.messages)
 
 
 def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> int:
@@ -244,7 +244,7 @@ def _write(
     if not kept:
         delete_messages(db, key, number, "running")
     elif turn.is_history:
-        index_turn(db, key, number)
+        index_said(db, key, number, said)
     add_messages(
         db,
         key,

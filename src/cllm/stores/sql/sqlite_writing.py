@@ -72,10 +72,14 @@ def add_messages(
             _index(db, key, added, message)
 
 
-def index_turn(db: sqlite3.Connection, key: Row, number: int) -> None:
-    """Make the messages of a turn that were not said in an answer yet findable."""
-    for row, message in _messages_of(db, key, number):
-        _index(db, key, row, message)
+def index_said(
+    db: sqlite3.Connection, key: Row, number: int, messages: Sequence[Message]
+) -> None:
+    """Make the messages with which a turn began, now answered, findable."""
+    for ordinal, message in enumerate(messages):
+        terms = indexed_terms(message, key[0])
+        if terms:
+            db.execute(sql.INDEX_KEPT, (terms, *key, number, ordinal))
 
 
 def _index(db: sqlite3.Connection, key: Row, row: int | None, message: Message) -> None:

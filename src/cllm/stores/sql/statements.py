@@ -127,9 +127,10 @@ PLACES_FROM = _sql("SELECT place FROM turns", _OF_CONVERSATION, "AND position >=
 ALL_TURNS = _sql("SELECT number, id, place, state FROM turns", _OF_CONVERSATION)
 
 AT_SEQUENCE = _sql(
-    "SELECT turn, ordinal FROM messages", _OF_CONVERSATION, "AND sequence_number = ?"
+    "SELECT m.turn, m.ordinal, t.position, t.state FROM messages m JOIN turns t"
+    " ON t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn"
+    " WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?"
 )
-POSITION_OF = _sql("SELECT position, state, place FROM turns", _OF_CONVERSATION, "AND number = ?")
 PATH_MESSAGES = _sql(
     "SELECT turn, role, dialect, raw FROM messages",
     _OF_CONVERSATION,
@@ -166,6 +167,11 @@ FIRST_SAID = (
 )
 
 INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"
+INDEX_KEPT = _sql(
+    "INSERT INTO message_search (rowid, terms) SELECT number, ? FROM messages",
+    _OF_CONVERSATION,
+    "AND turn = ? AND ordinal = ?",
+)
 UNINDEX = "INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', ?, ?)"
 
 LEASE_OF = _sql("SELECT turn_id, fence, expires_at FROM leases", _OF_CONVERSATION)
@@ -173,8 +179,8 @@ LEASE_CREATING = (
     "SELECT turn_id, fence, expires_at, conversation_id FROM leases"
     " WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"
 )
-ADD_LEASE = (
-    "INSERT INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)"
+PUT_LEASE = (
+    "INSERT OR REPLACE INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 RENEW_LEASE = _sql(

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,6 +46,16 @@ async def test_a_turn_in_a_long_conversation_reads_what_its_window_can_use(datab
     assert lease.conversation.message_count == 6000
     await store.finish_turn(lease, answered(lease))
     assert (await store.load("filled", tail=2)).turns[0].id == "new"
+    await store.close()
+
+
+async def test_two_hundred_readers_at_once_share_two_threads(database):
+    store = opened(database)
+    await say(store, "demo", "t1")
+    before = threading.active_count()
+    loaded = await asyncio.gather(*(store.load("demo") for _ in range(200)))
+    assert {conversation.message_count for conversation in loaded} == {2}
+    assert threading.active_count() <= before + 1
     await store.close()
 
 

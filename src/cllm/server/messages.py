@@ -1,0 +1,80 @@
+"""POST /v1/messages: Anthropic's protocol, to whoever serves the model, with memory if wanted.
+
+What Anthropic's clients say in headers is read here: beta flags go with the request to a provider
+that knows them. The turn itself is taken as for any other protocol.
+"""
+
+from msgspec.structs import replace
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cllm.core.notice import Notice
+from cllm.core.prompt import Prompt
+from cllm.server.limits import check_counts, read_body
+from cllm.server.messages_voice import AnthropicVoice
+from cllm.server.replying import reply_to
+from cllm.server.serving import Serving, serving_of
+from cllm.server.voices import Voice
+from cllm.wire.anthropic_betas import read_betas
+from cllm.wire.anthropic_request import decode_request
+
+BETAS = "anthropic-beta"
+VERSION = "anthropic-version"
+SPOKEN_VERSION = "2023-06-01"
+DEFAULT_MAX_TOKENS = 1024
+LIMITED = Notice(
+    code="max_tokens_set",
+    path="max_tokens",
+    message=f"The request has no max_tokens; the answer is limited to {DEFAULT_MAX_TOKENS}.",
+)
+OTHER_VERSION = Notice(
+    code="version_not_spoken",
+    path=VERSION,
+    message=f"This server speaks version {SPOKEN_VERSION}, whatever the header says.",
+)
+
+
+async def create(request: Request) -> Response:
+    """Answer a request for a message."""
+    body, prompt = await read_prompt(request)
+    return await reply_to(request, with_limit(prompt), body, _voice)
+
+
+async def read_prompt(request: Request) -> tuple[bytes, Prompt]:
+    """The body, and what it and its headers say."""
+    limits = serving_of(request).settings.limits
+    body = await read_body(request, limits)
+    prompt = decode_request(body)
+    check_counts(body, len(prompt.messages), limits)
+    return body, with_headers(prompt, request.headers)
+
+
+def with_headers(prompt: Prompt, headers: Headers) -> Prompt:
+    """The prompt with the beta flags of the headers, and a notice of a version we do not speak."""
+    if headers.get(VERSION, SPOKEN_VERSION) != SPOKEN_VERSION:
+        prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
+    own = read_betas(prompt.parameters.get("betas"))
+    named = read_betas(",".join(headers.getlist(BETAS)))
+    flags = [flag.strip() for flag in (*own, *named) if flag.strip()]
+    if not flags:
+        return prompt
+    parameters = {**prompt.parameters, "betas": flags}
+    # A body that names them itself is not one that Anthropic takes.
+    original = None if "betas" in prompt.parameters else prompt.original
+    if original is not None:
+        original = replace(original, parameters=parameters)
+    return replace(prompt, parameters=parameters, original=original)
+
+
+def with_limit(prompt: Prompt) -> Prompt:
+    """The prompt with a limit on its answer, which Anthropic wants and others can do without."""
+    if prompt.parameters.get("max_tokens") is not None:
+        return prompt
+    parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
+    notices = (*prompt.notices, LIMITED)
+    return replace(prompt, parameters=parameters, original=None, notices=notices)
+
+
+def _voice(prompt: Prompt, serving: Serving) -> Voice:
+    return AnthropicVoice(model=prompt.model, new_id=serving.new_id)

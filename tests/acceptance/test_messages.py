@@ -1,0 +1,483 @@
+"""`POST /v1/messages`: who is asked, with what, and what the client is told."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider, Head, Send, ToolCall
+from tests.messages import (
+    BEDROCK_KEY,
+    COUNT,
+    MESSAGES,
+    MODELS,
+    OPERATORS_KEY,
+    SONNET,
+    ask,
+    codes,
+    settings,
+    start,
+    story,
+    text_of,
+)
+from tests.serving import Server, stored_messages
+
+HELLO = ("user", "Hello.")
+PROFILE = "us.anthropic.claude-3-7-sonnet-20250219-v1%3A0"
+CALLERS_KEY = "sk-ant-caller-0123456789"
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("messages")
+    values = settings(upstream, silence_seconds=0.3, routes={"our-model": MODELS["bedrock"]})
+    values["providers"]["openai"]["names"] = {"claude-opus-5": "gpt-mapped"}
+    values["providers"]["mine"] = {"api_base": upstream.url, "models": ["mine-1"]}
+    with start(folder, values, store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+def test_a_body_for_anthropic_goes_on_byte_for_byte(server: Server, upstream: FakeProvider):
+    body = (
+        b'{ "model": "claude-3-7-sonnet-20250219","max_tokens":7, "novel": {"a": [1.50]},\n'
+        b'"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],'
+        b'"messages":[{"role":"user","content":[{"type":"novel_block","x":1},'
+        b'{"type":"text","text":"Hello."}]}]}'
+    )
+    answer = server("POST", f"{MESSAGES}?beta=true", body)
+
+    assert answer.status == 200, answer.body
+    assert upstream.requests[-1].body == body
+    assert answer.notices == []
+
+
+def test_a_stream_from_anthropic_goes_on_event_by_event(server: Server, upstream: FakeProvider):
+    sent = b"".join(
+        b"event: %b\ndata: %b\n\n" % (name, data)
+        for name, data in (
+            (
+                b"message_start",
+                b'{"type":"message_start","message":{"id":"msg_x","type":"message","role":'
+                b'"assistant","model":"m","content":[],"usage":{"input_tokens":1},"novel":true}}',
+            ),
+            (b"novel_event", b'{"type":"novel_event","x":1}'),
+            (
+                b"content_block_start",
+                b'{"type":"content_block_start","index":0,"content_block":'
+                b'{"type":"text","text":""}}',
+            ),
+            (
+                b"content_block_delta",
+                b'{"type":"content_block_delta","index":0,"delta":'
+                b'{"type":"text_delta","text":"Hi"}}',
+            ),
+            (
+                b"content_block_delta",
+                b'{"type":"content_block_delta","index":0,"delta":{"type":"novel_delta","y":2}}',
+            ),
+            (b"content_block_stop", b'{"type":"content_block_stop","index":0}'),
+            (
+                b"message_delta",
+                b'{"type":"message_delta","delta":{"stop_reason":"novel_reason"},'
+                b'"usage":{"output_tokens":2}}',
+            ),
+            (b"message_stop", b'{"type":"message_stop"}'),
+        )
+    )
+    upstream.answer(Head(headers={"Content-Type": "text/event-stream"}, chunked=True), Send(sent))
+
+    assert ask(server, HELLO, stream=True).body == sent
+
+
+def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstream: FakeProvider):
+    body = json.dumps(
+        {
+            "id": "msg_x",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "novel_block", "x": [1]}],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 1, "output_tokens": 1, "novel": 5},
+        }
+    ).encode()
+    upstream.answer(Head(headers={"Content-Type": "application/json"}, chunked=True), Send(body))
+
+    assert ask(server, HELLO).body == body
+
+
+@pytest.mark.parametrize(
+    ("provider", "path"),
+    [
+        ("anthropic", MESSAGES),
+        ("bedrock", f"/model/{PROFILE}/converse"),
+        ("openai", "/v1/chat/completions"),
+    ],
+)
+def test_every_provider_answers_a_message(
+    server: Server, upstream: FakeProvider, provider: str, path: str
+):
+    answer = ask(server, HELLO, model=MODELS[provider], system="Be brief.")
+
+    assert upstream.requests[-1].path == path
+    assert b"Be brief." in upstream.requests[-1].body
+    assert text_of(answer) == "echo: Hello."
+    assert answer.json["stop_reason"] == "end_turn"
+    assert (answer.json["usage"]["input_tokens"], answer.json["usage"]["output_tokens"]) == (11, 7)
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_every_provider_streams_the_same_events(server: Server, provider: str):
+    answer = ask(server, HELLO, model=MODELS[provider], stream=True)
+
+    told = [name for name in story(answer) if name != "ping"]
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert told[:2] == ["message_start", "content_block_start"]
+    assert told[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    assert b"[DONE]" not in answer.body
+
+
+def test_a_request_without_max_tokens_is_limited_and_told_so(
+    server: Server, upstream: FakeProvider
+):
+    answer = ask(server, HELLO, max_tokens=None)
+
+    assert upstream.requests[-1].json["max_tokens"] == 1024
+    assert codes(answer) == ["max_tokens_set"]
+
+
+def test_beta_flags_go_to_those_who_take_them(server: Server, upstream: FakeProvider):
+    flags = {"anthropic-beta": "claude-code-20250219, interleaved-thinking-2025-05-14,no-such-1"}
+
+    direct = ask(server, HELLO, headers=flags)
+    assert upstream.requests[-1].headers["anthropic-beta"] == (
+        "claude-code-20250219,interleaved-thinking-2025-05-14"
+    )
+    assert "betas" not in upstream.requests[-1].json
+    assert codes(direct) == ["beta_left_out"]
+
+    ask(server, HELLO, model=MODELS["bedrock"], headers=flags)
+    assert upstream.requests[-1].json["additionalModelRequestFields"]["anthropic_beta"] == [
+        "interleaved-thinking-2025-05-14"
+    ]
+
+    ask(server, HELLO, model=MODELS["openai"], headers=flags)
+    assert "anthropic-beta" not in upstream.requests[-1].headers
+    assert b"interleaved" not in upstream.requests[-1].body
+
+
+def test_the_version_that_is_spoken_is_sent_and_another_is_a_notice(
+    server: Server, upstream: FakeProvider
+):
+    same = ask(server, HELLO, headers={"anthropic-version": "2023-06-01"})
+    other = ask(server, HELLO, headers={"anthropic-version": "2039-01-01"})
+
+    assert upstream.requests[-1].headers["anthropic-version"] == "2023-06-01"
+    assert (codes(same), codes(other)) == ([], ["version_not_spoken"])
+
+
+@pytest.mark.parametrize(
+    ("header", "sent"),
+    [
+        ({"x-anthropic-api-key": CALLERS_KEY}, ("x-api-key", CALLERS_KEY)),
+        ({"x-anthropic-api-key": "sk-ant-oat01-x"}, ("authorization", "Bearer sk-ant-oat01-x")),
+        ({"ANTHROPIC_AUTH_TOKEN": "token-of-mine"}, ("authorization", "Bearer token-of-mine")),
+    ],
+)
+def test_the_callers_own_key_is_used_for_that_call_only(
+    server: Server, upstream: FakeProvider, header: dict[str, str], sent: tuple[str, str]
+):
+    ask(server, HELLO, headers=header)
+    theirs = upstream.requests[-1].headers
+    ask(server, HELLO)
+    ours = upstream.requests[-1].headers
+
+    assert theirs[sent[0]] == sent[1]
+    assert OPERATORS_KEY not in theirs.values()
+    assert ours["x-api-key"] == OPERATORS_KEY
+    assert next(iter(header.values())) not in server.log
+
+
+def test_the_callers_key_goes_to_nobody_else(server: Server, upstream: FakeProvider):
+    answer = ask(
+        server, HELLO, model=MODELS["bedrock"], headers={"x-anthropic-api-key": CALLERS_KEY}
+    )
+
+    assert codes(answer) == ["key_not_used"]
+    assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
+    assert CALLERS_KEY not in str(upstream.requests[-1].headers)
+
+
+def test_a_refusal_of_the_callers_key_does_not_show_it(server: Server, upstream: FakeProvider):
+    upstream.fail(401, f"invalid x-api-key: {CALLERS_KEY}")
+    answer = ask(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
+
+    assert answer.status == 401
+    assert answer.error["type"] == "authentication_error"
+    assert CALLERS_KEY.encode() not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("model", "headers", "path", "named"),
+    [
+        (SONNET, {}, MESSAGES, SONNET),
+        (SONNET, {"X-Provider": "bedrock"}, f"/model/{PROFILE}/converse", None),
+        (PROFILE.replace("%3A", ":"), {"X-Provider": "anthropic"}, MESSAGES, SONNET),
+        (f"anthropic/{SONNET}", {"X-Provider": "anthropic"}, MESSAGES, SONNET),
+        ("our-model", {}, f"/model/{PROFILE}/converse", None),
+        ("mine-1", {}, "/v1/chat/completions", "mine-1"),
+        ("claude-opus-5", {"X-Provider": "openai"}, "/v1/chat/completions", "gpt-mapped"),
+    ],
+)
+def test_who_is_asked(  # noqa: PLR0913 - a row of the table
+    server: Server,
+    upstream: FakeProvider,
+    model: str,
+    headers: dict[str, str],
+    path: str,
+    named: str | None,
+):
+    answer = ask(server, HELLO, model=model, headers=headers)
+
+    assert answer.status == 200, answer.body
+    assert upstream.requests[-1].path == path
+    assert upstream.requests[-1].json.get("model") == named
+
+
+def test_a_header_against_the_models_own_provider_is_an_error(server: Server):
+    answer = ask(server, HELLO, model=MODELS["bedrock"], headers={"X-Provider": "anthropic"})
+
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+    assert "bedrock" in answer.error["message"]
+
+
+@pytest.mark.parametrize("model", ["no-such-model", "bedrock/claude-none-1"])
+def test_an_unknown_model_is_an_error_and_asks_nobody(
+    server: Server, upstream: FakeProvider, model: str
+):
+    before = len(upstream.requests)
+    answer = ask(server, HELLO, model=model)
+
+    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+    assert "claude" in answer.error["message"] or "provider/model" in answer.error["message"]
+    assert len(upstream.requests) == before
+
+
+def test_what_is_wrong_is_told_in_anthropics_words(server: Server, upstream: FakeProvider):
+    upstream.fail(429, "Slow down.", retry_after="7")
+    limited = ask(server, HELLO)
+    upstream.fail(529, "Overloaded.")
+    overloaded = ask(server, HELLO)
+    upstream.fail(500, "Broken.")
+    broken = ask(server, HELLO)
+    malformed = server("POST", MESSAGES, b'{"model": 1}')
+    empty = ask(server)
+
+    assert (limited.status, limited.error["type"]) == (429, "rate_limit_error")
+    assert limited.headers["retry-after"] == "7"
+    assert (overloaded.status, overloaded.error["type"]) == (529, "overloaded_error")
+    assert (broken.status, broken.error["type"]) == (500, "api_error")
+    assert (malformed.status, malformed.error["type"]) == (400, "invalid_request_error")
+    assert "model" in malformed.error["message"]
+    assert (empty.status, empty.error["type"]) == (400, "invalid_request_error")
+    assert malformed.json["type"] == "error"
+
+
+def test_an_error_in_the_middle_is_an_event_and_the_end(server: Server, upstream: FakeProvider):
+    upstream.say("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
+    answer = ask(server, HELLO, stream=True)
+
+    assert story(answer)[-1] == "error"
+    assert "message_stop" not in story(answer)
+    assert answer.events[-1]["error"]["type"] == "overloaded_error"
+
+
+def test_an_error_before_the_answer_is_one_though_the_stream_had_begun(
+    server: Server, upstream: FakeProvider
+):
+    upstream.say("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
+    answer = ask(server, HELLO, stream=True, model=MODELS["openai"])
+
+    assert answer.status >= 400 or story(answer)[-1] == "error"
+
+
+def test_silence_is_broken_by_a_ping(server: Server, upstream: FakeProvider):
+    gate = upstream.say_held("Late.", at=0)
+    streaming = server.open(
+        "POST",
+        MESSAGES,
+        {
+            "model": MODELS["openai"],
+            "max_tokens": 5,
+            "stream": True,
+            "messages": [{"role": "user", "content": "Hello."}],
+        },
+    )
+    first = streaming.event()
+    gate.open()
+    rest = streaming.rest()
+
+    assert first == b'event: ping\ndata: {"type":"ping"}\n'
+    assert b"event: message_stop" in rest
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, provider: str):
+    begun = ask(
+        server,
+        ("user", "My cat is called Luna."),
+        model=MODELS[provider],
+        system="Be brief.",
+        headers={"X-Conversation-ID": ""},
+    )
+    going_on = ask(
+        server,
+        ("user", "What is my cat called?"),
+        model=MODELS[provider],
+        headers={"X-Conversation-ID": begun.conversation},
+        stream=True,
+    )
+
+    assert going_on.headers["x-conversation-id"] == begun.conversation
+    assert going_on.headers["x-turn-id"]
+    assert b"Luna" in upstream.requests[-1].body
+    assert b"Be brief." not in upstream.requests[-1].body
+    assert [role for role, _ in stored_messages(server, begun.conversation)] == [
+        "user",
+        "assistant",
+    ] * 2
+
+
+def test_a_kept_stream_can_be_read_again(server: Server):
+    begun = ask(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
+    turn = begun.headers["x-turn-id"]
+    again = server("GET", f"/v1/conversations/{begun.conversation}/turns/{turn}/events")
+
+    assert again.body == begun.body
+    assert story(again)[-1] == "message_stop"
+
+
+def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
+    server: Server, upstream: FakeProvider
+):
+    upstream.say(
+        "Looking.",
+        reasoning=("I should look.",),
+        tool_calls=(ToolCall(id="toolu_1", name="look", arguments='{"at": "sky"}'),),
+        finish="tool_calls",
+    )
+    tools: list[dict[str, Any]] = [
+        {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+    ]
+    begun = ask(
+        server, ("user", "What do you see?"), headers={"X-Conversation-ID": ""}, tools=tools
+    )
+    result = {"role": "tool", "tool_call_id": "toolu_1", "content": "Clouds."}
+    other = server(
+        "POST",
+        "/v1/chat/completions",
+        {"model": MODELS["openai"], "messages": [result]},
+        {"X-Conversation-ID": begun.conversation},
+    )
+    roles = [message["role"] for message in upstream.requests[-1].messages]
+    back = ask(server, ("user", "Thanks."), headers={"X-Conversation-ID": begun.conversation})
+    history = upstream.requests[-1].messages
+
+    assert other.status == 200, other.body
+    assert roles == ["user", "assistant", "tool"]
+    assert back.status == 200, back.body
+    assert [block["type"] for block in history[1]["content"]] == ["thinking", "tool_use", "text"]
+    assert history[1]["content"][0]["signature"] == "c2lnbmVk"
+    assert history[2]["content"][0]["tool_use_id"] == "toolu_1"
+
+
+def test_a_request_with_a_key_is_answered_once(server: Server, upstream: FakeProvider):
+    before = len(upstream.requests)
+    answers = [
+        ask(server, HELLO, headers={"Idempotency-Key": "messages-once"}, stream=True)
+        for _ in range(2)
+    ]
+
+    assert answers[0].body == answers[1].body
+    assert len(upstream.requests) == before + 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_log_counts_messages_and_says_whether_there_was_a_system_prompt(
+    server: Server, stream: bool
+):
+    ask(server, HELLO, ("assistant", "Hi."), HELLO, system="Sealed lips.", stream=stream)
+    ask(server, HELLO, stream=stream)
+
+    lines = [json.loads(line) for line in server.log.splitlines() if line.startswith("{")]
+    told = [line for line in lines if line.get("route") == MESSAGES][-2:]
+    assert [(line["messages"], line["system_prompt"]) for line in told] == [(3, True), (1, False)]
+    assert "Sealed lips" not in server.log
+
+
+def test_the_operators_text_stands_first_as_a_block_of_its_own(
+    upstream: FakeProvider, tmp_path: Path
+):
+    blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    with start(tmp_path, settings(upstream, system_prefix="Obey the house.")) as server:
+        ask(server, HELLO, system=blocks)
+        with_blocks = upstream.requests[-1].json["system"]
+        ask(server, HELLO, system="Be brief.")
+        with_text = upstream.requests[-1].json["system"]
+        ask(server, HELLO)
+        alone = upstream.requests[-1].json["system"]
+
+    assert with_blocks == [{"type": "text", "text": "Obey the house."}, *blocks]
+    assert with_text == "Obey the house.\n\nBe brief."
+    assert alone == "Obey the house."
+
+
+def test_anthropics_own_count_is_passed_on(server: Server, upstream: FakeProvider):
+    answer = ask(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
+
+    assert answer.json == {"input_tokens": len(upstream.requests[-1].body), "novel": True}
+    assert answer.notices == []
+    assert upstream.requests[-1].path == COUNT
+    assert upstream.requests[-1].json == {
+        "model": SONNET,
+        "messages": [{"role": "user", "content": "Hello."}],
+        "novel_field": 1,
+    }
+
+
+def test_bedrock_counts_by_the_model_itself(server: Server, upstream: FakeProvider):
+    answer = ask(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
+
+    request = upstream.requests[-1]
+    assert request.path == f"/model/{PROFILE.removeprefix('us.')}/count-tokens"
+    assert answer.json == {"input_tokens": len(request.body)}
+    assert request.json == {
+        "input": {
+            "converse": {
+                "messages": [{"role": "user", "content": [{"text": "Hello."}]}],
+                "system": [{"text": "Be brief."}],
+            }
+        }
+    }
+
+
+def test_a_model_that_is_not_counted_is_estimated_and_told_so(
+    server: Server, upstream: FakeProvider
+):
+    plain = ask(server, HELLO, path=COUNT, model=MODELS["openai"])
+    tools = [{"name": "look", "input_schema": {"type": "object"}}]
+    more = ask(server, HELLO, path=COUNT, model=MODELS["openai"], tools=tools)
+    upstream.fail(400, "The provided model doesn't support counting tokens.")
+    bedrock = ask(server, HELLO, path=COUNT, model=MODELS["bedrock"])
+
+    assert codes(plain) == codes(bedrock) == ["tokens_estimated"]
+    assert 1 < plain.json["input_tokens"] < 20
+    assert more.json["input_tokens"] > plain.json["input_tokens"]
+
+
+def test_a_count_that_is_refused_is_an_error(server: Server, upstream: FakeProvider):
+    upstream.fail(400, "messages: roles must alternate")
+    answer = ask(server, HELLO, path=COUNT)
+
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")

@@ -1,0 +1,54 @@
+"""The command with a store in PostgreSQL: turns, the terminal chat, lists, and `cllm db`."""
+
+import pytest
+from tests.postgres import Server, database, empty_database, postgres_server
+
+__all__ = ["database", "empty_database", "postgres_server"]
+
+
+@pytest.fixture
+def store(postgres_server: Server, empty_database: str) -> str:
+    return postgres_server.url(empty_database)
+
+
+@pytest.mark.usefixtures("settings")
+class TestTurns:
+    def test_a_conversation_goes_on_in_the_next_command(self, home, provider, cllm, store):
+        cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
+        cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
+        assert provider.requests[1].said == [
+            ("user", "My cat is Luna."),
+            ("assistant", "echo: My cat is Luna."),
+            ("user", "Who is my cat?"),
+        ]
+        assert not home.conversations.exists()
+
+    def test_the_chat_and_the_command_share_a_conversation(self, provider, cllm, store):
+        cllm("chat", "demo", "--store", store, stdin=b"One\nTwo\n/undo\n").succeeded()
+        cllm("Three", "--store", store, "--conversation", "demo").succeeded()
+        assert provider.requests[-1].said == [
+            ("user", "One"),
+            ("assistant", "echo: One"),
+            ("user", "Three"),
+        ]
+
+    def test_conversations_are_listed_shown_branched_and_deleted(self, cllm, store):
+        cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
+        where = ("conversations", "--store", store)
+        assert "demo" in cllm(*where, "list").succeeded().out
+        cllm(*where, "branch", "demo", "--to", "copy").succeeded()
+        cllm(*where, "delete", "demo").succeeded()
+        assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
+
+    def test_a_server_that_is_not_there_is_one_sentence_without_the_password(self, cllm):
+        url = "postgresql://ann:hidden-word@127.0.0.1:1/cats"
+        refused = cllm("Hello", "--store", url, "--conversation", "demo")
+        line = refused.failed_with_one_sentence("PostgreSQL cannot be reached")
+        assert "hidden-word" not in line
+        assert "127.0.0.1" not in line
+
+
+def test_a_database_is_brought_up_and_checked_by_command(cllm, store):
+    cllm("db", "upgrade", "--store", store).succeeded()
+    assert "0003" in cllm("db", "current", "--store", store).succeeded().out
+    cllm("db", "check", "--store", f"{store}&pool_size=2").succeeded()

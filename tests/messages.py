@@ -1,0 +1,83 @@
+"""A `cllm serve` with four providers behind it, and what programs for Anthropic send to it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.fake_provider import FakeProvider
+from tests.serving import Answer, Client, Server
+
+MESSAGES = "/v1/messages"
+COUNT = f"{MESSAGES}/count_tokens"
+SONNET = "claude-3-7-sonnet-20250219"
+MODELS = {
+    "anthropic": f"anthropic/{SONNET}",
+    "bedrock": f"bedrock/{SONNET}",
+    "openai": "openai/gpt-test",
+}
+OPERATORS_KEY = "sk-ant-operator-0123456789"
+BEDROCK_KEY = "bedrock-key-0123456789"
+
+
+def settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
+    """A Cllmfile with Anthropic, Bedrock and OpenAI at one fake provider."""
+    return {
+        "model": MODELS["anthropic"],
+        "num_retries": 0,
+        "providers": {
+            "anthropic": {"api_base": upstream.root, "api_key": OPERATORS_KEY},
+            "bedrock": {"endpoint_url": upstream.root, "api_key": BEDROCK_KEY},
+            "openai": {"api_base": upstream.url, "api_key": "sk-openai-0123456789"},
+            "local": {"threads": 1},
+        },
+        "server": server,
+    }
+
+
+def start(
+    folder: Path,
+    values: dict[str, Any],
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    store: str = "memory:",
+) -> Server:
+    """A server by these settings, in an environment of its own."""
+    home = folder / "home"
+    (home / ".cllm").mkdir(parents=True, exist_ok=True)
+    (home / ".cllm/Cllmfile.yml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    known = {"HOME": str(home), "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    return Server(
+        environment={**known, **(environment or {})},
+        directory=home,
+        store=store,
+        arguments=arguments,
+    )
+
+
+def ask(
+    server: Client,
+    *said: tuple[str, Any],
+    headers: Mapping[str, str] | None = None,
+    path: str = MESSAGES,
+    **fields: Any,
+) -> Answer:
+    """Ask for a message; without a model, Anthropic's."""
+    messages = [{"role": role, "content": content} for role, content in said]
+    body = {"model": SONNET, "max_tokens": 100, "messages": messages, **fields}
+    return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
+
+
+def text_of(answer: Answer) -> str:
+    """What a whole message says."""
+    return "".join(block.get("text", "") for block in answer.json["content"])
+
+
+def story(answer: Answer) -> list[str]:
+    """The names of a stream's events."""
+    lines = answer.body.decode().splitlines()
+    return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+
+
+def codes(answer: Answer) -> list[str]:
+    return [notice["code"] for notice in answer.notices]

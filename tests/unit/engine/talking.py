@@ -1,0 +1,57 @@
+"""A model that is talked with until there have to be summaries, and how it is talked with."""
+
+from typing import Any
+
+from cllm.assembly.window import ByTokens, Summarise
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Usage
+from cllm.providers.scripted import ScriptedProvider, spoken
+
+LONG = "word " * 150
+SMALL = Summarise(tokens=ByTokens(max_tokens=1000), summary_tokens=100)
+
+
+def summarise(_model: str) -> Summarise:
+    return SMALL
+
+
+def is_summary_request(prompt: Prompt) -> bool:
+    return prompt.messages[-1].text.startswith("Summarise our conversation")
+
+
+def system_text(prompt: Prompt) -> str | None:
+    return None if prompt.system is None else prompt.system.text
+
+
+def texts(prompt: Prompt) -> list[str]:
+    return [message.text for message in prompt.messages]
+
+
+class Talker(ScriptedProvider):
+    """Answers questions in a few words, and requests for a summary with a summary."""
+
+    def __init__(self, *, summary: Any = None, usage: Usage | None = None) -> None:
+        super().__init__()
+        self._summary = summary
+        self._usage = usage
+        self.summaries = 0
+
+    def _next_events(self, prompt):
+        if not is_summary_request(prompt):
+            return spoken(f"answer {prompt.messages[-1].text[:8]}")
+        self.summaries += 1
+        if self._summary is not None:
+            return self._summary
+        return spoken(f"Summary {self.summaries}.", usage=self._usage)
+
+    @property
+    def asked_for_summaries(self) -> list[Prompt]:
+        return [prompt for prompt in self.prompts if is_summary_request(prompt)]
+
+
+async def say(running, request) -> list[Any]:
+    return [event async for event in running.take_turn(request)]
+
+
+async def make(running, request) -> list[Any]:
+    return [event async for event in running.compact(request)]

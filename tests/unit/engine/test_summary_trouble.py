@@ -1,0 +1,421 @@
+"""Summaries that go wrong, come too late, or stand for what is no longer there."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.engine.conftest import PausingProvider
+from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
+
+from cllm.assembly.system import GivenPrompt
+from cllm.assembly.window import ByTokens, Summarise
+from cllm.core.conversation import StandingSummary
+from cllm.core.errors import BadReplyError, RateLimitedError, UsageError
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
+from cllm.engine.compacting import MOST_UNDONE
+from cllm.engine.retry import RetryRules
+from cllm.engine.turn import Route
+from cllm.providers.scripted import spoken
+
+DOWN = RateLimitedError("Slow down.", provider="scripted")
+
+
+def finished(stop: StopReason, message: Message | None = None, **more: Any) -> list[Any]:
+    said = plain_message("assistant", "I cannot help with that.") if message is None else message
+    return [ReplyFinished(message=said, stop_reason=stop, **more)]
+
+
+def calling() -> Message:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    fields = {"role": "assistant", "content": "Let me look first.", "tool_calls": [call]}
+    return Message(role="assistant", raw=msgspec.json.encode(fields))
+
+
+def thinking() -> Message:
+    blocks = [
+        {"type": "thinking", "thinking": "Hm. " * 400, "signature": "signed"},
+        {"type": "text", "text": "We counted."},
+    ]
+    raw = msgspec.json.encode({"role": "assistant", "content": blocks})
+    return Message(role="assistant", raw=raw, dialect="anthropic")
+
+
+def codes(told: list[list[Any]]) -> list[str]:
+    return [one.notice.code for events in told for one in events if isinstance(one, Noticed)]
+
+
+class TestAnswersThatAreNoSummary:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            finished("refusal"),
+            finished("content_filter"),
+            finished("pause"),
+            finished("tool_calls", calling()),
+            finished("end", calling()),
+        ],
+        ids=["refused", "filtered", "paused", "calls", "calls and ends"],
+    )
+    async def test_what_else_a_model_says_is_not_kept_as_one(
+        self, answer, talk, engine, nothing_said, store
+    ):
+        provider = Talker(summary=answer)
+        await talk(provider, 3)
+        before = await store.load("demo")
+
+        with pytest.raises(BadReplyError):
+            await make(engine(store, provider), nothing_said(window=summarise))
+
+        assert await store.load("demo") == before
+
+    async def test_what_the_model_thought_is_not_counted_as_its_summary(
+        self, talk, engine, nothing_said, store
+    ):
+        """Where a provider counts thinking as output, a short summary is not taken for a long."""
+        answer = finished("end", thinking(), usage=Usage(input=300, output=900))
+        provider = Talker(summary=answer)
+        await talk(provider, 3)
+
+        await make(engine(store, provider), nothing_said(window=summarise))
+
+        summary = (await store.load("demo")).summary
+        assert summary.text == "We counted."
+        assert summary.tokens < 60
+        assert summary.usage.output == 900
+
+    async def test_one_that_leaves_no_room_for_what_is_said_is_not_kept(
+        self, talk, engine, ask, store
+    ):
+        """It may be twice as long as it should; then the turn goes on as if there were none."""
+        wide = msgspec.structs.replace(SMALL, summary_tokens=250)
+        provider = Talker(summary=spoken("said " * 400))
+        await talk(provider, 3, window=lambda _: wide)
+
+        events = await say(engine(store, provider), ask("word " * 530, window=lambda _: wide))
+
+        assert provider.summaries == 1
+        assert codes([events]) == ["summary_failed"]
+        assert (await store.load("demo")).summary is None
+
+
+class TestTryingAgain:
+    async def test_one_that_failed_is_tried_again_only_when_more_has_to_leave(self, talk, store):
+        provider = Talker(summary=[DOWN])
+
+        told = await talk(provider, 20)
+
+        turns = (await store.load("demo")).turns
+        moved = {turn.window.first_sequence for turn in turns} - {1}
+        assert provider.summaries == len(moved) < 10
+        assert codes(told).count("summary_failed") == provider.summaries
+
+    async def test_where_a_block_is_given_it_is_tried_again_when_there_is_no_room(self, talk):
+        early = Summarise(tokens=ByTokens(max_tokens=1500, floor=300, block=200))
+        provider = Talker(summary=[DOWN])
+
+        await talk(provider, 6, window=lambda _: early)
+
+        assert provider.summaries == 1
+
+    async def test_when_it_is_made_at_last_every_turn_that_left_is_in_it(self, talk, store):
+        await talk(Talker(summary=[DOWN]), 10)
+        provider = Talker()
+
+        await talk(provider, 6, first=10)
+
+        asked = {m.raw for prompt in provider.asked_for_summaries for m in prompt.messages}
+        conversation = await store.load("demo")
+        covered = [
+            message
+            for number, _, message in conversation.numbered_messages()
+            if number <= conversation.summary.through
+        ]
+        assert len(covered) > 10
+        assert all(message.raw in asked for message in covered)
+
+    async def test_somebody_who_asks_for_one_does_not_wait(self, talk, engine, nothing_said, store):
+        await talk(Talker(summary=[DOWN]), 8)
+
+        await make(engine(store, Talker()), nothing_said(window=summarise))
+
+        assert (await store.load("demo")).summary.through == 14
+
+    async def test_after_a_summary_the_next_is_not_put_off(self, talk, engine, nothing_said, store):
+        await talk(Talker(summary=[DOWN]), 8)
+        await make(engine(store, Talker()), nothing_said(window=summarise))
+        first = (await store.load("demo")).summary
+
+        await talk(Talker(), 6, first=8)
+
+        assert (await store.load("demo")).summary.before == first
+
+    async def test_a_pause_is_no_reason_for_a_summary(self, talk, clock):
+        """It would be one request more with each turn of somebody who writes now and then."""
+        provider = Talker()
+        half_full: dict[str, Any] = {
+            "window": lambda _: Summarise(tokens=ByTokens(max_tokens=2500))
+        }
+        await talk(provider, 9, **half_full)
+
+        clock.advance(100_000)
+        told = await talk(provider, 1, first=9, **half_full)
+
+        assert provider.summaries == 0
+        assert codes(told) == []
+
+    async def test_a_long_message_of_earlier_does_not_keep_all_others_from_a_summary(
+        self, talk, engine, ask, store
+    ):
+        provider = Talker()
+        await say(engine(store, provider), ask("word " * 850, window=summarise))
+
+        told = await talk(provider, 8)
+
+        assert "summary_failed" not in codes(told)
+        assert (await store.load("demo")).summary.through > 2
+
+
+class TestMeanwhile:
+    @pytest.fixture
+    async def late(self, talk, engine, nothing_said, store):
+        """A summary of the first two turns that has been asked for and is not answered yet."""
+        await talk(Talker(), 3)
+        provider = PausingProvider([], spoken("Too late."))
+        running = engine(store, provider)
+        work = asyncio.ensure_future(make(running, nothing_said(window=summarise)))
+        await provider.reached.wait()
+        provider.work = work
+        return provider
+
+    async def test_one_of_messages_that_are_gone_is_not_kept(self, late, talk, store):
+        await store.delete_from("demo", 3)
+        await talk(Talker(), 2, first=7)
+        late.gate.set()
+
+        with pytest.raises(UsageError, match="changed meanwhile"):
+            await late.work
+
+        assert (await store.load("demo")).summary is None
+
+    async def test_one_is_kept_when_only_more_was_said(self, late, talk, store):
+        await talk(Talker(), 1, first=3, window=None)
+        late.gate.set()
+
+        await late.work
+
+        assert (await store.load("demo")).summary.text == "Too late."
+
+    async def test_of_two_at_the_same_moment_the_store_keeps_one(self, talk, store):
+        await talk(Talker(), 3)
+        first = StandingSummary(text="First.", through=4, tokens=9)
+        second = StandingSummary(text="Second.", through=2, tokens=9)
+        await store.update("demo", Changes(summary=first))
+
+        with pytest.raises(UsageError, match="Another summary"):
+            await store.update("demo", Changes(summary=second))
+
+        assert (await store.load("demo")).summary == first
+        third = msgspec.structs.replace(second, through=5, before=first)
+        await store.update("demo", Changes(summary=third))
+        await store.update("demo", Changes(summary=first))
+        assert (await store.load("demo")).summary == first
+
+    async def test_one_that_is_made_while_a_turn_runs_is_kept_when_that_ends(
+        self, late, store, engine, ask, monkeypatch
+    ):
+        monkeypatch.setattr(store, "_patience", 0.01)
+        slow = PausingProvider([], spoken("Done."))
+        turn = asyncio.ensure_future(say(engine(store, slow), ask("And now?")))
+        await slow.reached.wait()
+        late.gate.set()
+        await asyncio.sleep(0.2)
+        slow.gate.set()
+
+        await turn
+        await late.work
+
+        conversation = await store.load("demo")
+        assert conversation.summary.text == "Too late."
+        assert len(conversation.turns) == 4
+
+
+class TestWhatASummaryStandsFor:
+    @pytest.fixture
+    async def summarised(self, talk, engine, nothing_said, store):
+        """Five turns; the first summary stands for one of them, the second for four."""
+        provider = Talker()
+        await talk(provider, 2, window=None)
+        await make(engine(store, provider), nothing_said(window=None))
+        await talk(provider, 3, first=2, window=None)
+        await make(engine(store, provider), nothing_said(window=None))
+        conversation = await store.load("demo")
+        assert (conversation.summary.through, conversation.summary.before.through) == (8, 2)
+        await store.update("demo", Changes(pins=(1, 6)))
+        return provider
+
+    async def test_deleted_into_it_is_undone_and_so_are_pins(self, summarised, store, talk):
+        await store.delete_from("demo", 6)
+
+        conversation = await store.load("demo")
+        assert conversation.summary.through == 2
+        assert conversation.pins == (1,)
+        await talk(summarised, 1, first=9)
+        shown = [message.text[:3] for message in summarised.prompts[-1].messages]
+        assert shown == ["Sum", "Und", "q0 ", "ans", "q1 ", "ans", "q2 ", "q9 "]
+
+    async def test_a_branch_before_it_has_the_one_that_tells_of_no_more(
+        self, summarised, store, engine, ask
+    ):
+        branch = await store.branch("demo", NewConversation(id="early"), at=4)
+
+        assert branch.summary.through == 2
+        await say(engine(store, summarised), ask("Go on", ref="early", window=summarise))
+        shown = [message.text[:3] for message in summarised.prompts[-1].messages]
+        assert shown == ["Sum", "Und", "q0 ", "ans", "q1 ", "ans", "Go "]
+
+    @pytest.mark.usefixtures("summarised")
+    async def test_another_variant_of_a_turn_it_tells_of_undoes_it(self, store):
+        conversation = await store.load("demo")
+        place = conversation.turns[1].place
+        await _add_variant(store, place, conversation)
+
+        chosen = await store.choose_variant("demo", "other")
+
+        assert chosen.summary.through == 2
+        assert (await store.load("demo")).summary.through == 2
+        assert chosen.message_count == 11
+
+
+async def _add_variant(store: Any, place: str, conversation: Any) -> None:
+    """A variant of an early turn, with a message more: made while that turn was the last."""
+    start = TurnStart(id="other", messages=(plain_message("user", "Else?"),), visible=False)
+    await store.delete_from("demo", 5)
+    lease = await store.begin_turn("demo", msgspec.structs.replace(start, place=place))
+    messages = (*start.messages, plain_message("user", "Now?"), plain_message("assistant", "Yes."))
+    turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete")
+    await store.finish_turn(lease, turn)
+    await store.choose_variant("demo", conversation.turns[1].id)
+    for later in conversation.turns[2:]:
+        lease = await store.begin_turn("demo", TurnStart(id=later.id, messages=later.asked))
+        await store.finish_turn(lease, msgspec.structs.replace(later, place=lease.turn.place))
+    await store.update("demo", Changes(summary=conversation.summary))
+
+    async def test_only_the_newest_can_be_undone_and_what_all_took_is_known(
+        self, talk, engine, ask, nothing_said, store
+    ):
+        """A chain without an end would make the conversation longer with every summary."""
+        usage = Usage(input=100, output=5)
+        provider = Talker(usage=usage)
+        running = engine(store, provider, price=lambda _route: lambda _used: 0.01)
+        for number in range(MOST_UNDONE + 5):
+            await say(running, ask(f"q{number}"))
+            if number:
+                await make(running, nothing_said())
+
+        chain = [(await store.load("demo")).summary]
+        while chain[-1].before is not None:
+            chain.append(chain[-1].before)
+        assert len(chain) == MOST_UNDONE + 1
+        assert sum(one.usage.input for one in chain) == 100 * (MOST_UNDONE + 4)
+        assert sum(one.cost for one in chain) == pytest.approx(0.01 * (MOST_UNDONE + 4))
+
+
+class TestOneUndoneForABiggerTurn:
+    async def test_all_is_loaded_however_much_is_said_in_the_turn(
+        self, talk, engine, ask, nothing_said, store
+    ):
+        """The turn that runs is stored too, and must not count among what is loaded."""
+        provider = Talker()
+        window: dict[str, Any] = {"window": lambda _: ByTokens(max_tokens=5000)}
+        await talk(provider, 2, **window)
+        await make(engine(store, provider), nothing_said(**window))
+        await talk(provider, 1, first=2, **window)
+        await engine(store, provider).undo_summary("demo")
+        said = tuple(plain_message("user", f"line {n}") for n in range(4))
+        request = msgspec.structs.replace(ask(visible=True, **window), messages=said)
+
+        await say(engine(store, provider), request)
+
+        shown = [message.text[:3] for message in provider.prompts[-1].messages]
+        assert shown == ["q0 ", "ans", "q1 ", "ans", "q2 ", "ans", *["lin"] * 4]
+
+
+class TestWhatIsAsked:
+    @pytest.mark.parametrize(
+        ("choice", "kept"),
+        [
+            ("none", True),
+            ("auto", True),
+            ({"type": "auto", "disable_parallel_tool_use": True}, True),
+            ({"type": "none"}, True),
+            ("required", False),
+            ({"type": "any"}, False),
+            ({"type": "function", "function": {"name": "look"}}, False),
+        ],
+    )
+    async def test_a_choice_of_tools_stays_unless_it_forces_one(
+        self, choice, kept, talk, engine, nothing_said, store
+    ):
+        """What stays the same is read from the provider's cache."""
+        provider = Talker()
+        await talk(provider, 3)
+
+        await make(
+            engine(store, provider),
+            nothing_said(window=summarise, parameters={"tool_choice": choice}),
+        )
+
+        assert ("tool_choice" in provider.prompts[-1].parameters) is kept
+
+    async def test_a_client_s_own_prompt_is_in_no_summary_of_a_conversation_that_keeps_none(
+        self, talk, store
+    ):
+        """An old conversation has no record of a prompt, and each request may bring one."""
+        await store.create(NewConversation(id="demo", model="m"))
+        lease = await store.begin_turn("demo", TurnStart(id="old", messages=(_old(),)))
+        answered = (*lease.turn.messages, plain_message("assistant", "Yes."))
+        await store.finish_turn(
+            lease, msgspec.structs.replace(lease.turn, messages=answered, state="complete")
+        )
+        said = plain_message("system", "The client's own prompt.")
+        provider = Talker()
+
+        await talk(provider, 8, system=GivenPrompt(said=said, text=said.text), policy="dynamic")
+
+        assert provider.asked_for_summaries
+        assert all(_is_free_of(prompt, said.text) for prompt in provider.asked_for_summaries)
+
+    async def test_a_model_that_could_not_be_prepared_is_not_asked_for_one(
+        self, engine, ask, store, talk
+    ):
+        await talk(Talker(), 7, window=None)
+        broken, other = Talker(), Talker()
+        broken.prepare = _fails
+        routes = {"m": broken, "n": other}
+        running = engine(
+            store,
+            broken,
+            retry=RetryRules(retries=0),
+            find_route=lambda model: Route(provider=routes[model], model=model),
+        )
+
+        await say(running, ask(f"q4  {LONG}", window=summarise, fallbacks=("n",)))
+
+        assert broken.prompts == []
+        assert not any(map(is_summary_request, other.prompts))
+
+
+def _old() -> Message:
+    return plain_message("user", "Are you there?")
+
+
+def _is_free_of(prompt: Prompt, text: str) -> bool:
+    return all(text not in message.text for message in prompt.all_messages)
+
+
+async def _fails() -> None:
+    raise DOWN

@@ -1,0 +1,49 @@
+"""Signals that come while a chat is busy."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from cllm.core.errors import UsageError
+from cllm.repl.signals import EndedBySignal, Signals
+
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in HEARD}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+async def work_at_the_end(number: int) -> None:
+    """The signal comes in the last moment: there is nothing left to cancel."""
+    os.kill(os.getpid(), number)
+
+
+async def work_that_tells_a_mistake(number: int) -> None:
+    os.kill(os.getpid(), number)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        raise UsageError("Nothing could be tidied up.") from None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_the_chat_also_if_the_work_is_done_already(number):
+    with pytest.raises(EndedBySignal):
+        await Signals(blocks=False).stoppable(work_at_the_end(number))
+
+
+async def test_ctrl_c_stops_the_work_only():
+    await Signals(blocks=False).stoppable(work_at_the_end(signal.SIGINT))
+
+
+async def test_a_mistake_while_tidying_up_is_heard():
+    with pytest.raises(UsageError):
+        await Signals(blocks=False).stoppable(work_that_tells_a_mistake(signal.SIGINT))

@@ -1,0 +1,74 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.errors import UsageError
+from cllm.core.message import plain_message
+from cllm.stores.finding import Term, query_terms, snippet_of, terms_of
+from cllm.stores.sql.search import indexed_terms, owner_term
+
+CJK = st.text(st.sampled_from("猫犬私の名前ルナ露娜고양이"), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("The cat, the CAT!", ("the", "cat")),
+        ("snake_case x-1.5", ("snake", "case", "x", "1", "5")),
+        ("猫の名", ("猫の", "の名", "名")),
+        ("GPU는 빠르다", ("gpu", "는", "빠르", "르다", "다")),
+        ("\uff21\uff22\uff23", ("abc",)),
+        ("a" * 100, ("a" * 64,)),
+        ("a\0b", ("a", "b")),
+        ("?!", ()),
+    ],
+)
+def test_text_becomes_terms(text, terms):
+    assert terms_of(text) == terms
+
+
+def test_a_query_becomes_what_has_to_be_there():
+    assert query_terms("Cat cat") == (Term("cat"),)
+    assert query_terms("猫の名") == (Term("猫の"), Term("の名"))
+    assert query_terms("猫") == (Term("猫", prefix=True),)
+    with pytest.raises(UsageError):
+        query_terms(" ?! ")
+
+
+@given(CJK, CJK, CJK)
+def test_any_part_of_what_was_written_without_spaces_is_found(before, part, after):
+    terms = terms_of(before + part + after)
+    assert all(term.is_in(terms) for term in query_terms(part))
+
+
+@given(st.text())
+def test_every_word_of_a_text_finds_it(text):
+    terms = terms_of(text)
+    for word in text.split():
+        try:
+            wanted = query_terms(word)
+        except UsageError:
+            continue
+        assert all(term.is_in(terms) for term in wanted)
+
+
+@given(st.text(), st.text(min_size=1))
+def test_no_text_has_the_term_of_an_owner(text, owner):
+    assert owner_term(owner) not in terms_of(text + owner)
+
+
+@given(st.text())
+def test_what_is_indexed_is_terms_with_single_spaces_between_them(text):
+    indexed = indexed_terms(plain_message("user", text), "local")
+    assert indexed.split() == (indexed.split(" ") if indexed else [])
+    assert '"' not in indexed
+    assert "\0" not in indexed
+
+
+def test_a_snippet_is_one_line_around_the_first_word():
+    text = "start " + "filler " * 40 + "the\ncat sleeps " + "filler " * 40
+    snippet = snippet_of(text, query_terms("cat"))
+    assert "the cat sleeps" in snippet
+    assert snippet.startswith("…")
+    assert snippet.endswith("…")
+    assert "\n" not in snippet

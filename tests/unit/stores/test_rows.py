@@ -1,0 +1,134 @@
+import math
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.core.conversation import (
+    Branch,
+    ContextRecord,
+    Conversation,
+    StandingSummary,
+    SystemRecord,
+    Turn,
+    TurnFailure,
+    WindowRecord,
+)
+from cllm.core.errors import UsageError
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.reply import Usage
+from cllm.stores.edits import summary_of
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
+    TURN_COLUMNS,
+    RowCodec,
+    check_json,
+    check_messages,
+    check_text,
+    decode_message,
+    encode_message,
+    in_utc,
+)
+from cllm.stores.sql.sqlite_reading import ROWS
+
+MOMENTS = st.datetimes(
+    min_value=datetime(1, 1, 3),  # noqa: DTZ001
+    max_value=datetime(9999, 12, 29),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5))]),
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+COUNTS = st.integers(0, 2**53)
+NATIVE = RowCodec(write_time=in_utc, read_time=in_utc)
+USAGES = st.builds(Usage, input=COUNTS, output=COUNTS, reasoning=COUNTS, estimated=st.booleans())
+SUMMARIES = st.builds(
+    StandingSummary, text=TEXT, through=COUNTS, tokens=COUNTS, before=st.none(), usage=USAGES
+)
+TURNS = st.builds(
+    Turn,
+    id=TEXT,
+    place=TEXT,
+    state=st.sampled_from(["running", "complete", "incomplete", "failed"]),
+    messages=st.just(()),
+    started_at=MOMENTS,
+    ended_at=st.none() | MOMENTS,
+    model=st.none() | TEXT,
+    usage=st.none() | USAGES,
+    cost=st.none() | st.floats(0, 1e9),
+    notices=st.lists(st.builds(Notice, code=TEXT, message=TEXT), max_size=2).map(tuple),
+    window=st.none() | st.builds(WindowRecord, first_sequence=COUNTS, sent_messages=COUNTS),
+    failure=st.none() | st.builds(TurnFailure, code=TEXT, message=TEXT),
+)
+CONVERSATIONS = st.builds(
+    Conversation,
+    id=TEXT,
+    owner=TEXT,
+    created_at=MOMENTS,
+    updated_at=MOMENTS,
+    name=st.none() | TEXT,
+    title=st.none() | TEXT,
+    system=st.none() | st.just(Message(role="system", raw=b'{"role":"developer","content":"x"}')),
+    system_record=st.none() | st.builds(SystemRecord, policy=st.just("captured"), source=TEXT),
+    context_record=st.none() | st.builds(ContextRecord, executed_at=MOMENTS),
+    pins=st.lists(COUNTS, max_size=3).map(tuple),
+    summary=st.none() | SUMMARIES,
+    parent=st.none() | st.builds(Branch, conversation=TEXT, sequence=COUNTS),
+    archived_at=st.none() | MOMENTS,
+    metadata=st.dictionaries(TEXT, TEXT | COUNTS | st.none(), max_size=3),
+    first_sequence=st.integers(1, 2**53),
+)
+
+
+@pytest.mark.parametrize("codec", [ROWS, NATIVE], ids=["sqlite", "native"])
+class TestRows:
+    @given(conversation=CONVERSATIONS)
+    def test_a_conversation_comes_back_as_it_was(self, codec, conversation):
+        row = codec.encode_conversation(conversation)
+        assert len(row) == len(CONVERSATION_COLUMNS)
+        assert codec.decode_conversation(row) == conversation
+
+    @given(conversation=CONVERSATIONS)
+    def test_a_summary_is_part_of_the_row(self, codec, conversation):
+        named = dict(
+            zip(CONVERSATION_COLUMNS, codec.encode_conversation(conversation), strict=True)
+        )
+        row = [named[column] for column in SUMMARY_COLUMNS]
+        assert codec.decode_summary(row) == summary_of(conversation)
+
+    @given(turn=TURNS)
+    def test_a_turn_comes_back_as_it_was(self, codec, turn):
+        row = codec.encode_turn(turn)
+        assert len(row) == len(TURN_COLUMNS)
+        assert codec.decode_turn(row, ()) == turn
+
+
+@given(MOMENTS, MOMENTS)
+def test_times_are_in_the_same_order_as_their_text(one, other):
+    assert (ROWS.write_time(one) < ROWS.write_time(other)) == (one < other)
+
+
+@given(TEXT)
+def test_a_message_comes_back_byte_for_byte(text):
+    raw = msgspec.json.encode({"role": "user", "content": text, "n": math.pi})
+    message = Message(role="user", raw=raw, dialect="anthropic")
+    assert decode_message(*encode_message(message)) == message
+
+
+@pytest.mark.parametrize("text", ["a\0", "\0", "x\ud800y"])
+def test_what_no_database_keeps_is_refused(text):
+    with pytest.raises(UsageError):
+        check_text(None, "fine", text)
+    with pytest.raises(UsageError):
+        check_json({"deep": [{text: 1}]})
+
+
+def test_an_escaped_backslash_is_not_an_escaped_nul():
+    raw = b'{"content":"\\\\u0000"}'
+    check_messages([Message(role="user", raw=raw)])
+    with pytest.raises(UsageError):
+        check_messages([Message(role="user", raw=raw.replace(b"\\\\", b"\\\\\\"))])
+    with pytest.raises(UsageError):
+        check_messages([Message(role="user", raw=raw.replace(b"\\\\", b"\\"))])
