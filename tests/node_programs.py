@@ -100,6 +100,7 @@ class Programs:
 
     def _environment(self) -> Mapping[str, str]:
         return {
+            "ANTHROPIC_BASE_URL": self.address,
             "HOME": str(self.folder),
             "OPENAI_BASE_URL": f"{self.address}/v1",
             "PATH": os.environ["PATH"],

@@ -71,6 +71,14 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
         logger.setLevel(logging.CRITICAL + 1)
 
 
+def include(name: str) -> None:
+    """Let warnings of a library be lines of our log, in its form and without secrets."""
+    logger = logging.getLogger(name)
+    logger.handlers = list(logging.getLogger(ROOT).handlers)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+
+
 def _add(
     logger: logging.Logger, handler: logging.Handler, level: int, formatter: logging.Formatter
 ) -> None:

@@ -184,6 +184,21 @@ class TestInATerminal:
         ]
         assert home.turn_states(only_conversation(home)) == ["incomplete", "complete"]
 
+    def test_ctrl_c_stops_a_summary_and_changes_nothing(self, home, provider, talk):
+        chat = talk("demo")
+        chat.say("One", "echo: One")
+        chat.say("Two", "echo: Two")
+        before = home.file("demo").read_bytes()
+        gate = provider.say_held("A summary", ".", at=1)
+
+        chat.type(b"/compact", ENTER)
+        gate.wait_reached()
+        chat.type(CTRL_C)
+        chat.wait_for_prompt_after("Interrupted. Nothing was changed.")
+
+        assert "^C" not in chat.screen
+        assert home.file("demo").read_bytes() == before
+
     def test_ctrl_c_can_keep_nothing(self, home, provider, settings, talk):
         settings(on_interrupt="discard")
         provider.say_held("Once upon a time ", "never", at=1)
@@ -339,3 +354,44 @@ class TestInATerminal:
         assert "\x1b" not in chat.running.out
         chat.type(CTRL_D)
         assert chat.finish().code == 0
+
+
+@pytest.mark.usefixtures("settings")
+class TestWhatOthersDoMeanwhile:
+    @pytest.mark.parametrize("command", [b"/undo", b"/regenerate"])
+    def test_a_turn_that_the_person_has_not_seen_is_not_touched(self, command, home, cllm, talk):
+        chat = talk("demo")
+        chat.say("One", "echo: One")
+        cllm("--conversation", "demo", "From another window").succeeded()
+        before = home.messages("demo")
+
+        chat.type(command, ENTER)
+        chat.wait_for("changed elsewhere")
+        chat.wait_for("/open demo")
+        assert home.messages("demo") == before
+        chat.say("/open demo", "From another window")
+        chat.type(command, ENTER)
+        chat.wait_for("Taken back" if command == b"/undo" else "echo: From another window")
+
+    @pytest.mark.parametrize("command", [b"/undo", b"/regenerate", b"/title x", b"/pin 1"])
+    def test_a_conversation_that_is_gone_is_one_sentence(self, command, home, talk):
+        chat = talk("demo")
+        chat.say("One", "echo: One")
+        home.file("demo").unlink()
+
+        chat.type(command, ENTER)
+        chat.wait_for("There is no conversation 'demo'")
+        chat.say("Two", "echo: Two")
+        assert home.messages("demo") == [("user", "Two"), ("assistant", "echo: Two")]
+
+    def test_a_conversation_that_is_broken_is_told_once_and_left_alone(self, home, talk):
+        chat = talk("demo")
+        chat.say("One", "echo: One")
+        home.file("demo").write_text("{broken", encoding="utf-8")
+
+        chat.type(b"Two", ENTER)
+        chat.wait_for_prompt_after("has not been changed")
+        assert chat.screen.count("has not been changed") == 1
+        assert home.file("demo").read_text(encoding="utf-8") == "{broken"
+        chat.say("/new", "A new conversation")
+        chat.say("Three", "echo: Three")

@@ -162,6 +162,27 @@ class TestCommands:
         ]
         assert mode(home.work / "a.md") == 0o600
 
+    @pytest.mark.parametrize("given", ["my file.md", "'my file.md'", '"my file.md"'])
+    def test_the_name_of_an_exported_file_may_be_quoted(self, given, home, cllm):
+        cllm("chat", stdin=f"One\n/export {given}\n".encode()).succeeded()
+
+        assert [path.name for path in home.work.iterdir()] == ["my file.md"]
+
+    def test_undo_with_a_number_takes_nothing_back(self, home, cllm):
+        done = cllm("chat", "demo", stdin=b"One\nTwo\n/undo 2\n")
+
+        assert "/undo takes nothing after its name" in done.err
+        assert len(home.messages("demo")) == 4
+
+    def test_an_export_that_does_not_fit_leaves_no_file(self, home, provider, cllm):
+        provider.say("word " * 2000)
+        small = ("bash", "-c", 'ulimit -f 4; exec "$@"', "bash")
+
+        done = cllm("chat", "--no-save", stdin=b"One\n/export out.md\n", wrapper=small)
+
+        assert "Error: Cannot write " in done.err
+        assert list(home.work.iterdir()) == []
+
     def test_open_goes_on_with_another_conversation(self, home, provider, cllm):
         home.keep_old("cats", ("user", "My cat is Luna."), ("assistant", "A fine name."))
 

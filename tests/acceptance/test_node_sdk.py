@@ -12,20 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.acceptance.conftest import Home, write_settings
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.node_programs import Programs
 from tests.serving import Server, stored_messages
-
-pytestmark = pytest.mark.parametrize(
-    "server",
-    [pytest.param(lambda folder: f"sqlite:{folder / 'served.db'}", id="sqlite")],
-    indirect=True,
-)
 
 UNKNOWN = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
 CALL = ToolCall(id="call_1", name="weather", arguments='{"city": "Paris"}')
 CAT = ("user", "My cat is called Luna.")
 QUESTION = ("user", "What is my cat called?")
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that sends the head of a silent stream soon."""
+    home = Home(tmp_path_factory.mktemp("served"))
+    write_settings(home, upstream, server={"silence_seconds": 0.5})
+    with Server(
+        environment=home.environment,
+        directory=home.work,
+        store=f"sqlite:{home.path / 'served.db'}",
+    ) as running:
+        yield running
 
 
 @pytest.fixture

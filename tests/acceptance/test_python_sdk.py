@@ -1,20 +1,16 @@
 """OpenAI's own library for Python, unmodified, as a client of `cllm serve`."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletion
+from tests.acceptance.conftest import Home, write_settings
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.serving import Server, stored_messages
-
-pytestmark = pytest.mark.parametrize(
-    "server",
-    [pytest.param(lambda folder: f"sqlite:{folder / 'served.db'}", id="sqlite")],
-    indirect=True,
-)
 
 MODEL = "openai/gpt-test"
 UNKNOWN = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
@@ -26,6 +22,19 @@ CALL = ToolCall(id="call_1", name="weather", arguments='{"city": "Paris"}')
 class Capital(pydantic.BaseModel):
     city: str
     inhabitants: int
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that sends the head of a silent stream soon."""
+    home = Home(tmp_path_factory.mktemp("served"))
+    write_settings(home, upstream, server={"silence_seconds": 0.5})
+    with Server(
+        environment=home.environment,
+        directory=home.work,
+        store=f"sqlite:{home.path / 'served.db'}",
+    ) as running:
+        yield running
 
 
 @pytest.fixture

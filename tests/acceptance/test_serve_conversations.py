@@ -212,7 +212,7 @@ def test_tool_calls_and_their_results_are_kept_and_sent_back(
     assert upstream.requests[-1].json["tools"] == tools
 
 
-def test_after_tool_results_only_the_last_reply_is_regenerated_and_that_is_said(
+def test_regenerating_after_tool_results_answers_the_users_message_anew(
     server: Server, upstream: FakeProvider
 ):
     call = ToolCall(id="call_1", name="look", arguments="{}")
@@ -227,9 +227,11 @@ def test_after_tool_results_only_the_last_reply_is_regenerated_and_that_is_said(
     answer = server.complete(conversation=begun.conversation)
 
     assert answer.text == "It is blue."
-    assert [role for role, _ in upstream.requests[-1].said] == ["user", "assistant", "tool"]
-    assert [notice["code"] for notice in answer.notices] == ["regenerated_last_reply"]
-    assert len(list(stored_messages(server, begun.conversation))) == 4
+    assert upstream.requests[-1].said == [("user", "Look.")]
+    assert len(list(stored_messages(server, begun.conversation))) == 2
+    detail = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").json
+    off_path = [[message["role"] for message in turn["messages"]] for turn in detail["variants"]]
+    assert off_path == [["user", "assistant"], ["tool", "assistant"]]
 
 
 def test_a_conversation_can_change_its_model_at_every_turn(server: Server, upstream: FakeProvider):

@@ -10,21 +10,22 @@ from typing import Any
 
 import pytest
 from tests.fake_cache import Counted, PromptCache
-from tests.fake_provider import WAIT, FakeProvider
+from tests.fake_provider import WAIT, FakeProvider, Request
 from tests.fake_provider import ToolCall as Call
 from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import ByTokens
+from cllm.assembly.window import ByTokens, Summarise
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import Conversation
 from cllm.core.message import ToolCall, plain_message
-from cllm.core.ports import NewConversation, Provider
+from cllm.core.ports import NewConversation, Provider, Store
 from cllm.engine.turn import Engine, Route, TurnRequest
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_pool import PooledHttp
+from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 CLAUDE = "claude-sonnet-4-5"
@@ -51,7 +52,7 @@ class Talk:
         self.server = server
         self.model = model
         self.provider = provider
-        self.store = MemoryStore(clock=lambda: datetime.now(UTC))
+        self.store: Store = MemoryStore(clock=lambda: datetime.now(UTC))
         self._ids = count(1)
 
     async def say(self, text: str, *, rounds: tuple[int, ...] = (), **fields: Any) -> None:
@@ -67,9 +68,8 @@ class Talk:
         request = TurnRequest(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
-            system=SYSTEM,
             tools=Box(),
-            **given,
+            **{"system": SYSTEM} | given,
         )
         async with aclosing(self._engine().take_turn(request)) as events:
             async for _ in events:
@@ -244,3 +244,79 @@ async def test_the_same_conversation_is_sent_as_the_same_bytes(talk):
 
     *_, second, third = talk.server.requests
     assert second.body == third.body
+
+
+def summarise(_model: str) -> Summarise:
+    return Summarise(tokens=ByTokens(max_tokens=2000), summary_tokens=400)
+
+
+def said_in(request: Request) -> list[str]:
+    """The messages of a request, one by one and without marks."""
+    found = []
+    for message in request.json["messages"]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        plain = [
+            {name: value for name, value in block.items() if name != "cache_control"}
+            for block in blocks
+            if "cachePoint" not in block
+        ]
+        found.append(json.dumps([message["role"], plain]))
+    return found
+
+
+def is_summary(request: Request) -> bool:
+    return "Summarise our conversation up to here" in said_in(request)[-1]
+
+
+async def test_a_summary_request_is_read_from_what_was_sent_before_it(talk):
+    for n in range(30):
+        await talk.say(f"Question {n}", rounds=(2,) if n % 4 == 0 else (), window=summarise)
+
+    requests = talk.server.requests
+    found = [n for n, request in enumerate(requests) if is_summary(request)]
+    assert len(found) >= 2
+    for n in found:
+        asked, before = requests[n].json, requests[n - 1].json
+        for beside in ("system", "tools", "toolConfig"):
+            assert asked.get(beside) == before.get(beside)
+        shared = said_in(requests[n])[:-1]
+        assert said_in(requests[n - 1])[: len(shared)] == shared
+        counted = talk.counted[n]
+        assert counted.read > 0.8 * counted.total
+        assert counted.written < 0.15 * counted.total
+    judge(talk.server)
+
+
+async def test_pieces_of_a_summary_that_no_prompt_began_with_read_the_system_prompt_alone(talk):
+    for n in range(40):
+        await talk.say(f"Question {n}")
+
+    await talk.say("And now?", window=lambda _: ByTokens(max_tokens=3000))
+    await talk.say("And then?", window=lambda _: Summarise(tokens=ByTokens(max_tokens=1500)))
+
+    found = [n for n, request in enumerate(talk.server.requests) if is_summary(request)]
+    assert len(found) >= 2
+    for n in found[1:]:
+        assert talk.counted[n].written == 0
+        assert talk.counted[n].read > len(SYSTEM.text or "") / 4
+
+
+async def test_a_client_s_own_prompt_is_in_no_request_for_a_summary_and_nowhere_kept(
+    talk, tmp_path
+):
+    secret = "the-client-s-secret-words"
+    folder = tmp_path / "conversations"
+    talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
+    given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
+    for n in range(20):
+        await talk.say(f"Question {n}", window=summarise, policy="dynamic", system=given)
+
+    requests = talk.server.requests
+    asked = [request for request in requests if is_summary(request)]
+    assert asked
+    assert all(secret.encode() in one.body for one in requests if one not in asked)
+    assert all(secret.encode() not in one.body for one in asked)
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert any(b'"summary"' in text for text in written)
+    assert all(secret.encode() not in text for text in written)

@@ -1,9 +1,13 @@
 """The window on recorded conversations: every call, several budgets, by two calculations."""
 
+import asyncio
 import json
+from collections import Counter
+from datetime import UTC, datetime
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,11 +16,34 @@ from tests.window_histories import Said, needed
 
 from cllm.assembly.profiles import OPENAI
 from cllm.assembly.repair import repair
-from cllm.assembly.tokens import GENERAL, LARGE, Learned, Weights, estimate_tokens, weigh_text
+from cllm.assembly.system import GivenPrompt
+from cllm.assembly.tokens import (
+    GENERAL,
+    LARGE,
+    Learned,
+    Weights,
+    estimate_tokens,
+    weigh_text,
+    weights_for,
+)
 from cllm.assembly.validity import PROFILES, check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, plan_window
+from cllm.assembly.window import (
+    ByTokens,
+    ByTurns,
+    Strategy,
+    Summarise,
+    plan_window,
+    summary_turn,
+)
+from cllm.core.conversation import Conversation
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, Text, ToolResult
+from cllm.core.ports import NewConversation, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished
+from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.providers.scripted import ScriptedProvider, spoken
+from cllm.stores.memory import MemoryStore
 from cllm.wire.openai_parts import decode_parts
 from cllm.wire.spoken import Spoken
 
@@ -138,3 +165,135 @@ def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name:
                 sent, PROFILES[name], make=lambda role, parts: Spoken(role=role, parts=parts)
             )
             assert mended.problems == ()
+
+
+class Recording(ScriptedProvider):
+    """Answers as it was recorded, and summaries in a few words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reply: Message | None = None
+        self.summaries = 0
+
+    def _next_events(self, prompt: Prompt) -> Any:
+        if prompt.messages[-1].text.startswith("Summarise our conversation"):
+            self.summaries += 1
+            self.prompts.pop()
+            return spoken("They spoke of flights, names and numbers.")
+        assert self.reply is not None
+        return [ReplyFinished(message=self.reply, stop_reason="end")]
+
+
+class Replay:
+    """One recorded conversation, taken turn by turn through the engine with a window."""
+
+    def __init__(self, recorded: Recorded, strategy: Strategy, limit: int) -> None:
+        self.system = recorded.system
+        self.messages = [_as_message(one) for one in recorded.said.messages]
+        weights = weights_for("scripted")
+        self.tokens = tuple(estimate_tokens(message, weights) for message in self.messages)
+        self.said = Said(messages=recorded.said.messages, tokens=self.tokens)
+        self.strategy = strategy
+        self.limit = limit
+        self.provider = Recording()
+        self.counts: Counter[str] = Counter()
+        numbers = count(1)
+        self.new_id = lambda: f"turn-{next(numbers)}"
+        self.store = MemoryStore(clock=_now)
+        self.engine = Engine(
+            store=self.store,
+            find_route=lambda model: Route(provider=self.provider, model=model),
+            clock=_now,
+            new_id=self.new_id,
+        )
+
+    async def run(self) -> None:
+        await self.store.create(NewConversation(id="demo", model="m"))
+        before = 0
+        for end in calls(self.said):
+            self.counts["calls"] += 1
+            await self.take(tuple(self.messages[before:end]), end)
+            before = end + 1
+
+    async def take(self, asked: tuple[Message, ...], end: int) -> None:
+        """One call: what was said since the last, and the answer that was given to it."""
+        self.provider.reply = self.messages[end]
+        stored = await self.store.load("demo", tail=0)
+        taken = 0 if stored.summary is None else stored.summary.tokens
+        kept = needed(self.said.chosen(range(end)))
+        if sum(self.tokens[n] for n in kept) > self.limit - taken:
+            with pytest.raises(WindowTooSmallError):
+                await self.say(asked)
+            self.counts["refused"] += 1
+            await self.keep(asked)
+            return
+        await self.say(asked)
+        self.judge(await self.store.load("demo"), end, kept)
+
+    async def say(self, asked: tuple[Message, ...]) -> None:
+        request = TurnRequest(
+            messages=asked,
+            model="m",
+            ref="demo",
+            system=GivenPrompt(text=_text(self.system)),
+            window=lambda _: self.strategy,
+        )
+        async for _ in self.engine.take_turn(request):
+            pass
+
+    async def keep(self, asked: tuple[Message, ...]) -> None:
+        start = TurnStart(id=self.new_id(), messages=asked, visible=False)
+        lease = await self.store.begin_turn("demo", start)
+        messages = (*asked, self.provider.reply)
+        turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete", model="m")
+        await self.store.finish_turn(lease, turn)
+
+    def judge(self, conversation: Conversation, end: int, kept: list[int]) -> None:
+        """Valid, with what it must have, within the limit, and its order kept."""
+        prompt = self.provider.prompts[-1]
+        standing = conversation.summary
+        ahead = () if standing is None else summary_turn(standing.text)
+        sent = prompt.messages[len(ahead) :]
+        assert prompt.messages[: len(ahead)] == ahead
+        assert prompt.system is not None
+        assert prompt.system.text == _text(self.system)
+        rest = iter([message.raw for message in self.messages[:end]])
+        assert all(message.raw in rest for message in sent)
+        assert Counter(self.messages[n].raw for n in kept) <= Counter(m.raw for m in sent)
+        heard = [Spoken(role=one.role, parts=decode_parts(one)) for one in prompt.all_messages]
+        assert check(heard, OPENAI) == ()
+        tokens = sum(estimate_tokens(one, weights_for("scripted")) for one in sent)
+        assert tokens + (0 if standing is None else standing.tokens) <= self.limit
+        self.counts["trimmed"] += len(sent) < end
+
+
+def _now() -> datetime:
+    return datetime(2026, 11, 15, tzinfo=UTC)
+
+
+def _as_message(said: Spoken) -> Message:
+    assert said.raw is not None
+    return Message(role=said.role, raw=said.raw)
+
+
+def _text(said: Spoken) -> str:
+    return "".join(part.text for part in said.parts if isinstance(part, Text))
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("strategy", ["blocks", "summarise"])
+def test_every_call_of_the_recorded_conversations_through_the_engine(budget: int, strategy: str):
+    tokens = ByTokens(max_tokens=budget)
+    chosen = tokens if strategy == "blocks" else Summarise(tokens=tokens, summary_tokens=100)
+    counts: Counter[str] = Counter()
+    summaries = 0
+    for conversation in recorded()[:: 1 if strategy == "blocks" else 3]:
+        replay = Replay(conversation, chosen, budget)
+        asyncio.run(replay.run())
+        counts += replay.counts
+        summaries += replay.provider.summaries
+
+    assert counts["calls"] > (1000 if strategy == "blocks" else 300)
+    assert counts["trimmed"] or budget == BUDGETS[-1]
+    assert counts["refused"] or budget > 1000
+    assert summaries or strategy == "blocks" or budget in (BUDGETS[0], BUDGETS[-1])

@@ -26,17 +26,17 @@ def assemble(
     original: Original | None = None,
     stream: bool,
     cache_key: str | None = None,
-    without_place: str | None = None,
+    place: str | None = None,
     kept: bool = True,
 ) -> Prompt:
-    """The prompt of the next turn. `without_place` leaves out the turn that is asked again.
+    """The prompt of the next turn. At a `place` that is answered anew, what came before it is sent.
 
     `model` is the model's name at its provider, `asked_model` the one that turns are kept with.
     `said_to` is the model that what is said now was meant for, if it is another: what it holds of
     that one's thinking is not this one's. Of the context, what is for this turn goes in front of
     the newest user text. The conversation goes on with what is said now only if it is `kept`.
     """
-    turns = () if conversation is None else _sent_turns(conversation, without_place)
+    turns = () if conversation is None else conversation.history(before=place)
     history = tuple(message for turn in turns for message in turn.messages)
     left_out = 0 if conversation is None else conversation.message_count - len(history)
     told = with_context(said, context.now)
@@ -82,12 +82,6 @@ def _changed(said: tuple[Message, ...], told: tuple[Message, ...]) -> int:
     """How many of the last messages begin with one that is kept as another than it is sent."""
     pairs = enumerate(zip(said, told, strict=True))
     return next((len(said) - place for place, (kept, sent) in pairs if kept is not sent), 0)
-
-
-def _sent_turns(conversation: Conversation, without_place: str | None) -> tuple[Turn, ...]:
-    return tuple(
-        turn for turn in conversation.turns if turn.is_history and turn.place != without_place
-    )
 
 
 def _foreign(turns: tuple[Turn, ...], model: str) -> frozenset[int]:

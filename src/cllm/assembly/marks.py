@@ -2,8 +2,9 @@
 
 One mark ends the system prompt and one the last block that the next prompt will have too; what is
 for this turn only stands behind it. A provider looks at no more than 20 blocks for what it kept,
-the marked one first, so a turn of as many gets marks in between. A client that sets marks of its
-own gets none of ours.
+the marked one first, so a turn of as many gets marks in between. A prompt that begins anew has some
+in its middle too: a summary of its first turns is asked for with what stands before one of them. A
+client that sets marks of its own gets none of ours.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ import msgspec
 MOST_MARKS = 4
 LOOKBACK = 20
 STEP = 15
+FEWEST = 6
+"""Blocks; of fewer there is no middle worth a mark."""
 DEFAULT_MINIMUM = 1024
 MINIMUMS = (
     ("fable-5", 512),
@@ -79,12 +82,20 @@ def place_marks(
     sums = list(accumulate((block.tokens for block in blocks), initial=system_tokens))
     wanted = [] if last is None else _wanted(blocks, last, kept)
     found = tuple(sorted(place for place in wanted if sums[place + 1] >= minimum))
-    return Marks(system=system, blocks=found[-(MOST_MARKS - system) :])
+    return Marks(system=system, blocks=_at_most(found, MOST_MARKS - system))
+
+
+def _at_most(places: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """The last ones, and the first: what is between them is the least use."""
+    return places if len(places) <= most else (places[0], *places[1 - most :])
 
 
 def _wanted(blocks: Sequence[Block], last: int, kept: int) -> set[int]:
     """The last block, one a step behind it, and one from which the provider sees what it kept."""
     wanted = {last}
+    if not kept and last + 1 >= FEWEST:
+        thirds = (_markable(blocks, last // 3), _markable(blocks, 2 * last // 3))
+        wanted.update(place for place in thirds if place is not None)
     seen = kept - 1
     if last - seen < LOOKBACK:
         return wanted

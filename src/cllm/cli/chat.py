@@ -18,6 +18,7 @@ from cllm.cli.main import EXIT_ERROR, Terminated
 from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.layers import WORDS, CommandLine, Layered, Place, user_folder
+from cllm.settings.window import LARGEST
 
 if TYPE_CHECKING:
     from cllm.app import App
@@ -69,7 +70,7 @@ OTHERS_VARIABLES = {
     "--system-file", metavar="PATH", type=click.Path(path_type=Path), help="It, from a file."
 )
 @click.option(
-    "--max-turns", type=click.IntRange(min=1), help="Send at most so many earlier turns (10)."
+    "--max-turns", type=click.IntRange(1, LARGEST), help="Send at most so many earlier turns (10)."
 )
 @click.option("--no-stats", is_flag=True, help="Do not say after each answer what it used.")
 @click.option("--no-save", is_flag=True, help="Keep nothing of what is said.")
@@ -156,10 +157,10 @@ def _number(name: str, text: str) -> float:
 
 def whole_number(name: str, text: str) -> int:
     """A number from 1 on, as a variable has it."""
-    short = text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 - below 10**9
-    if not short or int(text) == 0:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))
+    if not digits or not 1 <= int(text) <= LARGEST:
         raise UsageError(
-            f"{name} must be a whole number from 1 on, not '{printing.one_line(text)}'."
+            f"{name} must be a whole number from 1 to {LARGEST}, not '{printing.one_line(text)}'."
         )
     return int(text)
 

@@ -1,18 +1,15 @@
 """What reaches the person: answers on standard output, everything else on standard error."""
 
 import os
-import re
 import sys
 
 import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.plain import CONTROL
+from cllm.repl.plain import CONTROL, TURNING
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
-# What turns the direction of writing around could show another line than the one that is meant.
-TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def prepare_streams() -> None:

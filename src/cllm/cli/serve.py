@@ -33,6 +33,7 @@ HIGHEST_PORT = 65_535
 MOST_WORKERS = 64
 OPTIONS_VARIABLE = "CLLM_SERVE_OPTIONS"
 WORKER = "cllm.cli.serve:worker_app"
+WEB_SERVER = "uvicorn"
 
 
 @click.command(
@@ -97,13 +98,14 @@ def _settings(line: CommandLine) -> "Settings":
 
 def _log_as(settings: "Settings") -> None:
     """A line of JSON for every request, and more of them if the settings want more."""
-    from cllm.logs import LogSettings, configure  # noqa: PLC0415 - with the rest of the server
+    from cllm.logs import LogSettings, configure, include  # noqa: PLC0415 - with the server
     from cllm.settings.secrets import secrets_of  # noqa: PLC0415
 
     configure(
         LogSettings(verbosity=max(settings.verbosity, 1), as_json=True, file=settings.log_file),
         secrets=secrets_of(settings),
     )
+    include(WEB_SERVER)
 
 
 def _listening() -> Any:

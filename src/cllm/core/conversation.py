@@ -57,6 +57,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     `summary_through` is the last message that a summary stood for. `counted` is what the provider
     counted in the last prompt of the turn, which is longer than the first by what was said in
     between; about so many of these as `context` says were of what was for that turn only.
+    `turn_sequence` is where the turn begins that the cut is in: its user's words are sent too.
     """
 
     first_sequence: int
@@ -65,6 +66,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     summary_through: int | None = None
     counted: int | None = None
     context: int = 0
+    turn_sequence: int | None = None
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +196,12 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         if self.system is not None or record is None or record.prompt is None:
             return self.system
         return plain_message("system", record.prompt)
+
+    def history(self, *, before: str | None = None) -> tuple[Turn, ...]:
+        """The turns that may be sent: all, or those before the place that is answered anew."""
+        places = [turn.place for turn in self.turns]
+        stop = places.index(before) if before in places else len(places)
+        return tuple(turn for turn in self.turns[:stop] if turn.is_history)
 
     def has_system_message(self) -> bool:
         """Whether the conversation stores a system prompt."""

@@ -45,6 +45,9 @@ The text of an error is one sentence for a person, and says what to do. Programs
 and the fields, never at the text.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from cllm.core.notice import Notice
 
 
@@ -174,7 +177,10 @@ class MissingKeyError(CllmError):
 
 
 class ProviderError(CllmError):
-    """A provider was asked and gave no answer. `status` is the HTTP status, if there was one."""
+    """A provider was asked and gave no answer. `status` is the HTTP status, if there was one.
+
+    `details` are what it said for programs, beside the words for people.
+    """
 
     def __init__(
         self,
@@ -184,12 +190,14 @@ class ProviderError(CllmError):
         status: int | None = None,
         retry_after: float | None = None,
         code: str | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.provider = provider
         self.status = status
         self.retry_after = retry_after
         self.code = code
+        self.details = details
 
 
 class UnreachableError(ProviderError):

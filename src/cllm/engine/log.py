@@ -63,8 +63,7 @@ class Log:
         self._conversation = conversation
         self._served = served
         self._weights = weights_for(served.provider)
-        turns = () if conversation is None else conversation.turns
-        self.turns = tuple(turn for turn in turns if turn.is_history and turn.place != place)
+        self.turns = () if conversation is None else conversation.history(before=place)
         self.sequences = _sequences(prompt, conversation, place)
 
     def number(self, sequence: int) -> int:
@@ -140,8 +139,7 @@ class Log:
 
     @cached_property
     def _items(self) -> tuple[Item, ...]:
-        seen = (_Seen(role=one.role, parts=parts_of(one)) for one in self._prompt.messages)
-        return tuple(item_of(one, 0) for one in seen)
+        return tuple(item_of(_seen(one), 0) for one in self._prompt.messages)
 
     @cached_property
     def _counted(self) -> Counted:
@@ -193,8 +191,9 @@ def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
 def first_needed(conversation: Conversation, model: str) -> int:
     """The first message that a window for this model can need of what a store gave for one.
 
-    That is from the last cut on. For another model the cut begins anew, and so it does when a
-    summary was undone: then it is all that the model, or the summary before it, does not have.
+    That is from the last cut on, and the turns that the cut and the pins are in. For another model
+    the cut begins anew, and so it does when a summary was undone: then it is all that the model, or
+    the summary before it, does not have.
     """
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
@@ -202,9 +201,30 @@ def first_needed(conversation: Conversation, model: str) -> int:
     if last.model != model:
         return 1
     if not is_undone(last.window, conversation.summary):
-        return conversation.first_sequence
+        return min(
+            last.window.turn_sequence or last.window.first_sequence, _first_turn(conversation)
+        )
     through = 0 if conversation.summary is None else conversation.summary.through
     return min((through + 1, *conversation.pins))
+
+
+def _first_turn(conversation: Conversation) -> int:
+    """Where to look for the beginning of the first turn, if it is not in what was loaded.
+
+    A turn can be stored in pieces, and a pin may have brought one of the later ones.
+    """
+    history = (
+        message for turn in conversation.turns if turn.is_history for message in turn.messages
+    )
+    first = next(history, None)
+    if first is None or item_of(_seen(first), 0).is_plain_user:
+        return conversation.first_sequence
+    loaded = sum(len(turn.messages) for turn in conversation.turns)
+    return max(1, conversation.first_sequence - loaded)
+
+
+def _seen(message: Message) -> _Seen:
+    return _Seen(role=message.role, parts=parts_of(message))
 
 
 def _sequences(
@@ -215,15 +235,13 @@ def _sequences(
         return tuple(range(1, len(prompt.messages) + 1))
     found: list[int] = []
     number = conversation.first_sequence
-    said_at: int | None = None
     for turn in conversation.turns:
         if turn.place == place:
-            said_at = number
-        elif turn.is_history:
+            break
+        if turn.is_history:
             found.extend(range(number, number + len(turn.messages)))
         number += len(turn.messages)
-    start = number if said_at is None else said_at
-    return (*found, *range(start, start + len(prompt.messages) - len(found)))
+    return (*found, *range(number, number + len(prompt.messages) - len(found)))
 
 
 def _beside(prompt: Prompt, weights: Weights) -> Weighed:

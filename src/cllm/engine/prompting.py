@@ -81,7 +81,7 @@ def whole_prompt(
         original=request.original,
         stream=request.stream,
         cache_key=request.cache_key,
-        without_place=request.place,
+        place=request.place,
         kept=not request.read_only and request.sent is None,
     )
 

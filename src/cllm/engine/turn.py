@@ -307,14 +307,13 @@ class Engine:
         """The conversation, with what its window needs more of it than was loaded."""
         if conversation is None or request.window is None:
             return conversation
-        first = first_needed(conversation, model)
-        if first >= conversation.first_sequence:
-            return conversation
         # What is said in this turn may be stored already, behind all that is to be loaded.
         said = 0 if lease is None else len(lease.turn.messages)
-        tail = conversation.message_count + 1 - first + said
-        found = await self._store.load(conversation.id, owner=request.owner, tail=tail)
-        return found if lease is None else without_turn(found, lease.turn.id)
+        while (first := first_needed(conversation, model)) < conversation.first_sequence:
+            tail = conversation.message_count + 1 - first + said
+            found = await self._store.load(conversation.id, owner=request.owner, tail=tail)
+            conversation = found if lease is None else without_turn(found, lease.turn.id)
+        return conversation
 
     async def _begin_now(self, request: TurnRequest, model: str) -> Lease | None:
         """A lease, or None if the turn has to wait and may."""

@@ -20,9 +20,10 @@ from cllm.wire import anthropic_reply
 from cllm.wire.anthropic_betas import allowed_betas, read_betas
 from cllm.wire.anthropic_counting import NOT_COUNTED, encode_count
 from cllm.wire.anthropic_options import default_max_tokens, limit_notices
-from cllm.wire.anthropic_request import EncodedRequest
+from cllm.wire.anthropic_request import EncodedRequest, goes_on_elsewhere
 from cllm.wire.anthropic_verbatim import VerbatimDecoder
 from cllm.wire.malformed import ErrorDetails
+from cllm.wire.spoken import Mend, unmended
 from cllm.wire.translate import encode_anthropic
 
 # The version after this one takes no temperature from any model, also where the model would.
@@ -65,7 +66,9 @@ class AnthropicProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> Request:
         limit = default_max_tokens(prompt.model)
-        mend = mending_for("anthropic", prompt.model, provider=self.name)
+        mend: Mend = mending_for("anthropic", prompt.model, provider=self.name)
+        if goes_on_elsewhere(prompt.parameters):
+            mend = unmended
         mark = marking_for("anthropic", prompt.model, prompt.continuity)
         encoded = encode_anthropic(prompt, default_max_tokens=limit, mend=mend, mark=mark)
         asked = read_betas(prompt.parameters.get("betas"))

@@ -253,6 +253,7 @@ class HttpProvider(ABC):
             status=status,
             retry_after=refusal.retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
+            details=details.given,
         )
 
     def _clean(self, text: str) -> str:

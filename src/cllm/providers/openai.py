@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -16,6 +16,8 @@ from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.mending import mending_for
 from cllm.wire import openai_chat
 from cllm.wire.malformed import ErrorDetails
+from cllm.wire.media import first_media, in_words
+from cllm.wire.spoken import Mend
 from cllm.wire.translate import encode_openai, encode_responses, is_refused_by_chat
 
 Api = Literal["chat", "responses"]
@@ -61,7 +63,8 @@ class OpenAIProvider(HttpProvider):
     `api` says which API is used for all models; without it, that is chosen by the model's name,
     and by what is asked of it.
     `profile` names the rules by which the server takes a history, if they are not OpenAI's.
-    `defaults` are fields that every request has which does not say otherwise.
+    `defaults` are fields that every request has which does not say otherwise. A server that
+    `reads_text_only` is told of the images in a history in words.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class OpenAIProvider(HttpProvider):
         api: Api | None = None,
         profile: str | None = None,
         defaults: Mapping[str, Any] | None = None,
+        reads_text_only: bool = False,
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
@@ -84,6 +88,7 @@ class OpenAIProvider(HttpProvider):
         self._api = api
         self._profile = profile
         self._defaults = dict(defaults or {})
+        self._reads_text_only = reads_text_only
 
     def body_of(self, prompt: Prompt) -> bytes:
         """What the server would be sent, for one that can do more with it than answer."""
@@ -109,11 +114,13 @@ class OpenAIProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> Request:
         api = self._api or api_for(prompt, url=self._urls["responses"])
-        mend = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
+        mending = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
+        plainly, mend = mending.takes_texts_as_they_are, cast("Mend", mending)
+        if self._reads_text_only and first_media(prompt) is not None:
+            plainly, mend = False, in_words(mending)
         if api == "responses":
             encoded = encode_responses(prompt, mend=mend)
         else:
-            plainly = mend.takes_texts_as_they_are
             encoded = encode_openai(prompt, mend=mend, takes_texts_as_they_are=plainly)
         body = encoded.body
         if self._defaults:

@@ -239,15 +239,23 @@ async def save(chat: Chat, rest: str) -> None:
 
 
 async def export(chat: Chat, rest: str) -> None:
-    if not rest:
+    name = _unquoted(rest)
+    if not name:
         raise UsageError("Say into which file: /export FILE.")
     chat.last_turn()
     conversation = chat.conversation
     if conversation is None:
         return
-    path = chat.app.settings.place.directory / expanded(rest)
+    path = chat.app.settings.place.directory / expanded(name)
     _write_new(path, _exported(conversation, path))
     chat.screen.note(f"Written to {path}.")
+
+
+def _unquoted(rest: str) -> str:
+    """A file's name, also where it stands between quotes as for a shell."""
+    quote = rest[:1]
+    quoted = quote in ("'", '"') and len(rest) > 1 and rest.endswith(quote)
+    return rest[1:-1] if quoted else rest
 
 
 def _exported(conversation: Conversation, path: Path) -> bytes:
@@ -259,14 +267,22 @@ def _exported(conversation: Conversation, path: Path) -> bytes:
 def _write_new(path: Path, data: bytes) -> None:
     """Write a file that is not there yet, for nobody else to read."""
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            file.write(data)
+        _fill(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), path, data)
     except FileExistsError as error:
         raise UsageError(f"'{path}' is there already; name another file.") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a file's name"
         raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
+
+
+def _fill(opened: int, path: Path, data: bytes) -> None:
+    """Write the data, or take the new file away again."""
+    try:
+        with os.fdopen(opened, "wb") as file:
+            file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 async def stats(chat: Chat, _rest: str) -> None:

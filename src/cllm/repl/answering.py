@@ -23,7 +23,6 @@ from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.repl.answer import Answer
 from cllm.repl.chat import Chat
-from cllm.repl.screen import echo
 from cllm.repl.status import answer_line
 
 TICK = 0.08
@@ -34,9 +33,8 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
     answer = chat.screen.begin_answer()
     failed = False
     try:
-        with echo(on=False):
-            async with _redrawn(answer):
-                await _show_all(chat, request, answer)
+        async with _redrawn(answer):
+            await _show_all(chat, request, answer)
     except CllmError as error:
         failed = True
         chat.failures += 1

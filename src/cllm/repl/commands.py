@@ -13,10 +13,15 @@ import msgspec
 from cllm.core.errors import UsageError
 from cllm.repl import actions, window
 from cllm.repl.chat import Chat
+from cllm.repl.plain import wrapped
 
 Completes = Literal["conversations", "models", "files"]
 Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
+OTHERWISE = (
+    "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line, begins "
+    "a new line. Ctrl-C stops an answer."
+)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +47,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _help(chat: Chat, _rest: str) -> None:
-    chat.screen.say(help_lines())
+    chat.screen.say(help_lines(chat.screen.columns))
 
 
 COMMANDS = (
@@ -146,7 +151,7 @@ COMMANDS = (
         name="quit",
         aliases=("exit", "q"),
         is_word=True,
-        about="Leave (also Ctrl-D).",
+        about="Leave, as Ctrl-D does.",
         action=actions.leave,
     ),
 )
@@ -168,7 +173,7 @@ def read_order(line: str) -> Order | None:
     rest = text[1 + len(word) :]
     command = NAMES.get(word.lower())
     if command is not None:
-        return Order(command=command, rest=rest.strip())
+        return _ordered(command, rest.strip())
     if "/" in word or not word:
         return None
     raise UsageError(
@@ -176,20 +181,27 @@ def read_order(line: str) -> Order | None:
     )
 
 
+def _ordered(command: Command, rest: str) -> Order:
+    """The order; what a command does not take is not passed over in silence."""
+    if rest and not command.takes:
+        raise UsageError(f"/{command.name} takes nothing after its name; nothing was done.")
+    return Order(command=command, rest=rest)
+
+
 def said_in(line: str) -> str:
     """What is said to the model with a line that is no command: // stands for a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 
-def help_lines() -> list[str]:
-    """A line for each command."""
+def help_lines(columns: int | None = None) -> list[str]:
+    """A line for each command, cut between words where a terminal is only so wide."""
     heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
-    width = max(len(head) for head, _ in heads)
+    width = max(len(head) for head, _ in heads) + 2
+    lines = [f"{head:<{width}}{row.about}{_others(row)}" for head, row in heads]
     return [
-        *(f"{head:<{width}}  {row.about}{_others(row)}" for head, row in heads),
+        *(cut for line in lines for cut in wrapped(line, columns, indent=" " * width)),
         "",
-        "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line,",
-        "begins a new line. Ctrl-C stops an answer.",
+        *wrapped(OTHERWISE, columns),
     ]
 
 

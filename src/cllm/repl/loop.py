@@ -9,6 +9,7 @@ from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import read_order, said_in
 from cllm.repl.lines import Reader
+from cllm.repl.screen import echo
 from cllm.repl.signals import EndedBySignal, Signals
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
@@ -38,7 +39,7 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
             except EOFError:
                 return
             pressed = False
-            with contextlib.suppress(Leave):
+            with contextlib.suppress(Leave), echo(on=False):
                 await signals.stoppable(_obey(chat, line))
                 continue
             return

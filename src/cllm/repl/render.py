@@ -2,8 +2,8 @@
 
 What is finished is printed once and stays in the scrollback. Only the block that is still growing
 is drawn again, in place, and never more of it than the screen has lines. Thinking is shown dimly
-for as long as nothing else is, and leaves no trace. What is too long to be laid out is printed as it
-is, and so is what follows it. Knows nothing of turns.
+for as long as nothing else is, and leaves no trace. What is too long to be laid out is printed as
+it is, and so is what follows it. Knows nothing of turns.
 """
 
 import os

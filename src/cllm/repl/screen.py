@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
 from cllm.repl.answer import Answer, PlainAnswer
-from cllm.repl.plain import one_line, plain
+from cllm.repl.plain import one_line, plain, wrapped
 
 NARROWEST = 20
 OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
@@ -61,10 +61,15 @@ class Screen:
             self._out.write(f"{plain(line) if self.is_terminal else line}\n")
         self._out.flush()
 
+    @property
+    def columns(self) -> int | None:
+        """How wide lines may be; None where nobody looks at them, or there is no room anyway."""
+        wide = shutil.get_terminal_size().columns
+        return wide if self.is_terminal and wide > NARROWEST else None
+
     def note(self, text: str) -> None:
         """Something beside the answer, on a line of its own."""
-        line = one_line(text)
-        self._beside(f"\x1b[2m{line}\x1b[0m" if self._dims else line)
+        self._beside(one_line(text), dim=self._dims)
 
     def warn(self, notice: Notice) -> None:
         self._beside(f"Warning: {one_line(notice.message)}")
@@ -73,11 +78,12 @@ class Screen:
         line = one_line(str(error))
         self._beside(line if line.startswith(OTHER_ERRORS) else f"Error: {line}")
 
-    def _beside(self, line: str) -> None:
+    def _beside(self, line: str, *, dim: bool = False) -> None:
         self.make_way()
+        shown = "\n".join(wrapped(line, self.columns if self._err.isatty() else None))
         with contextlib.suppress(OSError):
             self._out.flush()
-            self._err.write(f"{line}\n")
+            self._err.write(f"\x1b[2m{shown}\x1b[0m\n" if dim else f"{shown}\n")
             self._err.flush()
 
     def make_way(self) -> None:
@@ -95,7 +101,7 @@ class Screen:
 
 @contextlib.contextmanager
 def echo(*, on: bool) -> Iterator[None]:
-    """Whether the terminal shows what is typed; not while an answer is drawn."""
+    """Whether the terminal shows what is typed; not while the chat is busy."""
     before = _terminal_modes()
     if before is None:
         yield

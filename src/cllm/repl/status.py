@@ -116,12 +116,10 @@ def status_line(model: str, conversation: Conversation | None, *, saves: bool = 
     """The line below the prompt: model, turns, tokens of the last prompt, cost so far."""
     turns = 0 if conversation is None else len(conversation.turns)
     sent = last_prompt(conversation)
-    pieces = [model, counted(turns, "turn")]
+    pieces = [model, *([] if saves else ["not saved"]), counted(turns, "turn")]
     if sent is not None:
         pieces.append(f"{sent:,} tokens in the last prompt")
     pieces.append(f"cost {cost_text(spent_in(conversation))}")
-    if not saves:
-        pieces.append("not saved")
     return " · ".join(pieces)
 
 

@@ -23,7 +23,6 @@ from cllm.server.serving import Serving
 from cllm.server.sweeping import swept
 from cllm.server.tracing import find_tracing
 
-
 OFTEN = ("/v1/chat/completions", "/v1/messages")
 
 

@@ -3,7 +3,6 @@
 It chooses what is sent and what is kept; it asks nobody.
 """
 
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from cllm.assembly.system import GivenPrompt, with_prefix
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError
-from cllm.core.message import Message, ToolResult
+from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
@@ -31,8 +30,10 @@ from cllm.server.wish import (
     Stateless,
     Wish,
 )
-from cllm.wire.translate import parts_of
+from cllm.wire.translate import is_plain_user
 
+LOOKED_BACK = (1, 50, None)
+"""How many messages are loaded to find what is answered again; mostly the first is enough."""
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
@@ -169,7 +170,7 @@ async def _continuing(
             param=CONVERSATION,
         )
     said = _taken_apart(prompt)
-    found = await store.load(mode.ref, owner=base.owner, tail=0 if said.others else 1)
+    found = await store.load(mode.ref, owner=base.owner, tail=0)
     if found.archived_at is not None:
         raise ConversationNotFoundError(mode.ref)
     request = replace(
@@ -186,9 +187,8 @@ async def _continuing(
     )
     notices = tuple(map(_ignored, said.further))
     if not said.others:
-        last, again = _regenerated(found)
+        last, again = await _regenerated(store, found, base.owner)
         request = replace(request, messages=again, place=last.place)
-        notices += _results_only(again)
     return Asked(
         request=request,
         store=store,
@@ -198,45 +198,26 @@ async def _continuing(
     )
 
 
-def _regenerated(found: Conversation) -> tuple[Turn, tuple[Message, ...]]:
-    """The turn that is answered once more, and what was said in it."""
-    ended = (turn for turn in reversed(found.turns) if turn.state != "running")
-    last = next(ended, None)
-    said = () if last is None else _said_in(last)
-    if last is None or not said:
-        raise _empty("There is nothing to answer again; send at least one message.")
-    return last, said
+async def _regenerated(
+    store: Store, found: Conversation, owner: str
+) -> tuple[Turn, tuple[Message, ...]]:
+    """The turn that is answered once more, and what was said in it.
+
+    It is the last in which a person said something: results of tools, which came later, go with
+    the reply that they were for.
+    """
+    for tail in LOOKED_BACK:
+        loaded = await store.load(found.id, owner=owner, tail=tail)
+        for turn in reversed(loaded.turns):
+            if turn.state != "running" and (said := _said_in(turn)):
+                return turn, said
+    raise _empty("There is nothing to answer again; send at least one message.")
 
 
 def _said_in(turn: Turn) -> tuple[Message, ...]:
-    """The messages of a turn up to the last plain one of the user's, else those before a reply."""
+    """The messages of a turn up to the last plain one of the user's; none if tools began it."""
     places = [place for place, message in enumerate(turn.messages) if is_plain_user(message)]
-    if places:
-        return turn.messages[: places[-1] + 1]
-    return tuple(takewhile(lambda message: message.role != "assistant", turn.messages))
-
-
-def _results_only(said: tuple[Message, ...]) -> tuple[Notice, ...]:
-    """A notice, where what is answered again is not what a person said."""
-    if any(map(is_plain_user, said)):
-        return ()
-    return (
-        Notice(
-            code="regenerated_last_reply",
-            path="messages",
-            message=(
-                "Only the reply to the last tool results was asked for again; the calls before "
-                "it stay. To answer the user's message anew, branch the conversation there."
-            ),
-        ),
-    )
-
-
-def is_plain_user(message: Message) -> bool:
-    """Whether a person said it: tool results can have the user's role too."""
-    if message.role != "user":
-        return False
-    return not any(isinstance(part, ToolResult) for part in parts_of(message))
+    return turn.messages[: places[-1] + 1] if places else ()
 
 
 def _taken_apart(prompt: Prompt) -> _Said:

@@ -15,9 +15,21 @@ from cllm.server.serving import Serving
 from cllm.server.wish import PROVIDER
 from cllm.settings.trust import is_model_file
 
+MOST_CHOICES = 1000
+
 
 def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
     """The model with its provider where somebody named one; else as it is, to be looked up."""
+    known = serving.choices.get((name, provider))
+    if known is None:
+        known = _chosen(name, provider, serving)
+        if len(serving.choices) >= MOST_CHOICES:
+            serving.choices.clear()
+        serving.choices[name, provider] = known
+    return known
+
+
+def _chosen(name: str, provider: str | None, serving: Serving) -> str:
     if provider is not None:
         return _checked(_at(provider, name, serving), serving)
     prefix, slash, _ = name.partition("/")

@@ -59,7 +59,9 @@ def encode_openai(told: Told) -> bytes:
 
 def encode_anthropic(told: Told) -> bytes:
     """The body of Anthropic's envelope, which is also an error event of a stream."""
-    fields = {"type": _anthropic_type(told.status), "message": told.message}
+    fields: dict[str, Any] = {"type": _anthropic_type(told.status), "message": told.message}
+    if told.details is not None:
+        fields["details"] = told.details
     if told.turn_id is not None:
         fields["turn_id"] = told.turn_id
     return msgspec.json.encode({"type": "error", "error": fields})

@@ -12,7 +12,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cllm.server.door import Endpoint
 from cllm.server.edge import Edge
 
-
 METHOD = "POST"
 
 

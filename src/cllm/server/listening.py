@@ -11,19 +11,21 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from cllm.core.errors import UsageError
 from cllm.server.app import build_quick
+from cllm.server.connection import Connection
 from cllm.server.lane import Lane
 from cllm.server.opening import check_reach, open_serving, store_url
 from cllm.server.serving import Serving
 from cllm.settings.load import Settings
 
 BACKLOG = 2048
-LONGEST_HEADERS = 64 * 1024
 GRACE = 1.0
 
 Say = Callable[[str], None]
@@ -76,7 +78,7 @@ def _config(app: Lane | str, settings: Settings) -> uvicorn.Config:
         factory=isinstance(app, str),
         workers=settings.server.workers,
         loop="uvloop",
-        http="httptools",
+        http=_connection(settings),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -86,6 +88,13 @@ def _config(app: Lane | str, settings: Settings) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_graceful_shutdown=int(settings.server.limits.stop_seconds + 2 * GRACE),
     )
+
+
+def _connection(settings: Settings) -> type[asyncio.Protocol]:
+    """What makes a connection, which uvicorn calls as if it were a class."""
+    limits = settings.server.limits
+    made = partial(Connection, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
+    return cast("type[asyncio.Protocol]", made)
 
 
 class _Server(uvicorn.Server):

@@ -11,11 +11,14 @@ from starlette.responses import Response
 
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
+from cllm.server.choosing import chosen_model
 from cllm.server.limits import check_counts, read_body
 from cllm.server.messages_voice import AnthropicVoice
+from cllm.server.refusal import RefusedError
 from cllm.server.replying import reply_to
 from cllm.server.serving import Serving, serving_of
 from cllm.server.voices import Voice
+from cllm.server.wish import STATELESS, Wish, read_wish
 from cllm.wire.anthropic_betas import read_betas
 from cllm.wire.anthropic_request import decode_request
 
@@ -34,11 +37,21 @@ OTHER_VERSION = Notice(
     message=f"This server speaks version {SPOKEN_VERSION}, whatever the header says.",
 )
 
+NO_THREADS = "thread_unsupported_request"
+THREAD_LEFT_OUT = Notice(
+    code="thread_left_out",
+    path="thread",
+    message="The conversation is kept here, and all of its history is sent; no thread is needed.",
+)
+
 
 async def create(request: Request) -> Response:
     """Answer a request for a message."""
     body, prompt = await read_prompt(request)
-    return await reply_to(request, with_limit(prompt), body, _voice)
+    prompt = with_limit(prompt)
+    if prompt.parameters.get("thread") is not None:
+        prompt = with_thread(prompt, read_wish(request.headers), serving_of(request))
+    return await reply_to(request, prompt, body, _voice)
 
 
 async def read_prompt(request: Request) -> tuple[bytes, Prompt]:
@@ -74,6 +87,27 @@ def with_limit(prompt: Prompt) -> Prompt:
     parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
     notices = (*prompt.notices, LIMITED)
     return replace(prompt, parameters=parameters, original=None, notices=notices)
+
+
+def with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
+    """The prompt, for which Anthropic is to keep the state; RefusedError where nobody would.
+
+    A client that is refused in these words sends the whole history instead. Where a conversation
+    is kept here its history is ours, and is sent whole.
+    """
+    if wish.mode != STATELESS:
+        parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
+        notices = (*prompt.notices, THREAD_LEFT_OUT)
+        return replace(prompt, parameters=parameters, original=None, notices=notices)
+    model = chosen_model(prompt.model, wish.provider, serving)
+    if serving.app.settings.fallbacks or not serving.app.takes_callers_key(model):
+        raise RefusedError(
+            NO_THREADS,
+            "Only Anthropic keeps threads; send the whole history without `thread`.",
+            param="thread",
+            details={"error_code": NO_THREADS, "unsupported": ["thread"]},
+        )
+    return prompt
 
 
 def _voice(prompt: Prompt, serving: Serving) -> Voice:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from cllm.app import App, now
 from cllm.core.errors import UsageError
 from cllm.core.ports import ServerStore, Store
+from cllm.providers.registry import LOCAL, ROWS
 from cllm.server.calls import CallCounter
 from cllm.server.deadlines import patience_by
 from cllm.server.ids import NewIds
@@ -40,6 +41,7 @@ def store_url(settings: Settings) -> str:
 def open_serving(settings: Settings) -> Serving:
     """A server by these settings; whoever opens it closes its app."""
     check_reach(settings.server)
+    check_default_provider(settings)
     app = App(replace(settings, store=store_url(settings)))
     store: ServerStore = app.store  # type: ignore[assignment]
     return Serving(
@@ -62,6 +64,16 @@ def check_reach(server: ServerSettings) -> None:
         raise UsageError(
             f"Listening on {server.host} lets other machines in, and no keys are configured; "
             "configure server.keys first, or listen on 127.0.0.1."
+        )
+
+
+def check_default_provider(settings: Settings) -> None:
+    """UsageError for a default that is nobody."""
+    named, known = settings.server.default_provider, {LOCAL, *ROWS, *settings.providers}
+    if named is not None and named not in known:
+        raise UsageError(
+            f"The default provider '{named}' is not one that there is; name one of "
+            f"{', '.join(sorted(known))}."
         )
 
 

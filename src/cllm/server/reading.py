@@ -30,7 +30,7 @@ StoreName = Literal["files"]
 # Said of these in the description only; what is wrong with one has a code or words of its own.
 Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST})]
 Words = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\w"})
+    str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\S"})
 ]
 Moment = Annotated[
     str, msgspec.Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})

@@ -5,6 +5,7 @@ A code stands for one status, everywhere. Errors of the core and of providers ar
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from cllm.core.errors import CllmError
 
@@ -13,6 +14,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "invalid_conversation_id": 400,
         "invalid_header": 400,
         "invalid_request": 400,
+        "thread_unsupported_request": 400,
         "missing_token": 401,
         "invalid_token": 401,
         "host_not_allowed": 403,
@@ -45,14 +47,21 @@ class RefusedError(CllmError):
     """A request that is not answered as asked.
 
     `param` is the field, header or parameter that it is about, `retry_after` in seconds when the
-    same request could be answered.
+    same request could be answered. `details` are for programs that know what to do then.
     """
 
     def __init__(
-        self, code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.status = STATUSES[code]
         self.param = param
         self.retry_after = retry_after
+        self.details = details

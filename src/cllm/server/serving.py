@@ -28,7 +28,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """One server: its app, its stores, what it goes by, and the turns that run in it.
 
-    `files` is the folder of conversation files, where the server is only this person's.
+    `files` is the folder of conversation files, where the server is only this person's. `choices`
+    are the models that names and providers turned out to mean.
     """
 
     app: App
@@ -41,6 +42,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     new_id: NewId
     files: Store | None = None
+    choices: dict[tuple[str, str | None], str] = msgspec.field(default_factory=dict)
 
 
 def serving_of(request: Request) -> Serving:

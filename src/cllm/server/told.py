@@ -4,7 +4,7 @@ Sentences are written here from an error's fields; its own words are passed on o
 about the request, so that no path, address or key of this machine is told.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     param: str | None = None
     retry_after: float | None = None
     turn_id: str | None = None
+    details: Mapping[str, Any] | None = None
 
 
 def _always(status: int, code: str, message: str, **more: Any) -> Callable[[Any], Told]:
@@ -43,6 +44,7 @@ def _refused(error: RefusedError) -> Told:
         message=str(error),
         param=error.param,
         retry_after=error.retry_after,
+        details=error.details,
     )
 
 
@@ -129,7 +131,8 @@ def _invalid_request(error: core.InvalidRequestError) -> Told:
     """The provider looked at the request and refuses it: its words are about the request."""
     code = error.code or "invalid_request"
     status = error.status if error.status in CLIENT_ERRORS else 400
-    return Told(status=status or 400, code=code, message=_without_addresses(str(error)))
+    said = _without_addresses(str(error))
+    return Told(status=status or 400, code=code, message=said, details=error.details)
 
 
 def _too_long(error: core.PromptTooLongError) -> Told:

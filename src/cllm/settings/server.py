@@ -36,6 +36,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 10_000
     parts: int = 10_000
     depth: int = 64
+    head_bytes: int = 64 * 1024
+    head_seconds: float = 30
     body_seconds: float = 60
     queue_seconds: float = 60
     turn_seconds: float = 3600

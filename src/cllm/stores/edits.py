@@ -4,6 +4,7 @@ A finished turn is never lost: what leaves the default path becomes a variant. N
 the time comes in as `now`.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import takewhile
 
@@ -23,6 +24,7 @@ from cllm.core.errors import (
     TurnNotFoundError,
     UsageError,
 )
+from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation, Opening, Tail, TurnStart
 
 INTERRUPTED = "interrupted"
@@ -89,9 +91,10 @@ def _settled_turn(turn: Turn, now: datetime) -> Turn:
 
 
 def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime) -> Turn:
-    """The turn that begins. A variant can be made of what was said last, and of what failed since.
+    """The turn that begins. A variant can be made of what a person said last.
 
-    Later turns would answer something that nobody said, so an earlier place is refused.
+    Turns after it may have failed, or brought results for its tools and no more; others would
+    answer something that nobody said, so an earlier place is refused.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
         raise taken_turn(conversation.id, start.id)
@@ -100,9 +103,16 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
         if start.place not in places:
             raise TurnNotFoundError(conversation.id, start.place)
         after = conversation.turns[places.index(start.place) + 1 :]
-        if any(turn.is_history for turn in after):
+        if any(turn.is_history and asks_anew(turn.messages) for turn in after):
             raise not_the_last(conversation.id, start.place)
     return running_turn(start, now=now)
+
+
+def asks_anew(messages: Iterable[Message]) -> bool:
+    """Whether a person says something in it, and not only tools."""
+    from cllm.wire.translate import is_plain_user  # noqa: PLC0415 - only to answer anew
+
+    return any(map(is_plain_user, messages))
 
 
 def running_turn(start: TurnStart, *, now: datetime) -> Turn:
@@ -154,10 +164,28 @@ def with_finished(
     if not _is_on_path(opened, turn.place):
         kept = replace(opened, turns=(*opened.turns, turn))
     elif turn.is_history:
-        kept = _put_in_place(opened, turn)
+        kept = _answered_anew(opened, turn)
     else:
         kept = replace(opened, variants=(*opened.variants, turn))
     return replace(kept, title=_title(kept), updated_at=now)
+
+
+def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
+    """The turn in its place; those that went on with the tools of the one before leave the path."""
+    places = [each.place for each in conversation.turns]
+    after = conversation.turns[places.index(turn.place) + 1 :]
+    left = tuple(each for each in after if each.is_history)
+    summary = conversation.summary
+    alone = replace(
+        conversation, turns=tuple(each for each in conversation.turns if each not in left)
+    )
+    kept = _put_in_place(alone, turn)
+    return replace(
+        kept,
+        variants=kept.variants + left,
+        pins=tuple(pin for pin in kept.pins if pin <= kept.message_count),
+        summary=summary and summary.up_to(_messages_before(conversation, turn.place)),
+    )
 
 
 def without_turn(conversation: Conversation, turn_id: str) -> Conversation:

@@ -35,6 +35,7 @@ from cllm.testing.store_harness import (
     StoreSuite,
     TickingClock,
     answered,
+    bring_results,
     failed,
     say,
     say_again,
@@ -628,6 +629,23 @@ class StoreContract(FindingContract, WindowContract, StoreSuite):
         await store.finish_turn(lease, failed(lease))
         await say_again(store, "demo", "t3", place="t1", text="now")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t3", "t2"]
+
+    async def test_what_went_on_with_tools_leaves_the_path_with_the_answer_they_were_for(
+        self, store: Store, other: Store
+    ) -> None:
+        await say(store, "demo", "t1")
+        await say(store, "demo", "t2", "And now?")
+        await bring_results(store, "demo", "t3")
+        await bring_results(store, "demo", "t4")
+        await store.update("demo", Changes(pins=(1, 6)))
+        await say_again(store, "demo", "t5", place="t2", text="Anew")
+        found = await other.load("demo")
+        assert [turn.id for turn in found.turns] == ["t1", "t5"]
+        assert {turn.id for turn in found.variants} == {"t2", "t3", "t4"}
+        assert (await other.summary("demo")).message_count == found.message_count == 4
+        assert found.pins == (1,)
+        await say(store, "demo", "t6")
+        assert [turn.id for turn in (await other.load("demo", tail=1)).turns] == ["t6"]
 
     async def test_a_variant_of_an_earlier_or_unknown_turn_is_refused(self, store: Store) -> None:
         await say(store, "demo", "t1")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnFailure
-from cllm.core.message import plain_message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.reply import Usage
 
@@ -70,6 +70,14 @@ async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None
     """One whole turn, in a conversation that is made if it is not there."""
     lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
     await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
+
+
+async def bring_results(store: Store, ref: str, turn_id: str) -> None:
+    """A turn in which only a tool says something, and is answered."""
+    raw = msgspec.json.encode({"role": "tool", "tool_call_id": "c1", "content": "42"})
+    begun = TurnStart(id=turn_id, messages=(Message(role="tool", raw=raw),))
+    lease = await store.begin_turn(ref, begun)
+    await store.finish_turn(lease, answered(lease))
 
 
 async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: str) -> None:

@@ -44,5 +44,6 @@ def error_details(error: Any) -> ErrorDetails:
         type=kind,
         code=code if isinstance(code, str) else "",
         status=STATUSES.get(kind),
+        given=details if isinstance(details, dict) else None,
         too_long=kind == INVALID_REQUEST and counts_too_many(message),
     )

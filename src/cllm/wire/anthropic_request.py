@@ -115,6 +115,12 @@ def encode_request(
     )
 
 
+def goes_on_elsewhere(parameters: Fields) -> bool:
+    """Whether the messages go on with a history that the API itself has, as a thread."""
+    thread = parameters.get("thread")
+    return isinstance(thread, dict) and thread.get("type") == "continue"
+
+
 def _without_betas(parameters: Fields) -> Fields:
     return (
         {k: v for k, v in parameters.items() if k != "betas"}

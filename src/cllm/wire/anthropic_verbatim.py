@@ -12,14 +12,23 @@ from cllm.wire.anthropic_reply import StreamDecoder
 from cllm.wire.sse import SseEvent
 
 BEFORE = ("message_start", "ping")
+OPENING = "content_block_start"
 ENDING = "message_delta"
 
 
-class _Named(msgspec.Struct):
+PLAIN = ("text", "thinking")
+
+
+class _Named(msgspec.Struct, frozen=True):
     type: str = ""
 
 
+class _Opening(msgspec.Struct, frozen=True):
+    content_block: _Named = _Named()
+
+
 _names = msgspec.json.Decoder(_Named)
+_openings = msgspec.json.Decoder(_Opening)
 
 
 class VerbatimDecoder:
@@ -41,7 +50,7 @@ class VerbatimDecoder:
         frame = encode_event(name, sent.data)
         if self._held is not None:
             self._held.append(frame)
-            if name in BEFORE:
+            if name in BEFORE or (not events and _begins_plainly(name, sent.data)):
                 return events
             frame, self._held = b"".join(self._held), None
         if name == ENDING:
@@ -50,6 +59,11 @@ class VerbatimDecoder:
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
+
+
+def _begins_plainly(name: str, data: bytes) -> bool:
+    """Whether it opens a block that says nothing before its first piece."""
+    return name == OPENING and _openings.decode(data).content_block.type in PLAIN
 
 
 def encode_event(name: str, data: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """The errors of the codecs. Whoever carried the bytes knows whose they were, and says so."""
 
+from typing import Any
+
 import msgspec
 
 
@@ -27,7 +29,8 @@ class FieldError(MalformedError):
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What an error body or event says; empty where it says nothing.
 
-    `status` is the one that an error of this type has when it comes before an answer.
+    `status` is the one that an error of this type has when it comes before an answer. `given` is
+    what is said for programs.
     """
 
     message: str = ""
@@ -35,6 +38,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     status: int | None = None
     too_long: bool = False
+    given: dict[str, Any] | None = None
 
 
 class ProviderSaidError(MalformedError):

@@ -1,9 +1,13 @@
-"""What a message holds beside words: images and files. Looks, and changes nothing."""
+"""What a message holds beside words: images and files; and a history without them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from cllm.core.message import AnyPart, Document, Image, Message, ToolResult
+import msgspec
+
+from cllm.core.message import AnyPart, Document, Image, Message, Text, ToolResult
+from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
+from cllm.wire.spoken import Mend, Mended, Spoken, rewritten
 from cllm.wire.translate import parts_of
 
 KINDS = {Image: "an image", Document: "a file"}
@@ -15,6 +19,59 @@ def first_media(prompt: Prompt) -> tuple[str, str] | None:
         for part in media_in(message):
             return f"messages[{place}]", KINDS[type(part)]
     return None
+
+
+def asked_about(prompt: Prompt) -> tuple[str, str] | None:
+    """The same for what was said last: media that a person showed, not those of tools."""
+    for place in range(len(prompt.messages) - 1, -1, -1):
+        message = prompt.messages[place]
+        if message.role == "assistant":
+            break
+        for part in parts_of(message):
+            if _is_media(part):
+                return f"messages[{place}]", KINDS[type(part)]
+    return None
+
+
+def in_words(mend: Mend) -> Mend:
+    """What mends a history for a model that reads text only: its media are named instead."""
+
+    def mended(messages: Sequence[Spoken]) -> Mended:
+        told = [_told(spoken) for spoken in messages]
+        places = [new.place for old, new in zip(messages, told, strict=True) if old is not new]
+        found = mend(told)
+        if not places:
+            return found
+        notice = Notice(
+            code="part_left_out",
+            path=f"messages[{places[0]}]",
+            message=f"The model reads text only; images and files of {len(places)} earlier "
+            "messages are only named.",
+        )
+        return msgspec.structs.replace(found, notices=(notice, *found.notices))
+
+    return mended
+
+
+def _told(spoken: Spoken) -> Spoken:
+    parts = tuple(map(_told_part, spoken.parts))
+    same = all(old is new for old, new in zip(spoken.parts, parts, strict=True))
+    return spoken if same else msgspec.structs.replace(rewritten(spoken, parts), place=spoken.place)
+
+
+def _told_part(part: AnyPart) -> AnyPart:
+    if isinstance(part, ToolResult) and any(map(_is_media, part.content)):
+        content = tuple(_named(inner) if _is_media(inner) else inner for inner in part.content)
+        return msgspec.structs.replace(part, content=content)
+    return _named(part) if _is_media(part) else part
+
+
+def _named(part: AnyPart) -> Text:
+    return Text(text=f"({KINDS[type(part)]}, which this model cannot see)", cache=part.cache)
+
+
+def _is_media(part: AnyPart) -> bool:
+    return isinstance(part, Image) or (isinstance(part, Document) and part.text is None)
 
 
 def media_in(message: Message) -> Iterator[Image | Document]:

@@ -96,6 +96,13 @@ def request_codec(dialect: Dialect) -> RequestCodec:
     return codec
 
 
+def is_plain_user(message: Message) -> bool:
+    """Whether a person said it: in some protocols tool results have the user's role too."""
+    if message.role != "user" or message.dialect == "openai":
+        return message.role == "user"
+    return not any(isinstance(part, ToolResult) for part in parts_of(message))
+
+
 def parts_of(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, whatever its dialect."""
     return decoder_of(message.dialect)(message)

@@ -76,7 +76,7 @@ def test_only_turns_that_are_history_are_sent(state, sent):
 
 
 def test_the_turn_that_is_asked_again_is_left_out():
-    prompt = assembled(conversation(turn("a"), turn("b2", place="b")), without_place="b")
+    prompt = assembled(conversation(turn("a"), turn("b2", place="b")), place="b")
 
     assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
 

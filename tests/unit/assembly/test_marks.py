@@ -55,7 +55,14 @@ def test_a_turn_of_nineteen_blocks_needs_no_mark_in_between():
 def test_a_turn_of_twenty_blocks_or_more_has_a_mark_fifteen_behind():
     assert placed([LARGE] * 30, kept=10).blocks == (14, 29)
     assert placed([LARGE] * 31, kept=10).blocks == (15, 30)
-    assert placed([LARGE] * 40, kept=0).blocks == (24, 39)
+    assert placed([LARGE] * 40, kept=0).blocks == (13, 26, 39)
+
+
+def test_a_prompt_that_begins_anew_has_marks_in_its_middle():
+    assert placed([LARGE] * 12, kept=0).blocks == (3, 7, 11)
+    assert placed([LARGE] * 12, kept=2).blocks == (11,)
+    assert placed([LARGE] * 5, kept=0).blocks == (4,)
+    assert placed([THOUGHT] * 11 + [LARGE], kept=0).blocks == (11,)
 
 
 def test_a_very_long_turn_has_a_mark_from_which_the_old_end_is_seen():

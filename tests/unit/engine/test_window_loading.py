@@ -13,14 +13,19 @@ from tests.unit.engine.talking import (
     texts,
 )
 
+from cllm.assembly.profiles import OPENAI
+from cllm.assembly.validity import check
 from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.conversation import Conversation
 from cllm.core.errors import (
     RateLimitedError,
 )
+from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.core.prompt import Prompt
 from cllm.engine.retry import RetryRules
 from cllm.providers.scripted import ScriptedProvider
+from cllm.wire.translate import spoken_for
 
 
 class TestPins:
@@ -178,3 +183,64 @@ async def _put(store: Any, turn: Any) -> None:
     await store.finish_turn(
         lease, msgspec.structs.replace(turn, id="stray", place=lease.turn.place)
     )
+
+
+class TestTurnsOfManyCalls:
+    """A client that uses tools itself asks once for each round: one turn, stored in pieces."""
+
+    @pytest.fixture
+    def rounds(self, engine, ask, store):
+        """A question, and so many rounds of calls and results, each asked for by itself."""
+
+        async def rounds(count: int, **fields: Any) -> Prompt:
+            provider = ScriptedProvider()
+            running = engine(store, provider)
+            await say(running, ask("What is the weather everywhere?", **fields))
+            for number in range(count):
+                await _call(store, number)
+                result = _result(number)
+                await say(running, msgspec.structs.replace(ask(**fields), messages=(result,)))
+            return provider.prompts[-1]
+
+        return rounds
+
+    async def test_the_user_s_words_are_sent_however_long_the_loop(self, rounds, store):
+        window = {"window": lambda _: ByTokens(max_tokens=900)}
+
+        prompt = await rounds(12, **window)
+
+        record = (await store.load("demo")).turns[-1].window
+        assert record.first_sequence > 1
+        assert record.turn_sequence == 1
+        assert prompt.messages[0].text == "What is the weather everywhere?"
+        assert prompt.messages[1].role == "assistant"
+        assert check([spoken_for(m, "openai") for m in prompt.messages], OPENAI) == ()
+
+    async def test_a_pin_brings_its_whole_turn_back(self, rounds, engine, ask, store):
+        window = {"window": lambda _: ByTurns(max_turns=1)}
+        await rounds(12, **window)
+        await store.update("demo", Changes(pins=(30,)))
+        provider = ScriptedProvider()
+        for text in ("one", "two", "three"):
+            await say(engine(store, provider), ask(text, **window))
+
+        last = provider.prompts[-1].messages
+        assert last[0].text == "What is the weather everywhere?"
+        assert len(last) == 38 + 3
+
+
+def _result(number: int) -> Message:
+    fields = {"role": "tool", "tool_call_id": f"c{number}", "content": f"{number}: " + LONG}
+    return Message(role="tool", raw=msgspec.json.encode(fields))
+
+
+async def _call(store: Any, number: int) -> None:
+    """The model's call, as the end of the turn before."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    fields = {"role": "assistant", "content": None, "tool_calls": [call]}
+    message = Message(role="assistant", raw=msgspec.json.encode(fields))
+    start = TurnStart(id=f"call-{number}", messages=(message,), visible=False)
+    lease = await store.begin_turn("demo", start)
+    last = (await store.load("demo")).turns[-1]
+    turn = msgspec.structs.replace(lease.turn, state="complete", model="m", window=last.window)
+    await store.finish_turn(lease, turn)

@@ -69,6 +69,20 @@ def test_help_has_a_line_for_each_command():
         assert any(line.startswith(f"/{row.name}") and row.about in line for line in lines)
 
 
+@pytest.mark.parametrize("line", ["/undo 5", "/regenerate please", "/new x", "/quit now"])
+def test_what_a_command_does_not_take_is_a_mistake(line):
+    with pytest.raises(UsageError, match="takes nothing"):
+        read_order(line)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_help_is_cut_between_words_where_the_terminal_is_narrow(columns):
+    lines = help_lines(columns)
+
+    assert max(map(len, lines)) <= columns
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(help_lines()).split())
+
+
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_every_command_has_its_row_in_the_reference(row):
     reference = Path(__file__).parents[3] / "docs" / "reference" / "chat.md"

@@ -62,7 +62,7 @@ def test_the_status_line_has_turns_tokens_of_the_last_prompt_and_cost():
 
     line = status_line("m", conversation, saves=False)
 
-    assert line == "m · 2 turns · 30 tokens in the last prompt · cost $0.0300 · not saved"
+    assert line == "m · not saved · 2 turns · 30 tokens in the last prompt · cost $0.0300"
 
 
 def test_of_a_turn_of_several_calls_the_last_prompt_is_that_of_the_last_call():

@@ -50,11 +50,18 @@ def test_every_event_goes_on_as_it_came_known_or_not():
 
 
 def test_what_comes_before_the_answer_waits_for_it():
-    before, _ = told(START, PING)
-    after, _ = told(START, PING, OPEN)
+    before, _ = told(START, PING, OPEN)
+    after, _ = told(START, PING, OPEN, PIECE)
 
     assert before == []
-    assert after == [Verbatim(dialect="anthropic", data=frames(START, PING, OPEN))]
+    assert after[0] == Verbatim(dialect="anthropic", data=frames(START, PING, OPEN, PIECE))
+
+
+def test_a_block_of_another_kind_does_not_wait():
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    events, _ = told(START, ("content_block_start", {"index": 0, "content_block": search}))
+
+    assert len(events) == 1
 
 
 def test_the_end_is_marked_from_its_announcement_on():
@@ -68,8 +75,8 @@ def test_an_event_without_a_name_is_given_the_one_in_its_data():
     decoder = VerbatimDecoder(StreamDecoder())
     decoder.decode(SseEvent(data=data(START)))
 
-    said = decoder.decode(SseEvent(data=data(OPEN)))
-    assert said[0] == Verbatim(dialect="anthropic", data=frames(START, OPEN))
+    said = decoder.decode(SseEvent(data=data(NOVEL)))
+    assert said == [Verbatim(dialect="anthropic", data=frames(START, NOVEL))]
 
 
 def test_data_on_several_lines_is_the_same_data_again():

@@ -45,6 +45,7 @@ class Connection:
             http=self._http,
             headers=ONE_REQUEST,
             defaults=defaults,
+            reads_text_only=True,
             timeouts=Timeouts(first_byte=READING_SECONDS, idle=READING_SECONDS),
         )
 

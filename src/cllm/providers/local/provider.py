@@ -177,10 +177,10 @@ def _pool() -> "Http":
 
 
 def _check_is_text(prompt: Prompt) -> None:
-    """The child has a model for words, and none that sees."""
-    from cllm.wire.media import first_media  # noqa: PLC0415 - as the connection's codec, by now
+    """The child has a model for words, and none that sees what it is asked about."""
+    from cllm.wire.media import asked_about  # noqa: PLC0415 - as the connection's codec, by now
 
-    found = first_media(prompt)
+    found = asked_about(prompt)
     if found is not None:
         path, what = found
         raise UnsendableError(

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.connection import erase_deleted, with_postgres, with_sqlite
 from cllm.stores.sql.sqlite import parse_location
-from cllm.stores.sql.sqlite_file import make_private, unavailable
+from cllm.stores.sql.sqlite_file import check_regular, make_private, unavailable
 
 T = TypeVar("T")
 
@@ -39,13 +39,8 @@ class Database:
 
     def run(self, work: Callable[[sa.Connection], T], *, create: bool = False) -> T:
         """Do the work in one transaction. A file that is not there is made only with `create`."""
-        if self._path is not None and create:
-            make_private(self._path)
-        elif self._path is not None and not self._path.exists():
-            raise StoreUnavailableError(
-                f"There is no file {self._path}; name another one with --store sqlite:PATH.",
-                path=str(self._path),
-            )
+        if self._path is not None:
+            _check(self._path, create=create)
         try:
             if self._path is not None:
                 return with_sqlite(self._path, work)
@@ -77,4 +72,16 @@ class Database:
         return StoreUnavailableError(
             f"The database cannot be used ({type(error).__name__}); check the store URL, and that "
             "the server runs and lets you in."
+        )
+
+
+def _check(path: Path, *, create: bool) -> None:
+    """StoreUnavailableError if there is no file there that can be opened."""
+    if create:
+        make_private(path)
+    elif path.exists():
+        check_regular(path)
+    else:
+        raise StoreUnavailableError(
+            f"There is no file {path}; name another one with --store sqlite:PATH.", path=str(path)
         )

@@ -203,19 +203,20 @@ class RowCodec:
         )
 
     def decode_turn(self, row: Usable, messages: tuple[Message, ...]) -> Turn:
+        """The turn of a row that begins with TURN_COLUMNS."""
         return Turn(
             id=row[0],
             place=row[1],
             state=row[2],
             model=row[3],
             provider=row[4],
-            usage=decode_usage(row[5:12]),
+            usage=None if row[5] is None else decode_usage(row[5:12]),
             cost=row[12],
-            notices=_optional(_notices, row[13]) or (),
-            window=_optional(_window, row[14]),
-            failure=_optional(_failure, row[15]),
+            notices=() if row[13] is None else _notices.decode(row[13]),
+            window=None if row[14] is None else _window.decode(row[14]),
+            failure=None if row[15] is None else _failure.decode(row[15]),
             started_at=self.read_time(row[16]),
-            ended_at=self.read_optional(row[17]),
+            ended_at=None if row[17] is None else self.read_time(row[17]),
             messages=messages,
         )
 
@@ -255,17 +256,17 @@ def encode_usage(usage: Usage | None) -> Row:
     )
 
 
-def decode_usage(row: Usable) -> Usage | None:
-    if row[0] is None:
-        return None
+def decode_usage(row: Usable) -> Usage:
+    """The usage of a row of USAGE_COLUMNS, if somebody counted."""
+    read, written, cached, kept, reasoning, kept_hour, estimated = row
     return Usage(
-        input=int(row[0]),
-        output=int(row[1]),
-        cache_read=int(row[2]),
-        cache_write=int(row[3]),
-        reasoning=int(row[4]),
-        cache_write_hour=int(row[5]),
-        estimated=bool(row[6]),
+        input=read,
+        output=written,
+        cache_read=cached,
+        cache_write=kept,
+        reasoning=reasoning,
+        cache_write_hour=kept_hour,
+        estimated=bool(estimated),
     )
 
 
@@ -274,7 +275,7 @@ def decode_sum(row: Usable) -> UsageSum:
     return UsageSum(
         key=row[0],
         calls=row[1],
-        usage=decode_usage(row[2:9]) or Usage(),
+        usage=Usage() if row[2] is None else decode_usage([int(number) for number in row[2:9]]),
         cost=float(row[9] or 0.0),
         unpriced=row[10],
     )
@@ -314,7 +315,7 @@ def check_text(*texts: str | None) -> None:
     """UsageError if one of the texts cannot be kept in a database."""
     for text in texts:
         if text is not None and ("\0" in text or _has_surrogates(text)):
-            raise _unkeepable()
+            raise unkeepable()
 
 
 def check_json(*values: Any) -> None:
@@ -323,23 +324,24 @@ def check_json(*values: Any) -> None:
         try:
             encoded = msgspec.json.encode(value)
         except UnicodeEncodeError as error:
-            raise _unkeepable() from error
+            raise unkeepable() from error
         if _NUL_IN_JSON.search(encoded):
-            raise _unkeepable()
+            raise unkeepable()
 
 
 def check_messages(messages: Sequence[Message]) -> None:
     """UsageError if a message has text in it that cannot be kept in a database."""
     for message in messages:
         if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
-            raise _unkeepable()
+            raise unkeepable()
 
 
 def _has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _unkeepable() -> UsageError:
+def unkeepable() -> UsageError:
+    """Text that a database has no way to keep."""
     return UsageError(
         "The text has a NUL character or half of a character in it, which no database keeps; "
         "remove it and try again."

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
-from cllm.core.errors import ConversationBusyError, SettingsError
+from cllm.core.errors import ConversationBusyError, SettingsError, UsageError
 from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
@@ -125,7 +125,13 @@ class SqliteStore:
         def finish(db: sqlite3.Connection) -> None:
             turning.finish(db, lease, turn, opening=opening, now=self._clock())
 
-        await self._file.write(finish)
+        if turn.id != lease.turn.id:
+            raise edits.not_its_turn(lease.turn.id, turn.id)
+        try:
+            await self._file.write(finish)
+        except UsageError:
+            await self._file.write(lambda db: turning.release(db, lease))
+            raise
 
     async def drop_turn(self, lease: Lease) -> None:
         await self._file.write(lambda db: turning.drop(db, lease, now=self._clock()))

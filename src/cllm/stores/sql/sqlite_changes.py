@@ -15,7 +15,7 @@ from cllm.stores import edits
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import Row
 from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, load
-from cllm.stores.sql.sqlite_turns import new_conversation
+from cllm.stores.sql.sqlite_turns import is_held, new_conversation
 from cllm.stores.sql.sqlite_writing import (
     HISTORY,
     add_conversation,
@@ -35,7 +35,7 @@ def free(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> Row | N
     key = row[:2]
     held = db.execute(sql.LEASE_OF, key).fetchone()
     if held is not None:
-        if ROWS.read_time(held[2]) > now:
+        if is_held(held, now):
             return None
         db.execute(sql.DELETE_LEASE, key)
     settle(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
@@ -74,7 +74,7 @@ def _add(db: sqlite3.Connection, conversation: Conversation, now: datetime) -> C
     owner = conversation.owner
     for ref in {conversation.id, conversation.name or conversation.id}:
         begun = db.execute(sql.LEASE_CREATING, (owner, ref)).fetchone()
-        if begun is not None and ROWS.read_time(begun[2]) > now:
+        if begun is not None and is_held(begun, now):
             raise ConversationBusyError(ref, turn_id=begun[0])
     add_conversation(db, conversation)
     return conversation

@@ -5,16 +5,21 @@ What goes wrong with the file comes out as one of our errors. Nothing here knows
 """
 
 import asyncio
+import errno
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import msgspec
+
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql.rows import unkeepable
 from cllm.stores.sql.worker import Worker
 
 T = TypeVar("T")
@@ -38,6 +43,8 @@ _SENTENCES = {
     sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
     sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
 }
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError)
+"""What comes of a row that somebody else wrote, or that is damaged."""
 _OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
 
 
@@ -97,6 +104,10 @@ class SqliteFile:
             raise unavailable(self.path, error) from error
         except OverflowError as error:
             raise UsageError("A number is too large to be kept; use a smaller one.") from error
+        except UnicodeError as error:
+            raise unkeepable() from error
+        except _UNREADABLE as error:
+            raise unreadable(self.path, error) from error
         return found
 
     def _opened(self) -> sqlite3.Connection:
@@ -117,6 +128,7 @@ class SqliteFile:
             self._settle_journal(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA secure_delete = ON")
             if _revision(connection) != HEAD:
                 self._prepare(connection)
@@ -170,13 +182,30 @@ def make_private(path: Path) -> None:
     """Make the file, readable by its owner alone, if it is not there."""
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDONLY, PRIVATE))
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise StoreUnavailableError(
-            f"{path} cannot be opened ({reason}); name another file in the store URL.",
-            path=str(path),
-        ) from error
+        raise _unopened(path, os.strerror(error.errno or 0)) from error
+    check_regular(path, os.O_CREAT)
+
+
+def check_regular(path: Path, flags: int = 0) -> None:
+    """StoreUnavailableError if it is no file: a pipe would be waited for for ever."""
+    try:
+        opened = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK, PRIVATE)
+    except (OSError, ValueError) as error:
+        reason = os.strerror(getattr(error, "errno", None) or errno.EINVAL)
+        raise _unopened(path, reason) from error
+    try:
+        regular = stat.S_ISREG(os.fstat(opened).st_mode)
+    finally:
+        os.close(opened)
+    if not regular:
+        raise _unopened(path, "not a regular file")
+
+
+def _unopened(path: Path, reason: str) -> StoreError:
+    return StoreUnavailableError(
+        f"{path} cannot be opened ({reason}); name another file in the store URL.", path=str(path)
+    )
 
 
 def _revision(connection: sqlite3.Connection) -> str | None:
@@ -192,3 +221,12 @@ def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
+
+
+def unreadable(path: Path, error: Exception) -> StoreError:
+    """A row is not as we write one."""
+    return StoreUnavailableError(
+        f"{path} has a row in it that cannot be read ({type(error).__name__}); bring back a copy "
+        "of the file, or mend the row.",
+        path=str(path),
+    )

@@ -16,18 +16,27 @@ from cllm.core.ports import ArchiveFilter, Hits, Page, StreamEvent, Tail, UsageB
 from cllm.stores.finding import Term, query_terms
 from cllm.stores.pages import decode_cursor, encode_cursor
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, RowCodec, decode_message, decode_sum, decode_window, in_utc
+from cllm.stores.sql.rows import (
+    TURN_COLUMNS,
+    Row,
+    RowCodec,
+    decode_message,
+    decode_sum,
+    decode_window,
+    in_utc,
+)
 from cllm.stores.sql.search import Found, owner_term, page_of_found
 
 COUNT_AT = 16
 PINS_AT = 12
+NUMBER_AT = len(TURN_COLUMNS)
 FIRST_POSITION = 1
 MOST = 2**62
 _UTC = "+00:00"
 
 
 def _write_time(moment: datetime) -> str:
-    return in_utc(moment).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    return in_utc(moment).isoformat(sep=" ", timespec="microseconds").removesuffix(_UTC)
 
 
 def _read_time(stored: str) -> datetime:
@@ -102,11 +111,12 @@ def _variants(
     places = {turn.place for turn in turns}
     said = _by_turn(db.execute(sql.VARIANT_MESSAGES, (*key, position)))
     found = (_turn(each, said) for each in rows)
-    return tuple(turn for turn in found if turn.place in places)
+    whole = position == FIRST_POSITION
+    return tuple(turn for turn in found if whole or turn.place in places)
 
 
 def _turn(row: Row, said: dict[int, list[Message]]) -> Turn:
-    return ROWS.decode_turn(row[2:], tuple(said.get(row[0], ())))
+    return ROWS.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
 
 
 def _by_turn(rows: Iterable[Row]) -> dict[int, list[Message]]:

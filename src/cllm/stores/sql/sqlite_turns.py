@@ -32,6 +32,7 @@ from cllm.stores.sql.sqlite_writing import (
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)
+LONGEST = timedelta(hours=1)
 
 
 def begin(
@@ -48,7 +49,7 @@ def begin(
     """The lease, or None while somebody else has one."""
     row = look_up(db, check_id(ref), owner)
     held = _lease_on(db, row, ref, owner, create)
-    if held is not None and ROWS.read_time(held[2]) > now:
+    if held is not None and is_held(held, now):
         return None
     if row is not None:
         conversation, number = _continued(db, row, start, tail, now)
@@ -74,6 +75,14 @@ def begin(
     return lease
 
 
+def is_held(lease: Row, now: datetime) -> bool:
+    """Whether somebody has it still.
+
+    One that lasts longer than any does was given by a clock that has been put back since.
+    """
+    return now < ROWS.read_time(lease[2]) <= now + LONGEST
+
+
 def _lease_on(
     db: sqlite3.Connection, row: Row | None, ref: str, owner: str, create: NewConversation | None
 ) -> Row | None:
@@ -83,7 +92,7 @@ def _lease_on(
         return found
     if create is None:
         return None
-    for name in dict.fromkeys((ref, create.id)):
+    for name in dict.fromkeys((ref, create.id, create.name or create.id)):
         found = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
         if found is not None:
             return found
@@ -103,7 +112,8 @@ def _continued(
         there = db.execute(sql.TURN_IN_PLACE, (*key, start.place)).fetchone()
         if there is None:
             raise TurnNotFoundError(key[1], start.place)
-        if db.execute(sql.HISTORY_AFTER, (*key, there[1])).fetchone() is not None:
+        after = db.execute(sql.SAID_AFTER, (*key, there[1])).fetchall()
+        if edits.asks_anew(decode_message(*said) for said in after):
             raise edits.not_the_last(key[1], start.place)
     return load(db, row, tail), 1 if newest is None else newest[0] + 1
 
@@ -156,6 +166,11 @@ def check_held(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
         raise StaleLeaseError(lease.conversation.id)
 
 
+def release(db: sqlite3.Connection, lease: Lease) -> None:
+    """Give the lease back and leave the turn as it stands, which will be found interrupted."""
+    db.execute(sql.RELEASE, _held(lease))
+
+
 def _give_back(db: sqlite3.Connection, lease: Lease, now: datetime) -> None:
     if db.execute(sql.GIVE_BACK, (*_held(lease), ROWS.write_time(now))).rowcount == 0:
         raise StaleLeaseError(lease.conversation.id)
@@ -173,8 +188,6 @@ def finish(
     While the lease stood nobody changed the conversation: it is as it was when the turn began.
     """
     _give_back(db, lease, now)
-    if turn.id != lease.turn.id:
-        raise edits.not_its_turn(lease.turn.id, turn.id)
     conversation = lease.conversation
     key = (conversation.owner, conversation.id)
     if lease.created and not lease.visible:
@@ -211,9 +224,25 @@ def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn) -> int:
         _write(db, key, lease, turn, number=number, position=None, sequence=None)
         if not turn.is_history:
             return before
-        return put_in_place(db, key, chosen=number, instead_of=there)
+        return _answer_anew(db, lease.conversation, number, there)
     _write(db, key, lease, turn, number=number, position=number, sequence=before + 1)
     return before + len(turn.messages)
+
+
+def _answer_anew(
+    db: sqlite3.Connection, conversation: Conversation, number: int, there: Row
+) -> int:
+    """Put the turn in its place; those that went on with the tools of that one leave the path."""
+    key = (conversation.owner, conversation.id)
+    first: int = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
+    db.execute(sql.LEAVE_PATH_AFTER, (*key, there[1]))
+    count = put_in_place(db, key, chosen=number, instead_of=there)
+    pins = tuple(pin for pin in conversation.pins if pin <= count)
+    summary = conversation.summary and conversation.summary.up_to(first - 1)
+    if (pins, summary) != (conversation.pins, conversation.summary):
+        noted = (encode_json(pins) if pins else None, encode_json(summary))
+        db.execute(sql.CHANGE_WINDOW_NOTES, (*noted, *key))
+    return count
 
 
 def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> int:

@@ -72,14 +72,11 @@ def add_messages(
             _index(db, key, added, message)
 
 
-def index_said(
-    db: sqlite3.Connection, key: Row, number: int, messages: Sequence[Message]
-) -> None:
+def index_said(db: sqlite3.Connection, key: Row, number: int, messages: Sequence[Message]) -> None:
     """Make the messages with which a turn began, now answered, findable."""
-    for ordinal, message in enumerate(messages):
-        terms = indexed_terms(message, key[0])
-        if terms:
-            db.execute(sql.INDEX_KEPT, (terms, *key, number, ordinal))
+    rows = db.execute(sql.MESSAGE_NUMBERS, (*key, number)).fetchall()
+    for (row,), message in zip(rows, messages, strict=True):
+        _index(db, key, row, message)
 
 
 def _index(db: sqlite3.Connection, key: Row, row: int | None, message: Message) -> None:
@@ -124,8 +121,8 @@ def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: R
     db.execute(sql.CHANGE_POSITION, (None, *key, number))
     db.execute(sql.CHANGE_POSITION, (position, *key, chosen))
     db.execute(sql.UNNUMBER_FROM, (*key, sequence))
-    for row in db.execute(sql.PATH, (*key, position)).fetchall():
-        numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, row[0]))
+    for (turn,) in db.execute(sql.NUMBERS_FROM, (*key, position)).fetchall():
+        numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, turn))
         sequence += numbered.rowcount
     total: int = sequence - 1
     return total

@@ -64,6 +64,7 @@ OPEN = (
     "UPDATE conversations SET system = ?, system_record = ?, context_record = ? "
     "WHERE owner = ? AND id = ?"
 )
+CHANGE_WINDOW_NOTES = "UPDATE conversations SET pins = ?, summary = ? WHERE owner = ? AND id = ?"
 DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 
 NEWEST_TURN = _sql(
@@ -85,6 +86,15 @@ TURN_IN_PLACE = _sql(
 HISTORY_AFTER = _sql(
     "SELECT 1 FROM turns", _OF_CONVERSATION, "AND position > ? AND", _HISTORY, "LIMIT 1"
 )
+SAID_AFTER = (
+    "SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON t.owner = m.owner"
+    " AND t.conversation_id = m.conversation_id AND t.number = m.turn"
+    " WHERE t.owner = ? AND t.conversation_id = ? AND t.position > ?"
+    " AND t.state IN ('complete', 'incomplete') AND m.role = 'user'"
+)
+LEAVE_PATH_AFTER = _sql(
+    "UPDATE turns SET position = NULL", _OF_CONVERSATION, "AND position > ? AND", _HISTORY
+)
 LAST_WINDOW = _sql(
     'SELECT "window" FROM turns',
     _OF_CONVERSATION,
@@ -93,15 +103,18 @@ LAST_WINDOW = _sql(
     "ORDER BY position DESC LIMIT 1",
 )
 PATH = _sql(
-    "SELECT number, position,",
-    _listed(TURN_COLUMNS),
+    "SELECT",
+    _listed((*TURN_COLUMNS, "number")),
     "FROM turns",
     _OF_CONVERSATION,
     "AND position >= ? ORDER BY position",
 )
+NUMBERS_FROM = _sql(
+    "SELECT number FROM turns", _OF_CONVERSATION, "AND position >= ? ORDER BY position"
+)
 VARIANTS = _sql(
-    "SELECT number, position,",
-    _listed(TURN_COLUMNS),
+    "SELECT",
+    _listed((*TURN_COLUMNS, "number")),
     "FROM turns",
     _OF_CONVERSATION,
     "AND position IS NULL AND number >= ? ORDER BY number",
@@ -146,6 +159,9 @@ TURN_MESSAGES = _sql(
     _OF_CONVERSATION,
     "AND turn = ? AND ordinal >= ? ORDER BY ordinal",
 )
+MESSAGE_NUMBERS = _sql(
+    "SELECT number FROM messages", _OF_CONVERSATION, "AND turn = ? ORDER BY ordinal"
+)
 ADD_MESSAGE = (
     "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
     " raw) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -167,11 +183,6 @@ FIRST_SAID = (
 )
 
 INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"
-INDEX_KEPT = _sql(
-    "INSERT INTO message_search (rowid, terms) SELECT number, ? FROM messages",
-    _OF_CONVERSATION,
-    "AND turn = ? AND ordinal = ?",
-)
 UNINDEX = "INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', ?, ?)"
 
 LEASE_OF = _sql("SELECT turn_id, fence, expires_at FROM leases", _OF_CONVERSATION)
@@ -180,14 +191,15 @@ LEASE_CREATING = (
     " WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"
 )
 PUT_LEASE = (
-    "INSERT OR REPLACE INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO leases (owner, conversation_id, name, turn_id, fence, creates,"
+    " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 RENEW_LEASE = _sql(
     "UPDATE leases SET expires_at = ?", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?"
 )
 HOLDS_LEASE = _sql("SELECT 1 FROM leases", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?")
 GIVE_BACK = _sql("DELETE FROM leases", _OF_CONVERSATION, "AND fence = ? AND expires_at > ?")
+RELEASE = _sql("DELETE FROM leases", _OF_CONVERSATION, "AND fence = ?")
 DELETE_LEASE = _sql("DELETE FROM leases", _OF_CONVERSATION)
 
 _SHOWN: dict[ArchiveFilter, str] = {

@@ -1,0 +1,88 @@
+"""Anthropic's own library for Node, unmodified, as a client of `cllm serve`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fake_provider import FakeProvider, ToolCall
+from tests.messages import MODELS, settings, start
+from tests.node_programs import Programs
+from tests.serving import Server
+
+CALL = ToolCall(id="toolu_1", name="look", arguments='{"at": "the sky"}')
+EVENTS = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+]
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("node")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+@pytest.fixture
+def node(server: Server, tmp_path: Path) -> Programs:
+    return Programs(tmp_path, server.address)
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_messages_streams_thinking_and_counts_are_read(
+    node: Programs, upstream: FakeProvider, provider: str
+):
+    for text in ("Hello.", "Hello again.", "Raw."):
+        upstream.say("echo: ", text)
+    upstream.say("Four.", reasoning=("Two and ", "two."))
+    found = node("claude_messages", MODELS[provider])
+
+    assert found["text"] == "echo: Hello."
+    assert (found["stop"], found["usage"]) == ("end_turn", [11, 7])
+    assert found["pieces"] == ["echo: ", "Hello again."]
+    assert (found["final"], found["finalUsage"]) == ("echo: Hello again.", [11, 7])
+    assert found["kinds"] == EVENTS
+    assert found["thought"][0]["thinking"] == "Two and two."
+    assert found["thought"][0]["signature"] == ("" if provider == "openai" else "c2lnbmVk")
+    assert found["counted"] > 0
+
+
+@pytest.mark.parametrize("way", ["whole", "stream"])
+@pytest.mark.parametrize("provider", MODELS)
+def test_a_loop_with_tools(node: Programs, upstream: FakeProvider, provider: str, way: str):
+    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    upstream.say("It is blue.")
+    found = node("claude_tools", MODELS[provider], way)
+
+    assert found == {"text": "It is blue.", "uses": ["the sky"]}
+    assert b"the sky is blue" in upstream.requests[-1].body
+
+
+def test_errors_and_retries_are_the_librarys_own(node: Programs, upstream: FakeProvider):
+    upstream.fail(429, "Slow down.", retry_after="1")
+    upstream.fail(529, "Overloaded.")
+    upstream.say("Half ", "of it", stop_after=1)
+    upstream.fail(429, "Slow down.", retry_after="1")
+    upstream.fail(529, "Overloaded.")
+    upstream.say("At last.")
+    found = node("claude_errors", MODELS["anthropic"])
+
+    assert found["unknown"] == ["NotFoundError", 404, True]
+    assert found["empty"] == ["BadRequestError", 400, True]
+    assert found["limited"] == ["RateLimitError", 429, True]
+    assert found["overloaded"][1:] == [529, True]
+    assert found["broken"][2] is True
+    assert found["waited"] >= 1000
+    assert found["text"] == "At last."
+
+
+def test_a_conversation_by_one_header(node: Programs, upstream: FakeProvider):
+    found = node("claude_conversation", MODELS["bedrock"])
+
+    assert found["text"] == "echo: What is my cat called?"
+    assert len(upstream.requests[-1].messages) == 3

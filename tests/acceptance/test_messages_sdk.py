@@ -1,0 +1,367 @@
+"""Anthropic's own Python SDK against `cllm serve`, as it comes: only its base URL is another."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+from tests.fake_provider import FakeProvider, ToolCall, whole
+from tests.messages import MODELS, settings, start
+from tests.serving import Server, stored_messages
+
+HELLO: Any = {"role": "user", "content": "Hello."}
+CALL = ToolCall(id="toolu_1", name="look", arguments='{"at": "the sky"}')
+THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("sdk")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.address, api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@anthropic.beta_tool
+def look(at: str) -> str:
+    """Look at something.
+
+    Args:
+        at: What to look at.
+    """
+    return f"{at} is blue"
+
+
+def test_a_message(client: anthropic.Anthropic, model: str):
+    message = client.messages.create(
+        model=model, max_tokens=100, messages=[HELLO], system="Be brief."
+    )
+
+    assert message.content[0].type == "text"
+    assert message.content[0].text == "echo: Hello."
+    assert message.stop_reason == "end_turn"
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (11, 7)
+
+
+def test_the_streaming_helper(client: anthropic.Anthropic, model: str):
+    with client.messages.stream(model=model, max_tokens=100, messages=[HELLO]) as stream:
+        pieces = list(stream.text_stream)
+        final = stream.get_final_message()
+
+    assert pieces == ["echo: ", "Hello."]
+    assert stream.get_final_text() == "echo: Hello."
+    assert (final.usage.input_tokens, final.usage.output_tokens) == (11, 7)
+    assert final.stop_reason == "end_turn"
+
+
+def test_raw_events(client: anthropic.Anthropic, model: str):
+    with client.messages.create(
+        model=model, max_tokens=100, messages=[HELLO], stream=True
+    ) as events:
+        kinds = [event.type for event in events if event.type != "ping"]
+
+    assert kinds == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_loop_with_tools(
+    client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
+):
+    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    upstream.say("It is blue.")
+    runner = client.beta.messages.tool_runner(
+        model=model,
+        max_tokens=100,
+        tools=[look],
+        messages=[{"role": "user", "content": "What do you see?"}],
+        stream=stream,
+    )
+    final = runner.until_done()
+
+    sent = upstream.requests[-1]
+    assert final.content[0].type == "text"
+    assert final.content[0].text == "It is blue."
+    assert b"the sky is blue" in sent.body
+    assert b"toolu_1" in sent.body
+    if model == MODELS["anthropic"]:
+        assert sent.json["thread"]["type"] == "continue"
+        assert len(sent.messages) == 1
+    else:
+        assert "thread" not in sent.json
+        assert len(sent.messages) == 3
+
+
+def test_a_thread_that_anthropic_has_lost_is_told_so_that_the_sdk_sends_all_again(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    lost = {"error_code": "thread_not_found"}
+    error = {"type": "not_found_error", "message": "No such thread.", "details": lost}
+    upstream.answer(*whole(404, json.dumps({"type": "error", "error": error}).encode()))
+    upstream.say("It is blue.")
+    final = client.beta.messages.tool_runner(
+        model=MODELS["anthropic"],
+        max_tokens=100,
+        tools=[look],
+        messages=[{"role": "user", "content": "What do you see?"}],
+    ).until_done()
+
+    assert final.content[0].type == "text"
+    assert final.content[0].text == "It is blue."
+    assert upstream.requests[-1].json["thread"] == {"type": "create"}
+    assert len(upstream.requests[-1].messages) == 3
+
+
+def test_a_conversation_kept_here_needs_no_thread(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    asked: Any = {"model": MODELS["anthropic"], "max_tokens": 9}
+    begun = client.beta.messages.with_raw_response.create(
+        **asked,
+        messages=[HELLO],
+        thread={"type": "create"},
+        extra_headers={"X-Conversation-ID": ""},
+    )
+    client.beta.messages.create(
+        **asked,
+        messages=[{"role": "user", "content": "Again."}],
+        thread={"type": "continue", "previous_message_id": begun.parse().id},
+        extra_headers={"X-Conversation-ID": begun.headers["X-Conversation-ID"]},
+    )
+
+    assert "thread" not in upstream.requests[-1].json
+    assert len(upstream.requests[-1].messages) == 3
+    assert "thread_left_out" in begun.headers["X-CLLM-Notice"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_and_its_signature(
+    client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
+):
+    upstream.say("Four.", reasoning=("Two and ", "two."))
+    asked: Any = {"model": model, "max_tokens": 2000, "thinking": THINKING, "messages": [HELLO]}
+    if stream:
+        with client.messages.stream(**asked) as streamed:
+            message = streamed.get_final_message()
+    else:
+        message = client.messages.create(**asked)
+
+    thought, said = message.content
+    assert thought.type == "thinking"
+    assert thought.thinking == "Two and two."
+    assert thought.signature == ("" if "openai" in model else "c2lnbmVk")
+    assert said.type == "text"
+    assert said.text == "Four."
+
+
+def test_thinking_goes_back_with_the_tools_results(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    upstream.say(reasoning=("I look.",), tool_calls=(CALL,), finish="tool_calls")
+    asked: Any = {
+        "model": MODELS["bedrock"],
+        "max_tokens": 2000,
+        "thinking": THINKING,
+        "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+    }
+    message = client.messages.create(**asked, messages=[HELLO])
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Blue."}
+    turns = [HELLO, {"role": "assistant", "content": message.content}]
+    client.messages.create(**asked, messages=[*turns, {"role": "user", "content": [result]}])
+
+    sent = upstream.requests[-1].json["messages"][1]["content"]
+    assert sent[0]["reasoningContent"]["reasoningText"] == {
+        "text": "I look.",
+        "signature": "c2lnbmVk",
+    }
+    assert sent[1]["toolUse"]["toolUseId"] == "toolu_1"
+
+
+def test_counting_tokens(client: anthropic.Anthropic, model: str):
+    counted = client.messages.count_tokens(model=model, messages=[HELLO], system="Be brief.")
+
+    assert counted.input_tokens > 0
+
+
+def test_errors_are_the_sdks_own(client: anthropic.Anthropic, upstream: FakeProvider):
+    asked: Any = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [HELLO]}
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.create(**{**asked, "model": "no-such-model"})
+    with pytest.raises(anthropic.BadRequestError):
+        client.messages.create(**{**asked, "messages": []})
+    upstream.fail(401, "No.")
+    with pytest.raises(anthropic.AuthenticationError):
+        client.messages.create(**asked)
+    upstream.fail(403, "No.")
+    with pytest.raises(anthropic.PermissionDeniedError):
+        client.messages.create(**asked)
+    upstream.fail(429, "Slow down.", retry_after="1")
+    with pytest.raises(anthropic.RateLimitError) as limited:
+        client.messages.create(**asked)
+    upstream.fail(529, "Overloaded.")
+    with pytest.raises(anthropic.OverloadedError) as overloaded:
+        client.messages.create(**asked)
+
+    assert limited.value.response.headers["retry-after"] == "1"
+    assert overloaded.value.status_code == 529
+
+
+def test_an_error_in_the_middle_of_a_stream_is_raised(
+    client: anthropic.Anthropic, upstream: FakeProvider, model: str
+):
+    upstream.say("Half ", "of it", stop_after=1)
+    with (
+        pytest.raises(anthropic.APIError),
+        client.messages.stream(model=model, max_tokens=9, messages=[HELLO]) as stream,
+    ):
+        stream.get_final_message()
+
+
+def test_the_sdk_retries_after_429_and_529_and_waits_as_told(
+    client: anthropic.Anthropic, upstream: FakeProvider, server: Server
+):
+    begun = client.messages.with_raw_response.create(
+        model=MODELS["anthropic"],
+        max_tokens=9,
+        messages=[HELLO],
+        extra_headers={"X-Conversation-ID": ""},
+    )
+    conversation = begun.headers["X-Conversation-ID"]
+    upstream.fail(429, "Slow down.", retry_after="2")
+    upstream.fail(529, "Overloaded.")
+    before = time.monotonic()
+    client.with_options(max_retries=3).messages.create(
+        model=MODELS["anthropic"],
+        max_tokens=9,
+        messages=[{"role": "user", "content": "Again."}],
+        extra_headers={"X-Conversation-ID": conversation},
+    )
+
+    assert time.monotonic() - before >= 2
+    assert [content for _, content in upstream.requests[-1].said][::2] == ["Hello.", "Again."]
+    assert [role for role, _ in stored_messages(server, conversation)][-2:] == ["user", "assistant"]
+
+
+async def test_the_asynchronous_client_works_as_well(server: Server):
+    async with (
+        anthropic.AsyncAnthropic(base_url=server.address, auth_token="any") as client,
+        client.messages.stream(model=MODELS["bedrock"], max_tokens=9, messages=[HELLO]) as stream,
+    ):
+        text = await stream.get_final_text()
+
+    assert text == "echo: Hello."
+
+
+def agent_request(model: str) -> Any:
+    """What a coding agent sends in the middle of its work."""
+    image = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 24).decode()
+    marked = {"cache_control": {"type": "ephemeral"}}
+    names = ["Bash", "Edit", "Glob", "Grep", "LS", "MultiEdit", "Read", "Task", "TodoWrite"]
+    return {
+        "model": model,
+        "max_tokens": 4000,
+        "system": [
+            {"type": "text", "text": "You are a coding agent.", **marked},
+            {"type": "text", "text": "The project is in Python.", **marked},
+        ],
+        "tools": [
+            {
+                "name": name,
+                "description": f"The tool {name}.",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {"path": {"type": "string"}},
+                    "required": ["path"],
+                    "additionalProperties": False,
+                },
+            }
+            for name in [*names, "WebFetch", "WebSearch", "Write"]
+        ],
+        "metadata": {"user_id": "user_1"},
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Look at both."}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "Both.", "signature": "c2lnbmVk"},
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "toolu_a", "name": "Read", "input": {"path": "a"}},
+                    {"type": "tool_use", "id": "toolu_b", "name": "Read", "input": {"path": "b"}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_a",
+                        "content": [
+                            {"type": "text", "text": "A picture."},
+                            {
+                                "type": "image",
+                                "source": {
+                                    "type": "base64",
+                                    "media_type": "image/png",
+                                    "data": image,
+                                },
+                            },
+                        ],
+                    },
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_b",
+                        "is_error": True,
+                        "content": "No such file.",
+                        **marked,
+                    },
+                ],
+            },
+        ],
+        "betas": ["claude-code-20250219", "interleaved-thinking-2025-05-14"],
+        "thinking": THINKING,
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_coding_agent_sends_is_answered(
+    client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
+):
+    request = agent_request(model)
+    upstream.say("Done.")
+    if stream:
+        with client.beta.messages.stream(**request) as streamed:
+            message = streamed.get_final_message()
+    else:
+        message = client.beta.messages.create(**request)
+
+    sent = upstream.requests[-1]
+    assert message.content[0].type == "text"
+    assert message.content[0].text == "Done."
+    for said in (b"You are a coding agent.", b"WebSearch", b"toolu_a", b"No such file."):
+        assert said in sent.body
+    if model == MODELS["anthropic"]:
+        assert sent.json["messages"] == request["messages"]
+        assert sent.json["system"] == request["system"]
+        assert sent.headers["anthropic-beta"] == ",".join(request["betas"])

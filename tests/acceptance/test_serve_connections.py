@@ -1,0 +1,185 @@
+"""`cllm serve` and clients that do not speak HTTP as they should: each is told, and none is kept."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.fake_provider import WAIT, FakeProvider, Gate
+from tests.serving import COMPLETIONS, Server, completion
+
+BODY = json.dumps(completion(("user", "Hello."))).encode()
+POST = b"POST %b HTTP/1.1\r\nHost: localhost\r\n" % COMPLETIONS.encode()
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+SHORT = {"limits": {"head_seconds": 0.5, "head_bytes": 4096}}
+MEGABYTE = 2**20
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[socket.socket]:
+    with socket.create_connection((server.host, server.port), timeout=WAIT) as connection:
+        yield connection
+
+
+def to_the_end(connection: socket.socket) -> bytes:
+    """All that comes until the server hangs up."""
+    pieces = []
+    try:
+        while piece := connection.recv(65536):
+            pieces.append(piece)
+    except ConnectionResetError:
+        pass
+    return b"".join(pieces)
+
+
+def error_of(said: bytes) -> str:
+    code: str = json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"]
+    return code
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + LENGTH + b"Transfer-Encoding: chunked\r\n",
+        POST + LENGTH + b"Content-Length: 5\r\n",
+        POST + b"Content-Length: -1\r\n",
+        POST + b"Transfer-Encoding: xchunked\r\n",
+        POST + b"Transfer-Encoding: chunked, identity\r\n",
+        POST + LENGTH + b"X-Folded: a\r\n b\r\n",
+        POST + LENGTH + b"X-Space : a\r\n",
+        POST + LENGTH + b"X-Nul: a\0b\r\n",
+        b"PRI * HTTP/2.0\r\n",
+        b"FOO / HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n",
+    ],
+)
+def test_what_two_servers_could_read_differently_is_refused(server: Server, head: bytes):
+    with connected(server) as connection:
+        connection.sendall(head + b"\r\n" + BODY)
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1") == 1
+    assert error_of(said) == "invalid_request"
+
+
+def test_a_head_that_does_not_end_is_not_kept_in_memory(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    with connected(server) as connection:
+        connection.sendall(GET + b"X-Long: ")
+        sent = 0
+        try:
+            while sent < 64 * MEGABYTE:
+                sent += connection.send(b"a" * 65536)
+        except OSError:
+            pass
+        assert sent < 16 * MEGABYTE
+    assert server("GET", "/health").status == 200
+
+
+def test_a_head_that_is_too_long_is_refused(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    with connected(server) as connection:
+        connection.sendall(GET)
+        for _ in range(4):
+            time.sleep(0.02)
+            connection.sendall(b"X-More: %b\r\n" % (b"a" * 2000))
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert error_of(said) == "request_too_large"
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    began = time.monotonic()
+    with connected(server) as connection:
+        connection.sendall(GET)
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert error_of(said) == "request_timeout"
+    assert time.monotonic() - began < 10
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    with connected(server) as connection:
+        assert to_the_end(connection) == b""
+
+
+def test_a_body_that_goes_on_after_it_was_refused_is_not_read_for_ever(
+    serve: Callable[..., Server],
+):
+    server = serve(server={"limits": {**SHORT["limits"], "body_bytes": 1000}})
+    with connected(server) as connection:
+        connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        deadline = time.monotonic() + WAIT
+        with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+            while time.monotonic() < deadline:
+                connection.sendall(b"fff\r\n" + b"a" * 4095 + b"\r\n")
+                time.sleep(0.01)
+
+
+def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    """The next request may be half there while this one is answered."""
+    server, gate = serve(server=SHORT), Gate()
+    provider.say("Well.", hold={0: gate})
+    with connected(server) as connection:
+        connection.sendall(POST + LENGTH + b"\r\n" + BODY + GET)
+        gate.wait_reached()
+        time.sleep(1)
+        gate.open()
+        connection.sendall(b"Connection: close\r\n\r\n")
+        said = to_the_end(connection)
+
+    assert b"Well." in said
+    assert said.count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_an_offer_of_http_2_does_not_lose_the_body(server: Server):
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    with connected(server) as connection:
+        connection.sendall(POST + LENGTH + offer + b"\r\n" + BODY)
+        said = b""
+        while b"echo: Hello." not in said and (piece := connection.recv(65536)):
+            said += piece
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert b"echo: Hello." in said
+
+
+def test_requests_one_after_another_without_waiting_are_answered_in_order(server: Server):
+    paths = [b"/health", b"/nowhere", b"/ready"]
+    asked = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
+    with connected(server) as connection:
+        connection.sendall(b"\r\n".join(asked) + b"Connection: close\r\n\r\n")
+        said = to_the_end(connection)
+
+    statuses = [piece[:3] for piece in said.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"404", b"200"]
+
+
+def test_an_older_http_is_answered_and_the_connection_closed(server: Server):
+    with connected(server) as connection:
+        connection.sendall(POST.replace(b"/1.1", b"/1.0") + LENGTH + b"\r\n" + BODY)
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_line_about_what_was_refused_is_json_too(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    with connected(server) as connection:
+        connection.sendall(b"nonsense\r\n\r\n")
+        to_the_end(connection)
+    server.terminate()
+    server.wait()
+
+    lines = [line for line in server.log.splitlines() if not line.startswith("Serving at")]
+    assert [json.loads(line)["level"] for line in lines] == ["warning"]

@@ -1,0 +1,88 @@
+"""Several commands that summarise one conversation at the same time, or are killed at it."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.fake_provider import Request
+
+LONG = "word " * 130
+WINDOW = {"strategy": "summarise", "max_tokens": 1000, "summary_tokens": 100}
+
+
+def is_summary(request: Request) -> bool:
+    return str(request.messages[-1]["content"]).startswith("Summarise our conversation")
+
+
+@pytest.fixture(params=["json", "sqlite"], autouse=True)
+def stored(request, settings, home):
+    """Conversations in a folder of files, or in a database."""
+    store = {} if request.param == "json" else {"store": f"sqlite:{home.path / 'kept.db'}"}
+    settings(window=WINDOW, default_system_message="Be brief.", **store)
+
+
+@pytest.fixture
+def kept(cllm):
+    """The conversation as it is exported."""
+
+    def kept() -> dict[str, Any]:
+        done = cllm("conversations", "export", "demo", "--format", "json").succeeded()
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    return kept
+
+
+@pytest.fixture
+def full(provider, cllm):
+    """A conversation that has to be summarised with its next turn; how often it was asked."""
+    for number in range(5):
+        provider.say(f"Fine, {number}.", usage=None)
+        cllm(f"Question {number}. {LONG}", "--conversation", "demo").succeeded()
+    assert not any(map(is_summary, provider.requests))
+    return len(provider.requests)
+
+
+def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider, cllm, kept):
+    gates = [
+        provider.say_held(f"Half a summary {n}", " and the rest", at=1, usage=None)
+        for n in range(2)
+    ]
+    provider.say("Fine.", usage=None)
+    provider.say("Fine too.", usage=None)
+    running = [
+        cllm.start(f"Question {name}. {LONG * 2}", "--conversation", "demo") for name in ("A", "B")
+    ]
+    provider.wait_for(full + 2)
+    assert all(map(is_summary, provider.requests[full:]))
+
+    for gate in gates:
+        gate.open()
+    done = [one.finish() for one in running]
+
+    assert [one.code for one in done] == [0, 0], [one.report() for one in done]
+    errors = "".join(one.err for one in done)
+    assert errors.count("in a summary from now on") == 1
+    assert errors.count("No summary was made, and nothing was changed.") == 1
+    found = kept()
+    assert len(found["messages"]) == 15
+    assert "before" not in found["metadata"]["cllm"]["summary"]
+
+
+def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm, kept):
+    before = kept()
+    provider.say_held("Half a summary", " and the rest", at=1, usage=None)
+
+    running = cllm.start(f"Question 5. {LONG * 2}", "--conversation", "demo")
+    provider.wait_for(full + 1)
+    assert is_summary(provider.requests[-1])
+    running.process.kill()
+    running.finish()
+
+    assert kept() == before
+    provider.say("A summary.", usage=None)
+    provider.say("Fine.", usage=None)
+    cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
+    found = kept()
+    assert found["metadata"]["cllm"]["summary"]["text"] == "A summary."
+    assert len(found["messages"]) == 13

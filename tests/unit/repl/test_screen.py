@@ -1,0 +1,53 @@
+"""What stands beside an answer: notes, warnings and mistakes."""
+
+import io
+
+import pytest
+
+from cllm.core.errors import UsageError
+from cllm.core.notice import Notice
+from cllm.repl.plain import one_line, wrapped
+from cllm.repl.screen import Screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def forty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+SENTENCE = "One two three four five six seven eight nine ten eleven twelve."
+
+
+def test_a_terminal_gets_sentences_cut_between_words():
+    err = Terminal()
+    screen = Screen(Terminal(), err, environment={"TERM": "xterm", "NO_COLOR": "1"})
+
+    screen.note(SENTENCE)
+    screen.warn(Notice(code="x", message=SENTENCE))
+    screen.error(UsageError(SENTENCE))
+
+    lines = err.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == f"{SENTENCE} Warning: {SENTENCE} Error: {SENTENCE}"
+
+
+def test_a_file_gets_a_sentence_on_one_line():
+    err = io.StringIO()
+    Screen(Terminal(), err, environment={"TERM": "xterm"}).note(SENTENCE)
+
+    assert err.getvalue() == f"{SENTENCE}\n"
+
+
+def test_a_long_word_is_not_cut():
+    path = "/a-folder/" * 9
+
+    assert wrapped(f"Written to {path}", 40) == ["Written to", path]
+
+
+def test_what_turns_the_writing_around_is_not_in_a_line():
+    assert one_line("open \u202efdp.exe\u202c \u2066now\u2069") == "open fdp.exe now"
