@@ -4,6 +4,7 @@ The server listens on a free port of loopback and says its address on standard e
 there is kept, so that tests can look for what must not be in it.
 """
 
+import asyncio
 import http.client
 import json
 import re
@@ -11,18 +12,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from tests.fake_provider import WAIT
-
-from cllm.stores.registry import SCHEMES
+from tests.postgres import Server as PostgresServer
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
+DATABASE = "served.db"
 COMPLETIONS = "/v1/chat/completions"
 
 
@@ -172,13 +175,38 @@ def completion(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     return {"model": "openai/gpt-test", "messages": messages, **fields}
 
 
-def server_stores() -> list[Any]:
-    """The kinds of stores that a server can keep conversations in, each as a URL by a folder."""
-    kinds: dict[str, Callable[[Path], str]] = {
-        "memory": lambda _: "memory:",
-        "sqlite": lambda folder: f"sqlite:{folder / 'served.db'}",
-    }
-    return [pytest.param(url, id=name) for name, url in kinds.items() if name in SCHEMES]
+STORES = ("memory", "sqlite", "postgresql")
+
+
+@contextmanager
+def store_for(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty store of this kind, for as long as it is needed."""
+    if kind != "postgresql":
+        yield "memory:" if kind == "memory" else f"sqlite:{folder / DATABASE}"
+        return
+    postgres: PostgresServer = request.getfixturevalue("postgres_server")
+    template = asyncio.run(postgres.head_template())
+    name = asyncio.run(postgres.create_database(template=template))
+    yield postgres.url(name)
+    asyncio.run(postgres.drop_database(name))
+
+
+def stored_bytes(url: str, folder: Path) -> bytes:
+    """All that a database holds: its file and what belongs to it, or a dump of every table."""
+    if not url.startswith("postgresql:"):
+        return b"".join(path.read_bytes() for path in folder.glob(f"{DATABASE}*"))
+    return asyncio.run(_dumped(url))
+
+
+async def _dumped(url: str) -> bytes:
+    connection = await asyncpg.connect(url)
+    try:
+        named = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        tables = [row["tablename"] for row in await connection.fetch(named)]
+        rows = [await connection.fetch(f'SELECT t::text FROM "{table}" t') for table in tables]  # noqa: S608
+        return "\n".join(row["t"] for table in rows for row in table).encode()
+    finally:
+        await connection.close()
 
 
 class Server(Client):

@@ -24,7 +24,10 @@ from typing import Any
 import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider
-from tests.serving import Server, server_stores
+from tests.postgres import postgres_server
+from tests.serving import STORES, Server, store_for
+
+__all__ = ["postgres_server"]
 
 COMMAND = (sys.executable, "-m", "cllm")
 SECRET = "sk-test-0123456789abcdef"
@@ -446,16 +449,17 @@ def upstream() -> Iterator[FakeProvider]:
         yield running
 
 
-@pytest.fixture(scope="module", params=server_stores())
+@pytest.fixture(scope="module", params=STORES)
 def server(
     request: pytest.FixtureRequest, upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A `cllm serve` that the tests of a module share, once for each kind of store."""
     home = Home(tmp_path_factory.mktemp("served"))
     write_settings(home, upstream)
-    with Server(
-        environment=home.environment, directory=home.work, store=request.param(home.path)
-    ) as running:
+    with (
+        store_for(request.param, home.path, request) as store,
+        Server(environment=home.environment, directory=home.work, store=store) as running,
+    ):
         yield running
 
 
@@ -466,10 +470,15 @@ def write_settings(home: Home, provider: FakeProvider, **keys: Any) -> None:
     path.write_text(yaml.safe_dump({**values, "num_retries": 0, **keys}), encoding="utf-8")
 
 
-@pytest.fixture(params=server_stores())
-def serve(
-    request: pytest.FixtureRequest, home: Home, provider: FakeProvider
-) -> Iterator[Callable[..., Server]]:
+@pytest.fixture(params=STORES)
+def store_url(request: pytest.FixtureRequest, home: Home) -> Iterator[str]:
+    """An empty store of each kind, for the servers of one test."""
+    with store_for(request.param, home.path, request) as url:
+        yield url
+
+
+@pytest.fixture
+def serve(store_url: str, home: Home, provider: FakeProvider) -> Iterator[Callable[..., Server]]:
     """Starts a `cllm serve` of the test's own, with keys of the Cllmfile and options."""
     started: list[Server] = []
 
@@ -478,7 +487,7 @@ def serve(
         running = Server(
             environment=home.environment,
             directory=home.work,
-            store=request.param(home.path),
+            store=store_url,
             arguments=arguments,
         )
         started.append(running)

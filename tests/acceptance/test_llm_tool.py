@@ -19,7 +19,7 @@ from tests.serving import Server, stored_messages
 
 pytestmark = pytest.mark.parametrize(
     "server",
-    [pytest.param(lambda folder: f"sqlite:{folder / 'served.db'}", id="sqlite")],
+    ["sqlite"],
     indirect=True,
 )
 

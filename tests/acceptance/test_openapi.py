@@ -49,7 +49,7 @@ pytestmark = [
     pytest.mark.torture,
     pytest.mark.parametrize(
         "server",
-        [pytest.param(lambda folder: f"sqlite:{folder / 'served.db'}", id="sqlite")],
+        ["sqlite"],
         indirect=True,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`cllm serve` and clients that do not speak HTTP as they should: each is told, and none is kept."""
+"""`cllm serve` and clients that do not speak HTTP as they should: each is told, none is kept."""
 
 import json
 import socket
@@ -33,6 +33,13 @@ def to_the_end(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return b"".join(pieces)
+
+
+def send_on_and_on(connection: socket.socket) -> None:
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        connection.sendall(b"fff\r\n" + b"a" * 4095 + b"\r\n")
+        time.sleep(0.01)
 
 
 def error_of(said: bytes) -> str:
@@ -117,11 +124,8 @@ def test_a_body_that_goes_on_after_it_was_refused_is_not_read_for_ever(
     server = serve(server={"limits": {**SHORT["limits"], "body_bytes": 1000}})
     with connected(server) as connection:
         connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
-        deadline = time.monotonic() + WAIT
         with pytest.raises(OSError, match=r"reset|[Bb]roken"):
-            while time.monotonic() < deadline:
-                connection.sendall(b"fff\r\n" + b"a" * 4095 + b"\r\n")
-                time.sleep(0.01)
+            send_on_and_on(connection)
 
 
 def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(

@@ -1,10 +1,15 @@
 """Several commands that summarise one conversation at the same time, or are killed at it."""
 
-import json
-from typing import Any
+import asyncio
+from datetime import UTC, datetime
 
 import pytest
 from tests.fake_provider import Request
+
+from cllm.core.conversation import Conversation
+from cllm.core.ports import Store
+from cllm.stores.json_files import JsonFileStore
+from cllm.stores.sql.sqlite import SqliteStore
 
 LONG = "word " * 130
 WINDOW = {"strategy": "summarise", "max_tokens": 1000, "summary_tokens": 100}
@@ -19,18 +24,27 @@ def stored(request, settings, home):
     """Conversations in a folder of files, or in a database."""
     store = {} if request.param == "json" else {"store": f"sqlite:{home.path / 'kept.db'}"}
     settings(window=WINDOW, default_system_message="Be brief.", **store)
+    return request.param
 
 
 @pytest.fixture
-def kept(cllm):
-    """The conversation as it is exported."""
+def kept(stored, home):
+    """The conversation as it is stored."""
 
-    def kept() -> dict[str, Any]:
-        done = cllm("conversations", "export", "demo", "--format", "json").succeeded()
-        found: dict[str, Any] = json.loads(done.out)
-        return found
+    async def load() -> Conversation:
+        store: Store = JsonFileStore(home.file("demo").parent, clock=_now)
+        if stored == "sqlite":
+            store = SqliteStore(home.path / "kept.db", clock=_now)
+        try:
+            return await store.load("demo")
+        finally:
+            await store.close()
 
-    return kept
+    return lambda: asyncio.run(load())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @pytest.fixture
@@ -65,8 +79,9 @@ def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider,
     assert errors.count("in a summary from now on") == 1
     assert errors.count("No summary was made, and nothing was changed.") == 1
     found = kept()
-    assert len(found["messages"]) == 15
-    assert "before" not in found["metadata"]["cllm"]["summary"]
+    assert len(found.messages) == 15
+    assert found.summary.before is None
+    assert found.summary.text.startswith("Half a summary")
 
 
 def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm, kept):
@@ -84,5 +99,5 @@ def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm,
     provider.say("Fine.", usage=None)
     cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
     found = kept()
-    assert found["metadata"]["cllm"]["summary"]["text"] == "A summary."
-    assert len(found["messages"]) == 13
+    assert found.summary.text == "A summary."
+    assert len(found.messages) == 13

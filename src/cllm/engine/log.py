@@ -139,7 +139,7 @@ class Log:
 
     @cached_property
     def _items(self) -> tuple[Item, ...]:
-        return tuple(item_of(_seen(one), 0) for one in self._prompt.messages)
+        return tuple(map(item_for, self._prompt.messages))
 
     @cached_property
     def _counted(self) -> Counted:
@@ -217,14 +217,15 @@ def _first_turn(conversation: Conversation) -> int:
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
     first = next(history, None)
-    if first is None or item_of(_seen(first), 0).is_plain_user:
+    if first is None or item_for(first).is_plain_user:
         return conversation.first_sequence
     loaded = sum(len(turn.messages) for turn in conversation.turns)
     return max(1, conversation.first_sequence - loaded)
 
 
-def _seen(message: Message) -> _Seen:
-    return _Seen(role=message.role, parts=parts_of(message))
+def item_for(message: Message) -> Item:
+    """What a window has to know of a message whose tokens are not counted yet."""
+    return item_of(_Seen(role=message.role, parts=parts_of(message)), 0)
 
 
 def _sequences(

@@ -150,6 +150,8 @@ class MemoryTranscript:
             left.said.clear()
 
     def clear(self) -> None:
+        if self._under_way is not None:
+            background().run(self._let_go())
         self.messages.clear()
         self._sizes.clear()
         self._open = False

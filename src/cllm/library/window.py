@@ -5,14 +5,13 @@ The same plan as that of a turn, with nothing said yet. Asks nobody and changes 
 
 import msgspec
 
-from cllm.assembly.window import Ledger, Strategy, item_of
+from cllm.assembly.window import Ledger, Strategy
 from cllm.core.conversation import Conversation, WindowRecord
 from cllm.core.errors import WindowTooSmallError
-from cllm.core.message import AnyPart, Message, Role
+from cllm.core.message import Message
 from cllm.core.prompt import Prompt
-from cllm.engine.log import Served
+from cllm.engine.log import Served, item_for
 from cllm.engine.windowing import cut_to_window
-from cllm.wire.translate import parts_of
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +24,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     record: WindowRecord = WindowRecord(first_sequence=1, sent_messages=0)
     turns: int = 0
     is_answered: bool = False
-
-
-class _Parted(msgspec.Struct, frozen=True, kw_only=True):
-    role: Role
-    parts: tuple[AnyPart, ...]
 
 
 def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen:
@@ -65,5 +59,4 @@ def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen
 
 def ledger_of(messages: tuple[Message, ...]) -> Ledger:
     """Where the turns of these messages begin; their tokens are not counted."""
-    parted = (_Parted(role=message.role, parts=parts_of(message)) for message in messages)
-    return Ledger(item_of(one, 0) for one in parted)
+    return Ledger(map(item_for, messages))

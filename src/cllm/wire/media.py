@@ -56,7 +56,7 @@ def in_words(mend: Mend) -> Mend:
 def _told(spoken: Spoken) -> Spoken:
     parts = tuple(map(_told_part, spoken.parts))
     same = all(old is new for old, new in zip(spoken.parts, parts, strict=True))
-    return spoken if same else msgspec.structs.replace(rewritten(spoken, parts), place=spoken.place)
+    return spoken if same else rewritten(spoken, parts)
 
 
 def _told_part(part: AnyPart) -> AnyPart:

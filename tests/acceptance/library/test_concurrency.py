@@ -297,6 +297,26 @@ def test_a_pool_of_processes_can_ask(provider, program, home, method):
     assert out == "['echo: 0', 'echo: 1', 'echo: 2', 'echo: 3']\n"
 
 
+@pytest.mark.parametrize("manager", ["", "store='sqlite:kept.db', conversation='demo'"])
+def test_what_is_left_of_a_stream_does_not_come_back_after_clear(provider, program, manager):
+    provider.say("One", " two", " three")
+
+    out = program(
+        f"""
+        import cllm
+        manager = cllm.ConversationManager({manager})
+        stream = manager.stream("Count.")
+        next(stream)
+        manager.clear()
+        manager.add_user_message("Something else.")
+        print([message["content"] for message in manager.get_messages()])
+        print(manager.get_turn_count(), manager.was_trimmed())
+        """
+    )
+
+    assert out.splitlines() == ["['Something else.']", "0 False"]
+
+
 def test_no_thread_is_left_at_the_end(provider, program):
     out = program(
         """

@@ -2,10 +2,11 @@
 
 import pytest
 
-from cllm.core.message import Document, Image, Message, Text, plain_message
+from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
 from cllm.core.prompt import Prompt
-from cllm.wire.media import first_media, media_in
+from cllm.wire.media import asked_about, first_media, in_words, media_in
 from cllm.wire.openai_parts import encode_parts
+from cllm.wire.spoken import Spoken, unmended
 
 IMAGE = Image(media_type="image/png", data="iVBORw==")
 PDF = Document(media_type="application/pdf", data="JVBERg==", name="a.pdf")
@@ -52,3 +53,40 @@ def test_a_document_that_is_a_text_is_words():
     message = Message(role="user", raw=raw, dialect="anthropic")
 
     assert list(media_in(message)) == []
+
+
+def test_only_what_is_shown_now_is_asked_about():
+    shown = encode_parts("user", (Text(text="What is this?"), IMAGE))
+    answer = plain_message("assistant", "A cat.")
+
+    assert asked_about(prompt(shown)) == ("messages[0]", "an image")
+    assert asked_about(prompt(shown, answer, plain_message("user", "Thanks."))) is None
+
+
+def test_what_a_tool_shows_is_not_asked_about():
+    raw = (
+        b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":['
+        b'{"type":"image","source":{"type":"url","url":"https://x.example/a.png"}}]}]}'
+    )
+
+    assert asked_about(prompt(Message(role="user", raw=raw, dialect="anthropic"))) is None
+
+
+def test_a_history_in_words_names_its_media_and_says_so():
+    said = Spoken(role="user", parts=(Text(text="Look."), IMAGE), place=0)
+    words = Spoken(role="assistant", parts=(Text(text="I see."),), place=1)
+    result = Spoken(role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), place=2)
+    mended = in_words(unmended)((said, words, result))
+
+    assert mended.messages[0].parts[1] == Text(text="(an image, which this model cannot see)")
+    assert mended.messages[1] is words
+    assert mended.messages[2].parts[0].content == (
+        Text(text="(a file, which this model cannot see)"),
+    )
+    assert [notice.code for notice in mended.notices] == ["part_left_out"]
+
+
+def test_a_history_of_words_stays_as_it_is():
+    words = Spoken(role="user", parts=(Text(text="Hello"),))
+
+    assert in_words(unmended)((words,)) == unmended((words,))

@@ -23,6 +23,12 @@ OLDER_MESSAGES = {"id", "conversation_id", "role", "content", "created_at", "seq
 SYSTEM_MESSAGE = "system_message"
 OWN_OF_ENGINE = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
 FIRST, SECOND = "0001", "0002"
+_TRIGGERS = {
+    "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
+    "postgresql": "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = "
+    "t.tgrelid WHERE NOT t.tgisinternal AND c.relnamespace = to_regnamespace(current_schema()) "
+    "ORDER BY t.tgname",
+}
 
 
 class StoredPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +116,13 @@ def differences(bind: sa.Connection) -> list[str]:
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
     found = compare_metadata(_context(bind), expected)
-    return [str(difference) for difference in found]
+    return [*(str(difference) for difference in found), *_triggers(bind)]
+
+
+def _triggers(bind: sa.Connection) -> list[str]:
+    """What somebody has let happen whenever a row is written; no trigger is ours."""
+    rows = bind.execute(sa.text(_TRIGGERS[bind.dialect.name])).all()
+    return [f"a trigger that is not cllm's: {name} on {table}" for name, table in rows]
 
 
 def stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:

@@ -1,0 +1,195 @@
+"""One long run of an agent that changes its provider on the way, and comes back.
+
+The conversation is the server's. Every request that a provider was sent is judged by its own types
+and by the rules for histories; the last one to Anthropic is compared with that of a run which never
+left.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider, Request, ToolCall
+from tests.judges import judge_anthropic, judge_bedrock, judge_openai
+from tests.messages import MODELS, SONNET, ask, settings, start, text_of
+from tests.serving import Answer, Server
+
+from cllm.assembly.profiles import profile_for
+from cllm.assembly.validity import check
+from cllm.core.message import Dialect, Message
+from cllm.providers.local.models import CachePaths
+from cllm.wire.translate import spoken_for
+
+LOCAL = "local/smollm2-135m"
+TURNS = (
+    *[MODELS["anthropic"]] * 70,
+    *[MODELS["bedrock"]] * 60,
+    *[MODELS["openai"]] * 50,
+    *[LOCAL] * 2,
+    *[MODELS["anthropic"]] * 18,
+)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+MARK = {"cache_control": {"type": "ephemeral"}}
+SYSTEM = [{"type": "text", "text": "You are a careful agent.", **MARK}]
+TOOLS = [
+    {
+        "name": name,
+        "description": f"The tool {name}.",
+        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    }
+    for name in ("read", "list")
+]
+EXPECTED_NOTICES = {"thinking_left_out", "part_left_out", "cache_mark_left_out"}
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+
+
+@pytest.fixture(scope="module")
+def server(
+    upstream: FakeProvider,
+    local_model: Path,
+    model_cache: CachePaths,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    assert local_model.is_file()
+    folder = tmp_path_factory.mktemp("run")
+    environment = {"XDG_CACHE_HOME": str(model_cache.root.parent)}
+    store = f"sqlite:{folder / 'served.db'}"
+    with start(folder, settings(upstream), environment=environment, store=store) as running:
+        yield running
+
+
+class Agent:
+    """Takes the turns of a run in one conversation: a question, two tools at once, an answer."""
+
+    def __init__(self, server: Server, upstream: FakeProvider) -> None:
+        self._server = server
+        self._upstream = upstream
+        self._conversation = ""
+        self.answers: list[Answer] = []
+
+    def take(self, number: int, model: str, *, said: str | None = None) -> str:
+        """One turn, and what was answered in it; `said` is what the model says at its end."""
+        if model == LOCAL:
+            return text_of(self._ask(model, f"Question {number}.", max_tokens=8))
+        if said is not None:
+            self._upstream.say(said)
+            return text_of(self._ask(model, f"Question {number}.", max_tokens=8))
+        calls = tuple(
+            ToolCall(id=f"toolu_{number}_{name}", name=name, arguments=f'{{"path": "{number}"}}')
+            for name in ("read", "list")
+        )
+        self._upstream.say(
+            f"Looking at {number}.",
+            reasoning=(f"I need both of {number}.",),
+            tool_calls=calls,
+            finish="tool_calls",
+        )
+        self._ask(model, [{"type": "text", "text": f"Question {number}.", **MARK}])
+        self._upstream.say(f"Answer {number}.")
+        return text_of(self._ask(model, results(number)))
+
+    def _ask(self, model: str, content: Any, *, max_tokens: int = 2000) -> Answer:
+        answer = ask(
+            self._server,
+            ("user", content),
+            model=model,
+            system=SYSTEM,
+            tools=TOOLS,
+            max_tokens=max_tokens,
+            thinking=THINKING if max_tokens > THINKING["budget_tokens"] else None,
+            headers={"X-Conversation-ID": self._conversation},
+        )
+        assert answer.status == 200, answer.body
+        self._conversation = answer.conversation
+        self.answers.append(answer)
+        return answer
+
+
+def results(number: int) -> list[dict[str, Any]]:
+    """What both tools gave: text, and now and then a picture or an error."""
+    read: dict[str, Any] = {"type": "tool_result", "tool_use_id": f"toolu_{number}_read"}
+    content: list[dict[str, Any]] = [{"type": "text", "text": f"Content of {number}."}]
+    if number % 10 == 0:
+        source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+        content.append({"type": "image", "source": source})
+    listed = {"type": "tool_result", "tool_use_id": f"toolu_{number}_list", "content": "a, b"}
+    if number % 7 == 0:
+        listed |= {"is_error": True, "content": "No such folder."}
+    return [{**read, "content": content}, {**listed, **MARK}]
+
+
+def judge(request: Request) -> None:
+    """Raise what is wrong with a request, by the provider's types and by the rules for it."""
+    dialect: Dialect
+    if request.path == "/v1/messages":
+        judge_anthropic(request.body, sampling=True)
+        dialect, model = "anthropic", SONNET
+    elif request.path.startswith("/model/"):
+        model = request.path.split("/")[2].replace("%3A", ":")
+        judge_bedrock(request.body, model=model)
+        dialect = "bedrock"
+    else:
+        judge_openai(request.body)
+        dialect, model = "openai", "gpt-test"
+    messages = [
+        Message(role=message["role"], raw=json.dumps(message).encode(), dialect=dialect)
+        for message in request.messages
+        if message["role"] != "system"
+    ]
+    spoken = [spoken_for(message, dialect, place=n) for n, message in enumerate(messages)]
+    assert check(spoken, profile_for(dialect, model)) == ()
+
+
+def without_thinking(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **message,
+            "content": [
+                block
+                for block in as_blocks(message["content"])
+                if block["type"] not in ("thinking", "redacted_thinking")
+            ],
+        }
+        for message in messages
+    ]
+
+
+def as_blocks(content: Any) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def thoughts(messages: list[dict[str, Any]]) -> list[str]:
+    return [
+        block["thinking"]
+        for message in messages
+        for block in as_blocks(message["content"])
+        if block["type"] == "thinking"
+    ]
+
+
+def test_a_run_through_four_providers_ends_where_one_would_have(
+    server: Server, upstream: FakeProvider
+):
+    agent = Agent(server, upstream)
+    said = [agent.take(number, model) for number, model in enumerate(TURNS)]
+    travelled = upstream.requests[-1]
+    first = len(upstream.requests)
+    for request in upstream.requests:
+        judge(request)
+
+    home = Agent(server, upstream)
+    for number, model in enumerate(TURNS):
+        home.take(number, MODELS["anthropic"], said=said[number] if model == LOCAL else None)
+    stayed = upstream.requests[-1]
+
+    assert len(upstream.requests) > first
+    assert without_thinking(travelled.messages) == without_thinking(stayed.messages)
+    assert {k: v for k, v in travelled.json.items() if k != "messages"} == {
+        k: v for k, v in stayed.json.items() if k != "messages"
+    }
+    own = [f"I need both of {n}." for n, m in enumerate(TURNS) if m == MODELS["anthropic"]]
+    assert thoughts(travelled.messages) == own
+    assert {notice["code"] for notice in agent.answers[-1].notices} <= EXPECTED_NOTICES
+    assert home.answers[-1].notices == []

@@ -1,0 +1,222 @@
+"""`cllm serve` when much happens at once or all ends at once: nothing that was said is lost."""
+
+import asyncio
+import json
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.fake_provider import WAIT, FakeProvider
+from tests.serving import (
+    COMPLETIONS,
+    Answer,
+    Server,
+    Streaming,
+    completion,
+    stored_bytes,
+    stored_messages,
+)
+
+HELLO = ("user", "Hello.")
+AGAIN = ("user", "Again.")
+NEW = {"X-Conversation-ID": ""}
+STREAMS = 200
+MEGABYTE = 2**20
+
+shared = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+"""A store that outlives one server, and that two can use."""
+
+
+def begin_stream(server: Server, headers: dict[str, str] | None = None) -> Streaming:
+    return server.open(
+        "POST", COMPLETIONS, completion(HELLO, stream=True), NEW if headers is None else headers
+    )
+
+
+def events_path(opened: Streaming) -> str:
+    headers = opened.headers
+    return (
+        f"/v1/conversations/{headers['x-conversation-id']}/turns/{headers['x-turn-id']}/events"
+    )
+
+
+@shared
+def test_a_stream_is_picked_up_and_followed_at_another_server(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    one, other = serve(), serve()
+    gate = provider.say_held("One ", "two ", "three.", at=2)
+    opened = begin_stream(one)
+    seen = [opened.event(), opened.event()]
+    last = seen[-1].split(b"\n")[0].removeprefix(b"id: ").decode()
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(other, "GET", events_path(opened), None, {"Last-Event-ID": last})
+        time.sleep(0.3)
+        gate.open()
+        rest = opened.rest()
+
+        assert followed.result(WAIT).body == rest
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+@shared
+def test_killed_in_the_middle_of_a_stream_it_loses_nothing_that_was_said_before(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    begun = server.complete(HELLO, conversation="")
+    provider.say_held("Half of ", "an answer.", at=1)
+    headers = {"X-Conversation-ID": begun.conversation}
+    opened = server.open("POST", COMPLETIONS, completion(AGAIN, stream=True), headers)
+    opened.event()
+
+    server.process.send_signal(signal.SIGKILL)
+    server.wait()
+    opened.leave()
+    again = serve()
+
+    assert list(stored_messages(again, begun.conversation)) == [
+        HELLO,
+        ("assistant", "echo: Hello."),
+        AGAIN,
+    ]
+    busy = again.complete(("user", "More."), conversation=begun.conversation)
+    assert busy.status == 409
+    assert busy.headers["x-turn-id"] == opened.headers["x-turn-id"]
+    branched = again.complete(
+        ("user", "More."), conversation=begun.conversation, headers={"X-On-Conflict": "branch"}
+    )
+    assert branched.status == 200
+    assert provider.requests[-1].said == [HELLO, ("assistant", "echo: Hello."), ("user", "More.")]
+
+
+@shared
+def test_asked_to_stop_several_processes_end_their_turns_and_keep_them(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve("--workers", "2")
+    gate = provider.gate()
+    for _ in range(4):
+        provider.say("First ", "second.", hold={1: gate})
+    opened = [begin_stream(server) for _ in range(4)]
+    for stream in opened:
+        stream.event()
+
+    server.terminate()
+    time.sleep(0.5)
+    gate.open()
+    answers = [Answer(stream.status, stream.headers, stream.rest()) for stream in opened]
+
+    assert [answer.events[-1] for answer in answers] == ["[DONE]"] * 4
+    assert server.wait() == 0
+    again = serve()
+    for answer in answers:
+        said = [HELLO, ("assistant", "First second.")]
+        assert list(stored_messages(again, answer.conversation)) == said
+
+
+@shared
+def test_a_request_with_a_key_that_runs_is_not_answered_by_another_server_too(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    one, other = serve(), serve()
+    key = {**NEW, "Idempotency-Key": "once"}
+    gate = provider.say_held("One.", at=0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(one, "POST", COMPLETIONS, completion(HELLO), key)
+        gate.wait_reached()
+        second = other("POST", COMPLETIONS, completion(HELLO), key)
+        gate.open()
+        answered = first.result(WAIT)
+
+    assert second.status == 409
+    assert second.error["code"] == "idempotency_conflict"
+    later = other("POST", COMPLETIONS, completion(HELLO), key)
+    assert (later.body, later.conversation) == (answered.body, answered.conversation)
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_no_connection_to_the_database_is_held_while_providers_are_waited_for(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str
+):
+    server, gate = serve(), provider.gate()
+    for _ in range(STREAMS):
+        provider.say("First ", "second.", hold={1: gate})
+    with ThreadPoolExecutor(STREAMS) as pool:
+        opened = list(pool.map(lambda _: begin_stream(server), range(STREAMS)))
+        for stream in opened:
+            assert b"First" in stream.event() + stream.event()
+
+        assert asyncio.run(connections(store_url)) == (True, 0)
+        assert server("GET", "/v1/conversations").json["total"] == STREAMS
+        gate.open()
+        answers = list(pool.map(lambda stream: stream.rest(), opened))
+
+    assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
+
+
+async def connections(url: str) -> tuple[bool, int]:
+    """Whether the server has at most five, and how many of them are in a transaction."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            "SELECT state FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    finally:
+        await connection.close()
+    return len(rows) <= 5, sum(row["state"] != "idle" for row in rows)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("headers", [{}, NEW], ids=["stateless", "kept"])
+def test_clients_that_hardly_read_do_not_fill_the_memory(
+    serve: Callable[..., Server],
+    provider: FakeProvider,
+    headers: dict[str, str],
+    until: Callable[..., bool],
+):
+    server, clients, piece = serve(), 40, "x" * 65536
+    server.complete(HELLO)
+    before = memory_of(server)
+    for _ in range(clients):
+        provider.say(*[piece] * 64)
+    opened = []
+    for _ in range(clients):
+        connection = socket.create_connection((server.host, server.port), timeout=WAIT)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = json.dumps(completion(HELLO, stream=True)).encode()
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connection.sendall(
+            f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{head}"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        opened.append(connection)
+    highest = 0.0
+    for _ in range(30):
+        for connection in opened:
+            connection.recv(1)
+        highest = max(highest, memory_of(server) - before)
+        time.sleep(0.1)
+    for connection in opened:
+        connection.close()
+
+    most = 0.5 if not headers else 6
+    assert highest / clients < most, f"{highest / clients:.2f} MB for each client"
+    assert server("GET", "/health").status == 200
+
+
+def memory_of(server: Server) -> float:
+    """Resident megabytes."""
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize() / MEGABYTE
