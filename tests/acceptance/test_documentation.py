@@ -18,7 +18,14 @@ TOP = Path(__file__).parents[2]
 CLI_REFERENCE = (TOP / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 MAIN_TABLE = CLI_REFERENCE.split("## `cllm conversations`")[0]
 README = (TOP / "README.md").read_text(encoding="utf-8")
-NEEDS_A_REAL_KEY_OR_SERVER = ("-m openai", "-m anthropic", "-m ollama", "-m local/path", "export ")
+NEEDS_A_REAL_KEY_OR_SERVER = (
+    "-m openai",
+    "-m anthropic",
+    "-m ollama",
+    "-m local/path",
+    "export ",
+    "cllm serve",  # test_serve_readme.py starts it
+)
 
 
 def all_commands() -> Iterator[click.Command]:

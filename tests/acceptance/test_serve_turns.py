@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.serving import COMPLETIONS, Server, stored_messages
+from tests.serving import COMPLETIONS, Server, stored_bytes, stored_messages
 
 HELLO = ("user", "Hello.")
 ECHO = ("assistant", "echo: Hello.")
@@ -193,7 +193,7 @@ def test_the_operators_text_stands_before_every_system_prompt(
 
 
 def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
-    serve: Callable[..., Server], provider: FakeProvider, home: "Path"
+    serve: Callable[..., Server], provider: FakeProvider, home: "Path", store_url: str
 ):
     server = serve(server={"system_prefix": "operator-text-4711"})
     begun = server.complete(("system", "system-text-0815"), HELLO, conversation="")
@@ -206,7 +206,8 @@ def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
 
     folder: Path = home.path  # type: ignore[attr-defined]
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "Cllmfile.yml"]
-    kept = b"".join(path.read_bytes() for path in files)
+    kept = b"".join(path.read_bytes() for path in files) + stored_bytes(store_url, folder)
+    assert (b"Hello." in kept) == (store_url != "memory:")
     for text in (b"system-text", b"operator-text"):
         assert text not in kept
         assert text.decode() not in server.log

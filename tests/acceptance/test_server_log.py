@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.acceptance.conftest import SECRET, Home
 from tests.fake_provider import FakeProvider
-from tests.serving import Server
+from tests.serving import Server, stored_bytes
 
 KEY = "key-of-the-caller-0123456789"
 KEYED = {"keys": [{"name": "ci", "owner": "team", "key": KEY}]}
@@ -85,7 +85,7 @@ def test_no_error_path_logs_what_was_said_or_a_key(
 
 
 def test_no_system_prompt_is_in_the_database_file(
-    serve: Callable[..., Server], home: Home, provider: FakeProvider
+    serve: Callable[..., Server], home: Home, provider: FakeProvider, store_url: str
 ):
     server = serve(server={"system_prefix": "planted-prefix"})
     for _ in range(2):
@@ -102,7 +102,8 @@ def test_no_system_prompt_is_in_the_database_file(
     server.wait()
 
     assert again.status == 200
-    kept = bytes_on_disk(home.path)
+    kept = bytes_on_disk(home.path) + stored_bytes(store_url, home.path)
+    assert (b"kept-user" in kept) == (store_url != "memory:")
     for planted in (b"planted-system", b"planted-prefix"):
         assert planted not in kept
         assert planted not in exported.body

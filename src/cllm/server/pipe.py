@@ -8,13 +8,11 @@ import asyncio
 
 from cllm.server.deadlines import Deadlines
 
-MOST_BYTES = 1024 * 1024
-
 
 class Pipe:
     """One writer, one reader, in one event loop."""
 
-    def __init__(self, *, silence: Deadlines, sign: bytes, most: int = MOST_BYTES) -> None:
+    def __init__(self, *, silence: Deadlines, sign: bytes, most: int) -> None:
         self._silence = silence
         self._sign = sign
         self._most = most

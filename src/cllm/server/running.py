@@ -35,6 +35,9 @@ from cllm.wire.malformed import MalformedError
 JSON = "application/json"
 STREAM = "text/event-stream; charset=utf-8"
 LONGEST_NOTICES = 4096
+# A turn that is kept does not wait for its client, so that much is held for it; another one does.
+MOST_UNREAD = 1024 * 1024
+MOST_WAITING = 64 * 1024
 
 
 class RunningTurn:
@@ -57,7 +60,12 @@ class RunningTurn:
         self._notices: list[Notice] = list(asked.notices)
         self._turn: str | None = None
         self._began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.pipe = Pipe(silence=serving.patience.silence, sign=voice.sign)
+        kept = asked.request.ref is not None
+        self.pipe = Pipe(
+            silence=serving.patience.silence,
+            sign=voice.sign,
+            most=MOST_UNREAD if kept else MOST_WAITING,
+        )
         self.ended: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
         self.is_spoken = False

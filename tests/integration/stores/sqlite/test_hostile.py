@@ -153,24 +153,6 @@ async def test_a_view_in_place_of_a_table_is_one_of_our_errors(database):
     await store.close()
 
 
-async def test_the_log_of_another_database_is_not_taken_for_ours(tmp_path):
-    """What was written ahead elsewhere does not belong to this file, and changes nothing in it."""
-    for name, text in (("a", "apples"), ("b", "bears")):
-        store = opened(tmp_path / f"{name}.db")
-        await say(store, "demo", "t1", text)
-        if name == "b":
-            (tmp_path / "log").write_bytes((tmp_path / "b.db-wal").read_bytes())
-        await store.close()
-    (tmp_path / "log").rename(tmp_path / "a.db-wal")
-    store = opened(tmp_path / "a.db")
-    try:
-        assert (await store.load("demo")).turns[0].messages[0].text == "apples"
-    except StoreUnavailableError:
-        pytest.fail("the file could not be used")
-    finally:
-        await store.close()
-
-
 async def test_a_lease_of_a_clock_that_was_put_back_holds_nobody_up(database):
     clock = TickingClock()
     clock.advance(timedelta(days=365).total_seconds())
