@@ -282,9 +282,13 @@ class ProviderOpener:
             from cllm.providers.http_once import OnceHttp  # noqa: PLC0415
 
             return OnceHttp()
-        from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+        try:
+            from cllm.providers.http_direct import DirectHttp  # noqa: PLC0415
+        except ModuleNotFoundError:  # its parser comes with the server
+            from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
 
-        return PooledHttp()
+            return PooledHttp()
+        return DirectHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
         """The provider's own settings, over those at the top level that are meant for it."""

@@ -234,6 +234,18 @@ class TestInATerminal:
 
         assert chat.finish().code == 0
 
+    def test_ctrl_d_during_an_answer_leaves_after_it(self, home, provider, talk):
+        gate = provider.say_held("It is ", "a cat.", at=1)
+        chat = talk("demo")
+
+        chat.type(b"What is it?", ENTER)
+        gate.wait_reached()
+        chat.type(CTRL_D)
+        gate.open()
+
+        assert chat.finish().code == 0
+        assert home.messages("demo")[-1] == ("assistant", "It is a cat.")
+
     def test_clear_begins_a_new_conversation_and_the_old_one_stays(self, home, provider, talk):
         chat = talk()
         chat.say("First", "echo: First")

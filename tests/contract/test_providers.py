@@ -13,6 +13,7 @@ from cllm.core.ports import Provider
 from cllm.core.reply import TextDelta
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http_direct import DirectHttp
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
@@ -21,7 +22,7 @@ from cllm.providers.openai import OpenAIProvider
 from cllm.providers.scripted import Line, ScriptedProvider, spoken
 from cllm.testing.provider_contract import ProviderContract, ProviderHarness, ScriptedContract
 
-Transport = type[PooledHttp] | type[OnceHttp]
+Transport = type[PooledHttp] | type[OnceHttp] | type[DirectHttp]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
+@pytest.fixture(params=[PooledHttp, OnceHttp, DirectHttp])
 def transport(request: pytest.FixtureRequest) -> Transport:
     kind: Transport = request.param
     return kind

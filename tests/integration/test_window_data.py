@@ -197,14 +197,13 @@ class Replay:
         self.limit = limit
         self.provider = Recording()
         self.counts: Counter[str] = Counter()
-        numbers = count(1)
-        self.new_id = lambda: f"turn-{next(numbers)}"
+        self.numbers = count(1)
         self.store = MemoryStore(clock=_now)
         self.engine = Engine(
             store=self.store,
             find_route=lambda model: Route(provider=self.provider, model=model),
             clock=_now,
-            new_id=self.new_id,
+            new_id=lambda: f"turn-{next(self.numbers)}",
         )
 
     async def run(self) -> None:
@@ -242,7 +241,7 @@ class Replay:
             pass
 
     async def keep(self, asked: tuple[Message, ...]) -> None:
-        start = TurnStart(id=self.new_id(), messages=asked, visible=False)
+        start = TurnStart(id=f"turn-{next(self.numbers)}", messages=asked, visible=False)
         lease = await self.store.begin_turn("demo", start)
         messages = (*asked, self.provider.reply)
         turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete", model="m")

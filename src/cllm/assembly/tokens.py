@@ -8,6 +8,7 @@ and never claims that an estimate is a count.
 
 import string
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ceil
 from typing import Any
@@ -22,6 +23,9 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
 """Of the base64 of a file beside the text, of which nobody knows how many pages it has."""
+MOST_REMEMBERED = 4096
+LONGEST_REMEMBERED = 2048
+"""How many messages are not weighed twice, and the bytes of the longest that is remembered."""
 MARGIN = 1.2
 """On what follows a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
@@ -150,11 +154,21 @@ def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
 
 def weigh(message: Message, weights: Weights = GENERAL) -> Weighed:
     """What a message comes to, with its tools, thinking and files, in every dialect."""
-    said = message.json()
+    if len(message.raw) <= LONGEST_REMEMBERED:
+        return _weigh_again(message.raw, weights)
+    return _weigh(message.raw, weights)
+
+
+def _weigh(raw: bytes, weights: Weights) -> Weighed:
+    said = msgspec.json.decode(raw)
     found = Weighed(plain=TOKENS_PER_MESSAGE)
     for text in _texts(said):
         found += weigh_text(text, weights)
     return found + Weighed(plain=_files(said))
+
+
+# A conversation that goes on is weighed in every turn, and all but the end of it was before.
+_weigh_again = lru_cache(maxsize=MOST_REMEMBERED)(_weigh)
 
 
 _UNSAID = frozenset(

@@ -34,6 +34,7 @@ ALIASES = {"c": "conversations"}
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+DASHED = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'"
 
 
 class Terminated(BaseException):
@@ -59,7 +60,12 @@ class CommandTable(click.Group):
         return super().parse_args(ctx, args if named else [ASK, *args])
 
 
-root = CommandTable(name="cllm", add_help_option=False, no_args_is_help=False)
+root = CommandTable(
+    name="cllm",
+    add_help_option=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -78,7 +84,8 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_TERMINATED
     except click.NoSuchOption as error:
         error.show()
-        printing.note("A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'")
+        if error.ctx is not None and error.ctx.command.name == root.name:
+            printing.note(DASHED)
         return error.exit_code
     except click.ClickException as error:
         error.show()

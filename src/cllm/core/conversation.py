@@ -57,7 +57,6 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     `summary_through` is the last message that a summary stood for. `counted` is what the provider
     counted in the last prompt of the turn, which is longer than the first by what was said in
     between; about so many of these as `context` says were of what was for that turn only.
-    `turn_sequence` is where the turn begins that the cut is in: its user's words are sent too.
     """
 
     first_sequence: int
@@ -66,7 +65,6 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     summary_through: int | None = None
     counted: int | None = None
     context: int = 0
-    turn_sequence: int | None = None
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):

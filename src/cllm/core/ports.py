@@ -238,7 +238,8 @@ class Store(Protocol):
         """Change title, metadata (replaced as a whole), archive state, pins or summary.
 
         Pins and summaries are about messages that are there, else SequenceNotFoundError; as they
-        say nothing, the times stay as they are with them.
+        say nothing, the times stay as they are with them. A summary follows the one that stands,
+        by its `before`, or is one that came before that, else UsageError.
         """
         ...
 
@@ -275,7 +276,10 @@ class Store(Protocol):
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
     ) -> Conversation:
-        """Put that variant on the default path in place of the one that is there."""
+        """Put that variant on the default path in place of the one that is there.
+
+        Of the summaries, the newest stands that tells of nothing from that place on.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -101,8 +101,11 @@ class Log:
 
     @cached_property
     def remembered(self) -> WindowRecord | None:
-        """The last window of this model, as long as the summary stands that it was made with."""
-        asked = (turn for turn in reversed(self.turns) if turn.model == self._served.model)
+        """The last window of this model, as long as the summary stands that it was made with.
+
+        What was added without asking a model is part of the same window.
+        """
+        asked = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
         window = next((turn.window for turn in asked if turn.window is not None), None)
         return None if window is None or is_undone(window, self.standing) else window
 
@@ -198,12 +201,10 @@ def first_needed(conversation: Conversation, model: str) -> int:
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
         return conversation.first_sequence
-    if last.model != model:
+    if last.model not in (None, model):
         return 1
     if not is_undone(last.window, conversation.summary):
-        return min(
-            last.window.turn_sequence or last.window.first_sequence, _first_turn(conversation)
-        )
+        return _first_turn(conversation)
     through = 0 if conversation.summary is None else conversation.summary.through
     return min((through + 1, *conversation.pins))
 
@@ -211,7 +212,7 @@ def first_needed(conversation: Conversation, model: str) -> int:
 def _first_turn(conversation: Conversation) -> int:
     """Where to look for the beginning of the first turn, if it is not in what was loaded.
 
-    A turn can be stored in pieces, and a pin may have brought one of the later ones.
+    A turn can be stored in pieces, and the cut or a pin may be in one of the later ones.
     """
     history = (
         message for turn in conversation.turns if turn.is_history for message in turn.messages

@@ -172,20 +172,14 @@ def plan_for_turn(material: Material) -> SummaryPlan | None:
 
 
 def _was_in_vain(log: Log) -> bool:
-    """Whether a summary was tried with the window and the summary that there are now."""
+    """Whether a summary was tried since the window begins where it does."""
     window = log.remembered
-    if window is None or window.summary_through != _through(log.standing):
-        return False
-    return any(
+    return window is not None and any(
         notice.code == FAILED_CODE
         for turn in log.turns
         if turn.window is not None and begin_alike(turn.window, window)
         for notice in turn.notices
     )
-
-
-def _through(summary: StandingSummary | None) -> int | None:
-    return None if summary is None else summary.through
 
 
 def plan_now(material: Material) -> SummaryPlan:

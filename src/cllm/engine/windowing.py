@@ -61,7 +61,6 @@ def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
         left_out_messages=log.before + view.left_out_messages,
         summary_through=None if log.standing is None else log.standing.through,
         context=0 if prompt.window is None else prompt.window.context,
-        turn_sequence=_turn_sequence(view, log),
     )
     continuity = prompt.continuity
     if continuity is not None and _begins_anew(record, log):
@@ -74,12 +73,6 @@ def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
         continuity=continuity,
         notices=(*prompt.notices, *_notice(view)),
     )
-
-
-def _turn_sequence(view: View, log: Log) -> int | None:
-    """Where the turn begins that the cut is in, if it is not the cut."""
-    turn = log.ledger.turn_at(view.cut - 1) + 1 if len(log.ledger) else view.cut
-    return None if turn == view.cut else log.sequence(turn)
 
 
 def _begins_anew(record: WindowRecord, log: Log) -> bool:

@@ -282,7 +282,7 @@ class Conversation:
     async def _compact(self) -> StandingSummary:
         """Put all but the newest turn into a summary, made by the model; the turns stay stored.
 
-        Windows that summarise have it in place of those turns; `undo_compact` takes it back.
+        Every window has it in place of those turns; `undo_compact` takes it back.
         """
         await self._let_go()
         engine = self._app.engine(self._store)

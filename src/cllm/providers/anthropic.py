@@ -21,7 +21,7 @@ from cllm.wire.anthropic_betas import allowed_betas, read_betas
 from cllm.wire.anthropic_counting import NOT_COUNTED, encode_count
 from cllm.wire.anthropic_options import default_max_tokens, limit_notices
 from cllm.wire.anthropic_request import EncodedRequest, goes_on_elsewhere
-from cllm.wire.anthropic_verbatim import VerbatimDecoder
+from cllm.wire.anthropic_verbatim import VerbatimReader
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.spoken import Mend, unmended
 from cllm.wire.translate import encode_anthropic
@@ -117,8 +117,7 @@ class AnthropicProvider(HttpProvider):
     def _stream_reader(self, request: Request) -> StreamReader:
         decoder = anthropic_reply.StreamDecoder(names=request.names)
         if request.verbatim:
-            told = VerbatimDecoder(decoder)
-            return SseReader(told, told.decode)
+            return VerbatimReader(decoder)
         return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

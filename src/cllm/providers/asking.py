@@ -47,7 +47,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class StreamReader(Protocol):
     """Reads one stream: bytes in, events out; the last event once the answer is whole."""
 
-    done: bool
+    @property
+    def done(self) -> bool: ...
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
 

@@ -7,8 +7,9 @@ answer; and a proxy is never used for this machine itself.
 """
 
 import ipaddress
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from cllm.core.errors import (
 )
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
+PIECE_BYTES = 65536
+ANY_ZLIB_HEADER = 32
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,3 +158,25 @@ def not_http(provider: str, url: str) -> BadReplyError:
         f"Provider '{provider}' did not answer in HTTP; check its address {shown(url)}.",
         provider=provider,
     )
+
+
+def unpacked_by(encoding: str) -> Callable[[bytes], Iterator[bytes]] | None:
+    """What undoes a compression that was not asked for; some servers compress all the same.
+
+    ValueError for what is not compressed so. None where there is nothing to undo.
+    """
+    if encoding.lower() not in ("gzip", "deflate"):
+        return None
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | ANY_ZLIB_HEADER)
+
+    def unpack(piece: bytes) -> Iterator[bytes]:
+        while piece:
+            try:
+                unpacked = inflater.decompress(piece, PIECE_BYTES)
+            except zlib.error as error:
+                raise ValueError("not compressed") from error
+            if unpacked:
+                yield unpacked
+            piece = inflater.unconsumed_tail
+
+    return unpack

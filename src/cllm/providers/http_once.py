@@ -11,7 +11,6 @@ import os
 import socket
 import ssl
 import threading
-import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -27,13 +26,13 @@ from cllm.providers.http import (
     not_http,
     proxy_for,
     silent,
+    unpacked_by,
     unreachable,
 )
 
 PIECE_BYTES = 65536
 MOST_PIECES = 64
 MOST_INTERIM = 100
-ANY_ZLIB_HEADER = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Piece = bytes | ProviderError
@@ -179,7 +178,7 @@ class _Exchange:
         if self._socket is not None:
             self._socket.settimeout(None)
         expected = response.length
-        unpack = _unpacker(response.headers.get("Content-Encoding", ""))
+        unpack = unpacked_by(response.headers.get("Content-Encoding", "")) or _as_it_is
         size = 0
         try:
             while expected is None or size < expected:
@@ -189,7 +188,7 @@ class _Exchange:
                 size += len(piece)
                 for unpacked in unpack(piece):
                     self._hand_over(unpacked)
-        except (http.client.HTTPException, OSError, ValueError, zlib.error):
+        except (http.client.HTTPException, OSError, ValueError):
             self._tell(self.pieces.put_nowait, broken_off(self._provider))
             return
         whole = expected is None or size == expected
@@ -216,20 +215,8 @@ class _Exchange:
             self._loop.call_soon_threadsafe(function, value)
 
 
-def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
-    """What undoes a compression that was not asked for; some servers compress all the same."""
-    if encoding.lower() not in ("gzip", "deflate"):
-        return lambda piece: iter((piece,))
-    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | ANY_ZLIB_HEADER)
-
-    def unpack(piece: bytes) -> Iterator[bytes]:
-        while piece:
-            unpacked = inflater.decompress(piece, PIECE_BYTES)
-            if unpacked:
-                yield unpacked
-            piece = inflater.unconsumed_tail
-
-    return unpack
+def _as_it_is(piece: bytes) -> Iterator[bytes]:
+    yield piece
 
 
 class _PatientResponse(http.client.HTTPResponse):

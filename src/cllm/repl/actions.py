@@ -3,7 +3,6 @@
 They go through the store and the engine like every other surface, and show what came of it.
 """
 
-import asyncio
 import os
 import shlex
 from collections.abc import Iterator
@@ -13,8 +12,9 @@ from pathlib import Path
 from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Conversation, Summary
-from cllm.core.errors import BrokenConversationError, ConversationNotFoundError, UsageError
+from cllm.core.errors import UsageError
 from cllm.core.identity import check_id
+from cllm.core.ports import Hit
 from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
@@ -27,7 +27,7 @@ from cllm.wire.conversation_json import encode_conversation
 
 LISTED = 20
 FOUND = 20
-AROUND = 30
+MOST_HITS = 1000
 TITLE = 60
 
 
@@ -62,7 +62,7 @@ def summary_line(summary: Summary) -> str:
     """A conversation on one line."""
     count = counted(summary.message_count, "message")
     title = one_line(summary.title or "", longest=TITLE)
-    return f"{summary.id}  {_when(summary.updated_at)}  {count}  {title}".rstrip()
+    return f"{summary.ref}  {_when(summary.updated_at)}  {count}  {title}".rstrip()
 
 
 def _when(moment: datetime) -> str:
@@ -88,39 +88,31 @@ def show_tail(chat: Chat) -> None:
 
 
 async def search(chat: Chat, rest: str) -> None:
+    """Conversations that were titled so or in which it was said, one entry each."""
     if not rest:
         raise UsageError("Say what to look for: /search TEXT.")
-    wanted = rest.casefold()
-    found = 0
     page = await chat.store.list_conversations(limit=10**9)
+    hits = await chat.store.search(rest, limit=MOST_HITS)
+    places = {hit.conversation: hit for hit in reversed(hits.items)}
+    found = 0
     for summary in page.items:
-        await asyncio.sleep(0)
-        where = await _where(chat, summary, wanted)
-        if where is not None:
-            chat.screen.say([summary_line(summary), f"    {where}"])
-            found += 1
+        where = _where(summary, places.get(summary.id), rest.casefold())
+        if where is None:
+            continue
         if found == FOUND:
             chat.screen.note(f"These are the newest {FOUND}; there may be more.")
             return
+        chat.screen.say([summary_line(summary), f"    {where}"])
+        found += 1
     if not found:
         chat.screen.note(f"Nowhere was '{one_line(rest)}' said.")
 
 
-async def _where(chat: Chat, summary: Summary, wanted: str) -> str | None:
-    """The title, or the newest place of the conversation, in which it stands."""
+def _where(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
+    """The title, or the best place of the conversation, in which it stands."""
     if summary.title is not None and wanted in summary.title.casefold():
         return f"in the title: {one_line(summary.title)}"
-    try:
-        conversation = await chat.store.load(summary.id)
-    except (BrokenConversationError, ConversationNotFoundError):
-        return None
-    for number, _, message in reversed(list(conversation.numbered_messages())):
-        text = message.text
-        place = text.casefold().find(wanted)
-        if place >= 0:
-            around = text[max(place - AROUND, 0) : place + len(wanted) + AROUND]
-            return f"{number} {message.role}: …{one_line(around)}…"
-    return None
+    return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
 
 
 async def model(chat: Chat, rest: str) -> None:

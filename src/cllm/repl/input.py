@@ -42,6 +42,7 @@ class TerminalReader:
             bottom_toolbar=lambda: one_line(status()),
             style=STYLE,
             reserve_space_for_menu=6,
+            enable_suspend=True,
         )
 
     def _is_command(self) -> bool:

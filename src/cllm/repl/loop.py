@@ -24,31 +24,39 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
     """
     signals = Signals(blocks=reader.blocks)
     signals.listen()
-    pressed = False
     try:
-        await begin(chat, ref)
-        while True:
-            try:
-                line = await reader.read()
-            except KeyboardInterrupt:
-                if pressed or not patient:
-                    raise
-                pressed = True
-                chat.screen.note(AGAIN)
-                continue
-            except EOFError:
-                return
-            pressed = False
-            with contextlib.suppress(Leave), echo(on=False):
-                await signals.stoppable(_obey(chat, line))
-                continue
-            return
+        with contextlib.suppress(Leave), _between_prompts(reader):
+            await begin(chat, ref)
+            while True:
+                line = await _read(chat, reader, patient=patient)
+                with echo(on=False, by_line=reader.blocks):
+                    await signals.stoppable(_obey(chat, line))
     except asyncio.CancelledError:
         if signals.ended:
             raise EndedBySignal from None
         raise
     finally:
         await chat.app.close()
+
+
+def _between_prompts(reader: Reader) -> contextlib.AbstractContextManager[None]:
+    """A reader that edits lines shows what is typed; keys that come before it asks wait for it."""
+    return contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
+
+
+async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
+    """The next line; Leave at the end of the input, KeyboardInterrupt if that is meant."""
+    pressed = False
+    while True:
+        try:
+            return await reader.read()
+        except KeyboardInterrupt:
+            if pressed or not patient:
+                raise
+            pressed = True
+            chat.screen.note(AGAIN)
+        except EOFError:
+            raise Leave from None
 
 
 async def begin(chat: Chat, ref: str | None) -> None:

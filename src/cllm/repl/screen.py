@@ -100,15 +100,19 @@ class Screen:
 
 
 @contextlib.contextmanager
-def echo(*, on: bool) -> Iterator[None]:
-    """Whether the terminal shows what is typed; not while the chat is busy."""
+def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
+    """Whether the terminal shows what is typed, and whether it waits for whole lines.
+
+    While it waits for lines it takes Ctrl-D for itself; else that is there for who reads next.
+    """
     before = _terminal_modes()
     if before is None:
         yield
         return
     import termios  # noqa: PLC0415 - where there is a terminal
 
-    _set_modes([*before[:3], _with(before[3], termios.ECHO, on=on), *before[4:]])
+    flags = _with(_with(before[3], termios.ECHO, on=on), termios.ICANON, on=by_line)
+    _set_modes([*before[:3], flags, *before[4:]])
     try:
         yield
     finally:

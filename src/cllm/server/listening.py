@@ -26,6 +26,7 @@ from cllm.server.serving import Serving
 from cllm.settings.load import Settings
 
 BACKLOG = 2048
+UNREAD_BYTES = 128 * 1024
 GRACE = 1.0
 
 Say = Callable[[str], None]
@@ -57,13 +58,16 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket that nobody else listens on; UsageError if there is none to be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number).lower() if number and number > 0 else str(error)
         raise UsageError(
             f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
         ) from error
+    # Each connection has it from here. The system would hold megabytes for a client that is slow.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
+    return bound
 
 
 def shown_address(bound: socket.socket) -> str:

@@ -2,21 +2,26 @@
 
 So an event, a field or a kind of delta that nobody here has heard of reaches the client. What comes
 before the answer itself waits for its first piece: until then another model can still be asked.
+Events that came together go on together, and pieces of one text among them are told as one.
 """
+
+from collections.abc import Iterator
 
 import msgspec
 
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
-from cllm.wire.anthropic_parts import DIALECT
+from cllm.wire.anthropic_parts import DIALECT, UNREADABLE
 from cllm.wire.anthropic_reply import StreamDecoder
-from cllm.wire.sse import SseEvent
+from cllm.wire.malformed import MalformedError
+from cllm.wire.sse import DATA, MAX_EVENT_BYTES, NAME, SseDecoder
 
 BEFORE = ("message_start", "ping")
 OPENING = "content_block_start"
+DELTA = "content_block_delta"
 ENDING = "message_delta"
-
-
 PLAIN = ("text", "thinking")
+END = b"\n\n"
+DELTA_LINE = b"event: content_block_delta\ndata: "
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -27,38 +32,166 @@ class _Opening(msgspec.Struct, frozen=True):
     content_block: _Named = _Named()
 
 
+class _Text(msgspec.Struct, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class _TextDelta(msgspec.Struct, tag_field="type", tag=DELTA):
+    index: int
+    delta: _Text
+
+
 _names = msgspec.json.Decoder(_Named)
 _openings = msgspec.json.Decoder(_Opening)
+_text_deltas = msgspec.json.Decoder(_TextDelta)
+_text_runs = msgspec.json.Decoder(list[_TextDelta])
 
 
-class VerbatimDecoder:
-    """Decodes one stream with another decoder, and passes its events on."""
+class VerbatimReader:
+    """Reads one stream: what the network gave in, its events and what they say out."""
 
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
+        self._sse = SseDecoder()
+        self._is_usual = True
+        self._begun = b""
         self._held: list[bytes] | None = []
+        self._frames: list[bytes] = []
         self._closes = False
+        self._index = 0
+        self._text: list[str] = []
+        self._events: list[ReplyEvent] = []
 
     @property
     def done(self) -> bool:
         return self._decoder.done
 
-    def decode(self, sent: SseEvent) -> list[ReplyEvent]:
-        """The event as it came, and then what it says."""
-        events = self._decoder.decode(sent.name, sent.data)
-        name = sent.name or _names.decode(sent.data).type
-        frame = encode_event(name, sent.data)
-        if self._held is not None:
-            self._held.append(frame)
-            if name in BEFORE or (not events and _begins_plainly(name, sent.data)):
-                return events
-            frame, self._held = b"".join(self._held), None
-        if name == ENDING:
-            self._closes = True
-        return [Verbatim(dialect=DIALECT, data=frame, closes=self._closes), *events]
+    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
+        """What this piece completes: the events as they came, and then what they say."""
+        failure: MalformedError | None = None
+        try:
+            self._read(piece)
+        except MalformedError as error:
+            # What was said before it in the same piece comes first.
+            failure = error
+        yield from self._told()
+        if failure is not None:
+            raise failure
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
+
+    def _read(self, piece: bytes) -> None:
+        """Read by events, or in an unusual stream line by line."""
+        if not self._is_usual:
+            self._read_lines(piece)
+            return
+        begun = self._begun + piece if self._begun else piece
+        self._begun = b""
+        if b"\r" in begun:
+            self._read_lines(begun)
+            return
+        *frames, rest = begun.split(END)
+        if self._take_texts(frames):
+            frames = []
+        for place, frame in enumerate(frames):
+            if not self._take_frame(frame):
+                self._read_lines(END.join((*frames[place:], rest)))
+                return
+            if self.done:
+                return
+        if len(rest) > MAX_EVENT_BYTES:
+            raise MalformedError(f"an event of more than {MAX_EVENT_BYTES} bytes")
+        self._begun = rest
+
+    def _read_lines(self, piece: bytes) -> None:
+        self._is_usual = False
+        for sent in self._sse.feed(piece):
+            self._take(sent.name, sent.data)
+            if self.done:
+                return
+
+    def _take_texts(self, frames: list[bytes]) -> bool:
+        """Take events that are all pieces of one text, as most are, at once; False if not."""
+        if self._held is not None or not all(f.startswith(DELTA_LINE) for f in frames):
+            return False
+        said = b",".join([frame[len(DELTA_LINE) :] for frame in frames])
+        try:
+            pieces = _text_runs.decode(b"[%b]" % said)
+        except UNREADABLE:
+            return False
+        index = pieces[0].index if pieces else self._index
+        if any(piece.index != index for piece in pieces) or len(pieces) != len(frames):
+            return False
+        if index != self._index:
+            self._tell_text()
+            self._index = index
+        self._text += [piece.delta.text for piece in pieces]
+        self._frames += frames
+        return True
+
+    def _take_frame(self, frame: bytes) -> bool:
+        """Take an event in the usual form, a name and one line of data; False if it has another."""
+        text = frame.startswith(DELTA_LINE) and self._held is None
+        if text and self._take_text(frame[len(DELTA_LINE) :]):
+            self._frames.append(frame)
+            return True
+        name, line, data = frame.partition(b"\n" + DATA)
+        if not line or not name.startswith(NAME) or b"\n" in data or b"\n" in name:
+            return False
+        self._take(name[len(NAME) :].decode("utf-8", "replace"), data)
+        return True
+
+    def _take(self, name: str, data: bytes) -> None:
+        self._tell_text()
+        events = self._decoder.decode(name, data)
+        name = name or _names.decode(data).type
+        frame = encode_frame(name, data)
+        if self._held is not None:
+            self._held.append(frame)
+            if name in BEFORE or (not events and _begins_plainly(name, data)):
+                return
+            frame, self._held = END.join(self._held), None
+        if name == ENDING and not self._closes:
+            self._pass_on()
+            self._closes = True
+        self._frames.append(frame)
+        self._events += events
+
+    def _take_text(self, data: bytes) -> bool:
+        """Add a piece to the text that is being told; whether it is one."""
+        try:
+            event = _text_deltas.decode(data)
+        except UNREADABLE:
+            return False
+        if event.index != self._index:
+            self._tell_text()
+            self._index = event.index
+        self._text.append(event.delta.text)
+        return True
+
+    def _tell_text(self) -> None:
+        if self._text:
+            text, self._text = "".join(self._text), []
+            self._events += self._decoder.add_text(self._index, text)
+
+    def _pass_on(self) -> None:
+        """Put the events so far before what they say."""
+        if self._frames:
+            self._events.insert(0, self._passed())
+
+    def _passed(self) -> Verbatim:
+        data, self._frames = END.join((*self._frames, b"")), []
+        return Verbatim(dialect=DIALECT, data=data, closes=self._closes)
+
+    def _told(self) -> list[ReplyEvent]:
+        self._tell_text()
+        if not self._closes:
+            self._pass_on()
+        elif self._frames:
+            self._events.append(self._passed())
+        events, self._events = self._events, []
+        return events
 
 
 def _begins_plainly(name: str, data: bytes) -> bool:
@@ -66,8 +199,8 @@ def _begins_plainly(name: str, data: bytes) -> bool:
     return name == OPENING and _openings.decode(data).content_block.type in PLAIN
 
 
-def encode_event(name: str, data: bytes) -> bytes:
-    """One event, on as many lines as its data has."""
+def encode_frame(name: str, data: bytes) -> bytes:
+    """One event, on as many lines as its data has, without the blank line at its end."""
     if b"\n" in data:
         data = data.replace(b"\n", b"\ndata: ")
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+    return b"event: %b\ndata: %b" % (name.encode(), data)

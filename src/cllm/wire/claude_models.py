@@ -73,6 +73,7 @@ def claude_model(name: str) -> ClaudeModel | None:
     return next(row for pattern, row in ROWS if pattern.search(key))
 
 
+@lru_cache(maxsize=256)
 def version_of(model: str) -> tuple[int, int]:
     """The version in the name of a Claude model: 4.6 of claude-opus-4-6-20260205.
 

@@ -53,8 +53,10 @@ def odd_piece(fields: Mapping[str, Any]) -> OddPiece:
 
 def whole_calls(given: Any) -> Iterator[ReplyEvent]:
     """The calls of a message, each as one event; one of no function goes by as it is."""
+    if not given:
+        return
     try:
-        said = msgspec.convert(given or [], list[dict[str, Any]])
+        said = msgspec.convert(given, list[dict[str, Any]])
         calls = [odd_piece(call) for call in said]
     except msgspec.ValidationError as error:
         raise MalformedError(f"a tool call that cannot be read: {error}") from error

@@ -179,6 +179,14 @@ class TestTryingAgain:
         assert (await store.load("demo")).summary.through > 2
 
 
+class Late:
+    """A summary that is not answered before its gate is opened."""
+
+    def __init__(self, provider: PausingProvider, work: "asyncio.Future[list[Any]]") -> None:
+        self.gate = provider.gate
+        self.work = work
+
+
 class TestMeanwhile:
     @pytest.fixture
     async def late(self, talk, engine, nothing_said, store):
@@ -188,8 +196,7 @@ class TestMeanwhile:
         running = engine(store, provider)
         work = asyncio.ensure_future(make(running, nothing_said(window=summarise)))
         await provider.reached.wait()
-        provider.work = work
-        return provider
+        return Late(provider, work)
 
     async def test_one_of_messages_that_are_gone_is_not_kept(self, late, talk, store):
         await store.delete_from("demo", 3)
@@ -393,8 +400,7 @@ class TestWhatIsAsked:
         self, engine, ask, store, talk
     ):
         await talk(Talker(), 7, window=None)
-        broken, other = Talker(), Talker()
-        broken.prepare = _fails
+        broken, other = Unprepared(), Talker()
         routes = {"m": broken, "n": other}
         running = engine(
             store,
@@ -417,5 +423,6 @@ def _is_free_of(prompt: Prompt, text: str) -> bool:
     return all(text not in message.text for message in prompt.all_messages)
 
 
-async def _fails() -> None:
-    raise DOWN
+class Unprepared(Talker):
+    async def prepare(self) -> None:
+        raise DOWN

@@ -1,5 +1,6 @@
 """Pins in prompts, and how much of a conversation is loaded for a window."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,11 +17,11 @@ from tests.unit.engine.talking import (
 from cllm.assembly.profiles import OPENAI
 from cllm.assembly.validity import check
 from cllm.assembly.window import ByTokens, ByTurns
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import (
     RateLimitedError,
 )
-from cllm.core.message import Message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.retry import RetryRules
@@ -139,6 +140,40 @@ class TestWhatIsLoaded:
         await say(running, ask("again", read_only=True, create=None, **window))
         assert loaded[-1].first_sequence == 7
 
+    async def test_what_was_added_without_a_model_does_not_make_a_window_begin_anew(
+        self, talk, store, monkeypatch
+    ):
+        provider = Talker()
+        window = {"window": lambda _: ByTokens(max_tokens=700)}
+        await talk(provider, 6, **window)
+        record = (await store.load("demo")).turns[-1].window
+        assert record.first_sequence > 1
+        await _put(
+            store,
+            Turn(
+                id="stray",
+                place="stray",
+                state="complete",
+                messages=(plain_message("user", "By hand."),),
+                started_at=datetime(2026, 11, 15, tzinfo=UTC),
+                window=record,
+            ),
+        )
+        tails: list[Any] = []
+        load = store.load
+
+        async def seen(*given: Any, **named: Any) -> Conversation:
+            tails.append(named["tail"])
+            found: Conversation = await load(*given, **named)
+            return found
+
+        monkeypatch.setattr(store, "load", seen)
+        await talk(provider, 1, first=6, **window)
+
+        assert tails == [0]
+        last = (await load("demo")).turns[-1].window
+        assert last.first_sequence >= record.first_sequence
+
     async def test_a_model_that_answered_nothing_yet_begins_without_a_cut(
         self, talk, engine, ask, store
     ):
@@ -211,7 +246,6 @@ class TestTurnsOfManyCalls:
 
         record = (await store.load("demo")).turns[-1].window
         assert record.first_sequence > 1
-        assert record.turn_sequence == 1
         assert prompt.messages[0].text == "What is the weather everywhere?"
         assert prompt.messages[1].role == "assistant"
         assert check([spoken_for(m, "openai") for m in prompt.messages], OPENAI) == ()

@@ -117,7 +117,7 @@ class Case:
         *self.older, self.newest = turns_of(drawn.messages)
         last = sum(map(len, self.older))
         self.pins = data.draw(st.sets(st.integers(1, last), max_size=2)) if last else set()
-        self.limit = data.draw(st.integers(40, 1500))
+        self.limit: int = data.draw(st.integers(40, 1500))
         self.strategy: Strategy = data.draw(
             st.sampled_from(
                 [
@@ -179,7 +179,8 @@ class Case:
 
     @property
     def room(self) -> int:
-        return self.limit - (0 if self.summary is None else self.summary.tokens)
+        taken = 0 if self.summary is None else self.summary.tokens
+        return self.limit - taken
 
     async def check(self, profile: Profile) -> None:
         prompt = self.provider.prompts[-1]
@@ -236,7 +237,10 @@ async def _run(case: Case, profile: Profile) -> None:
     await case.say(more)
     await case.check(profile)
     second = await case.store.load("demo")
-    assert second.turns[-1].window.first_sequence >= first.turns[-1].window.first_sequence
+    cuts = [found.turns[-1].window for found in (first, second)]
+    assert cuts[0] is not None
+    assert cuts[1] is not None
+    assert cuts[0].first_sequence <= cuts[1].first_sequence
 
 
 @pytest.mark.parametrize("profile", list(PROFILES.values()), ids=lambda profile: profile.name)

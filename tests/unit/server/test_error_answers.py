@@ -76,7 +76,9 @@ def test_every_error_is_an_answer_in_both_envelopes(kind):
     said = json.loads(body)
     assert status != 422
     assert said["type"] == "error"
-    assert said["error"].keys() == {"type", "message"} | (said["error"].keys() & {"turn_id"})
+    assert said["error"].keys() == {"type", "message"} | (
+        said["error"].keys() & {"turn_id", "details"}
+    )
 
 
 @pytest.mark.parametrize("kind", SILENT, ids=lambda kind: kind.__name__)

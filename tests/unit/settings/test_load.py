@@ -270,6 +270,7 @@ class TestWhereKeysGo:
         values = {
             "on_interrupt": "keep",
             "providers": "{}",
+            "server": "{}",
             "extra_headers": "{}",
             "timeout": "5",
             "num_retries": "1",

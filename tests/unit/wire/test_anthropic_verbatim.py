@@ -3,9 +3,12 @@
 import json
 from typing import Any
 
+import pytest
+
 from cllm.core.reply import ReplyEvent, TextDelta, Verbatim
 from cllm.wire.anthropic_reply import StreamDecoder
-from cllm.wire.anthropic_verbatim import VerbatimDecoder, encode_event
+from cllm.wire.anthropic_verbatim import VerbatimReader, encode_frame
+from cllm.wire.malformed import ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m"}
@@ -21,12 +24,10 @@ STOP = ("message_stop", {})
 Sent = tuple[str, dict[str, Any]]
 
 
-def told(*events: Sent) -> tuple[list[ReplyEvent], VerbatimDecoder]:
-    decoder = VerbatimDecoder(StreamDecoder())
-    said: list[ReplyEvent] = []
-    for event in events:
-        said += decoder.decode(SseEvent(name=event[0], data=data(event)))
-    return said, decoder
+def told(*events: Sent) -> tuple[list[ReplyEvent], VerbatimReader]:
+    """What is told of these events, each of which comes by itself."""
+    reader = VerbatimReader(StreamDecoder())
+    return [said for event in events for said in reader.feed(frames(event))], reader
 
 
 def data(event: Sent) -> bytes:
@@ -34,7 +35,7 @@ def data(event: Sent) -> bytes:
 
 
 def frames(*events: Sent) -> bytes:
-    return b"".join(encode_event(event[0], data(event)) for event in events)
+    return b"".join(encode_frame(event[0], data(event)) + b"\n\n" for event in events)
 
 
 def test_every_event_goes_on_as_it_came_known_or_not():
@@ -72,14 +73,56 @@ def test_the_end_is_marked_from_its_announcement_on():
 
 
 def test_an_event_without_a_name_is_given_the_one_in_its_data():
-    decoder = VerbatimDecoder(StreamDecoder())
-    decoder.decode(SseEvent(data=data(START)))
+    reader = VerbatimReader(StreamDecoder())
+    said = list(reader.feed(b"data: %b\n\ndata: %b\n\n" % (data(START), data(NOVEL))))
 
-    said = decoder.decode(SseEvent(data=data(NOVEL)))
     assert said == [Verbatim(dialect="anthropic", data=frames(START, NOVEL))]
+
+
+@pytest.mark.parametrize("size", [1, 3, 50, 10_000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
+    sent = frames(START, PING, OPEN, PIECE, PIECE, NOVEL_DELTA, PIECE, NOVEL, CLOSE, ENDING, STOP)
+    travelled = sent.replace(b"\n", end)
+    reader = VerbatimReader(StreamDecoder())
+    events = [
+        event
+        for start in range(0, len(travelled), size)
+        for event in reader.feed(travelled[start : start + size])
+    ]
+
+    assert b"".join(event.data for event in events if isinstance(event, Verbatim)) == sent
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "HiHiHi"
+    closing = [event.data for event in events if isinstance(event, Verbatim) and event.closes]
+    assert b"".join(closing) == frames(ENDING, STOP)
+    finished = reader.finish()
+    assert finished is not None
+    assert finished.message.text == "HiHiHi"
+
+
+def test_what_came_together_is_told_together():
+    reader = VerbatimReader(StreamDecoder())
+    said = list(reader.feed(frames(START, OPEN, PIECE, PIECE, PIECE)))
+
+    assert said == [
+        Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE, PIECE, PIECE)),
+        TextDelta(text="Hi"),
+        TextDelta(text="HiHi"),
+    ]
+
+
+def test_what_came_before_an_error_is_told_before_it():
+    reader = VerbatimReader(StreamDecoder())
+    error = ("error", {"error": {"type": "overloaded_error", "message": "Later."}})
+    told_so_far = reader.feed(frames(START, OPEN, PIECE, error))
+
+    assert next(told_so_far) == Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE))
+    assert next(told_so_far) == TextDelta(text="Hi")
+    with pytest.raises(ProviderSaidError):
+        next(told_so_far)
 
 
 def test_data_on_several_lines_is_the_same_data_again():
     sent = SseEvent(name="ping", data=b'{"type":\n"ping"}')
 
-    assert list(SseDecoder().feed(encode_event(sent.name, sent.data))) == [sent]
+    assert list(SseDecoder().feed(encode_frame(sent.name, sent.data) + b"\n\n")) == [sent]

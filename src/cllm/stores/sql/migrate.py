@@ -15,14 +15,19 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
-from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql.revisions import HEAD, REVISIONS, VERSION_TABLE
 from cllm.stores.sql.tables import head
 
-OLDER_CONVERSATIONS = {"id", "user_id", "title", "created_at", "updated_at", "archived_at"}
-OLDER_MESSAGES = {"id", "conversation_id", "role", "content", "created_at", "sequence_number"}
+OLDER_CONVERSATIONS = {
+    *("id", "user_id", "title", "created_at", "updated_at", "archived_at", "metadata"),
+}
+OLDER_MESSAGES = {
+    *("id", "conversation_id", "role", "content", "reasoning_events", "metadata", "total_cost"),
+    *("created_at", "sequence_number"),
+}
 SYSTEM_MESSAGE = "system_message"
 OWN_OF_ENGINE = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
-FIRST, SECOND = "0001", "0002"
+FIRST, SECOND, *_ = REVISIONS
 _TRIGGERS = {
     "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
     "postgresql": "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = "
@@ -51,9 +56,21 @@ def heads() -> tuple[str, ...]:
     return tuple(ScriptDirectory.from_config(_config(None)).get_heads())
 
 
+def revisions() -> tuple[str, ...]:
+    """All revisions there are migrations for, the oldest first."""
+    script = ScriptDirectory.from_config(_config(None))
+    return tuple(reversed([each.revision for each in script.walk_revisions()]))
+
+
 def current(bind: sa.Connection) -> str | None:
     """The revision that the database is at; None if it has none of ours."""
-    return _context(bind).get_current_revision()
+    found = _context(bind).get_current_heads()
+    if len(found) > 1:
+        raise StoreUnavailableError(
+            f"The database says that it is at {len(found)} revisions at once; bring back a copy "
+            f"of it, or leave the right row in its table {VERSION_TABLE}."
+        )
+    return found[0] if found else None
 
 
 def is_empty(bind: sa.Connection) -> bool:
@@ -82,7 +99,7 @@ def refusal(at: str | None) -> str:
             "The database has tables that are not cllm's; if they are an older deployment's, "
             "run: cllm db adopt --store URL"
         )
-    if at < HEAD:
+    if at in REVISIONS:
         return (
             f"The database is at revision {at} and cllm needs {HEAD}; make a copy of it, "
             "then run: cllm db upgrade --store URL"
@@ -106,8 +123,14 @@ def downgrade(bind: sa.Connection, to: str) -> None:
     """Take the database down to an older revision."""
     at = current(bind)
     _check_known(at)
-    if at is None or to >= at:
-        raise UsageError(f"The database is at revision {at}; name an older one than that.")
+    older = () if at is None else REVISIONS[: REVISIONS.index(at)]
+    if not older:
+        raise UsageError(f"The database is at revision {at or 'none'}; there is none before it.")
+    if to not in older:
+        raise UsageError(
+            f"The database is at revision {at}, and '{to}' is none before it; "
+            f"name one of {', '.join(older)}."
+        )
     command.downgrade(_config(bind), to)
 
 
@@ -115,8 +138,13 @@ def differences(bind: sa.Connection) -> list[str]:
     """What is different in the database from the tables that the head should have."""
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
+    at = current(bind)
     found = compare_metadata(_context(bind), expected)
-    return [*(str(difference) for difference in found), *_triggers(bind)]
+    return [
+        *([] if at == HEAD else [refusal(at)]),
+        *(str(difference) for difference in found),
+        *_triggers(bind),
+    ]
 
 
 def _triggers(bind: sa.Connection) -> list[str]:
@@ -162,7 +190,7 @@ def _columns(bind: sa.Connection, table: str) -> set[str]:
 
 
 def _check_known(at: str | None) -> None:
-    if at is not None and at > HEAD:
+    if at is not None and at not in REVISIONS:
         raise StoreUnavailableError(refusal(at))
 
 

@@ -40,7 +40,7 @@ from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.postgres_edits import PostgresEdits
 from cllm.stores.sql.postgres_given import check_new, check_opening, tail_count
 from cllm.stores.sql.postgres_pool import PostgresPool, split_url
-from cllm.stores.sql.postgres_rows import CODEC, conversation_of
+from cllm.stores.sql.postgres_rows import conversation_of, summaries_of
 from cllm.stores.sql.postgres_turns import PostgresTurns
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, check_json, check_text
@@ -126,7 +126,7 @@ class PostgresStore:
         rows = await pool.fetch(_SUMMARY, (owner, ref), twice=True)
         if not rows:
             raise ConversationNotFoundError(ref)
-        return CODEC.decode_summary(tuple(rows[0]))
+        return summaries_of(rows)[0]
 
     async def list_conversations(
         self,
@@ -293,7 +293,8 @@ class PostgresStore:
 
 async def _revision(connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> str | None:
     try:
-        found: str | None = await connection.fetchval(_REVISION)
+        rows = await connection.fetch(_REVISION)
     except asyncpg.UndefinedTableError:
         return None
+    found: str | None = rows[0][0] if len(rows) == 1 else None
     return found

@@ -9,8 +9,9 @@ from cllm.core.errors import UsageError
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
 from cllm.stores.pages import decode_cursor, encode_cursor
+from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import PostgresPool
-from cllm.stores.sql.postgres_rows import CODEC
+from cllm.stores.sql.postgres_rows import summaries_of
 from cllm.stores.sql.postgres_statements import MOST, names
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
 from cllm.stores.sql.search import NEWEST, Found, owner_term, page_of_found
@@ -85,8 +86,8 @@ async def list_page(
         limit="$2",
         offset="$3",
     )
-    found = [CODEC.decode_summary(tuple(row)) for row in await pool.fetch(sql, given, twice=True)]
-    items = tuple(found[:limit])
+    found = summaries_of(await pool.fetch(sql, given, twice=True))
+    items = found[:limit]
     return Page(items=items, next_cursor=encode_cursor(items[-1]) if len(found) > limit else None)
 
 
@@ -120,7 +121,8 @@ async def search(
         )
         for row in rows
     ]
-    return page_of_found(found, words, limit=limit, offset=offset)
+    with reading():
+        return page_of_found(found, words, limit=limit, offset=offset)
 
 
 def _quoted(term: Term) -> str:

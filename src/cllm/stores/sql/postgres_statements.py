@@ -37,7 +37,7 @@ TAKE = f"""
 WITH found AS MATERIALIZED (SELECT {RESOLVED} AS id),
 begun AS (
     SELECT conversation_id AS id FROM leases
-    WHERE owner = $1 AND creates = 1 AND (conversation_id = $2 OR name = $2)
+    WHERE owner = $1 AND creates = 1 AND (conversation_id = $2 OR name IN ($2, $6))
         AND expires_at > clock_timestamp() LIMIT 1),
 target AS MATERIALIZED (
     SELECT id, 0::smallint AS creates, NULL::text AS name FROM found WHERE id IS NOT NULL

@@ -92,13 +92,15 @@ _NO_USAGE = (None,) * len(USAGE_COLUMNS)
 _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
-class _StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A system prompt as its column has it."""
+
     role: str
     dialect: str
     raw: str
 
 
-_system = msgspec.json.Decoder(_StoredMessage)
+_system = msgspec.json.Decoder(StoredMessage)
 _system_record = msgspec.json.Decoder(SystemRecord)
 _context_record = msgspec.json.Decoder(ContextRecord)
 _summary = msgspec.json.Decoder(StandingSummary)
@@ -234,7 +236,10 @@ class RowCodec:
 
 def encode_message(message: Message) -> Row:
     """A row of MESSAGE_COLUMNS."""
-    return message.role, message.dialect, message.raw.decode()
+    try:
+        return message.role, message.dialect, message.raw.decode()
+    except UnicodeDecodeError as error:
+        raise unkeepable() from error
 
 
 def decode_message(role: Any, dialect: Any, raw: str) -> Message:
@@ -285,7 +290,7 @@ def encode_system(system: Message | None) -> str | None:
     if system is None:
         return None
     role, dialect, raw = encode_message(system)
-    return encode_json(_StoredMessage(role=role, dialect=dialect, raw=raw))
+    return encode_json(StoredMessage(role=role, dialect=dialect, raw=raw))
 
 
 def _decode_system(stored: str | None) -> Message | None:

@@ -32,7 +32,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 def owner_term(owner: str) -> str:
     """A term that every message of the owner has, and no text: another's are never walked."""
-    return "_" + hashlib.blake2b(owner.encode(), digest_size=8).hexdigest()
+    return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def indexed_terms(message: Message, owner: str) -> str:

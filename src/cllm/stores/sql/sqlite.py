@@ -101,7 +101,11 @@ class SqliteStore:
                 lasting=self._lease,
             )
 
-        return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
+        try:
+            return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
+        except ConversationBusyError as error:
+            holder = await self._file.read(lambda db: turning.holder(db, ref, owner, create))
+            raise ConversationBusyError(ref, turn_id=holder) from error
 
     def _undo_begin(self, lease: Lease | None) -> Callable[[sqlite3.Connection], object]:
         def undo(db: sqlite3.Connection) -> None:

@@ -212,8 +212,8 @@ def _revision(connection: sqlite3.Connection) -> str | None:
     known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if connection.execute(known, (VERSION_TABLE,)).fetchone() is None:
         return None
-    row = connection.execute("SELECT version_num FROM cllm_revision").fetchone()
-    return None if row is None else str(row[0])
+    rows = connection.execute("SELECT version_num FROM cllm_revision").fetchall()
+    return str(rows[0][0]) if len(rows) == 1 else None
 
 
 def unavailable(path: Path, error: sqlite3.Error) -> StoreError:

@@ -83,6 +83,14 @@ def is_held(lease: Row, now: datetime) -> bool:
     return now < ROWS.read_time(lease[2]) <= now + LONGEST
 
 
+def holder(
+    db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
+) -> str | None:
+    """The id of the turn that has the lease."""
+    held = _lease_on(db, look_up(db, ref, owner), ref, owner, create)
+    return None if held is None else held[0]
+
+
 def _lease_on(
     db: sqlite3.Connection, row: Row | None, ref: str, owner: str, create: NewConversation | None
 ) -> Row | None:

@@ -1,5 +1,6 @@
 """From the rows of an older deployment to ours: messages in a row become turns, users owners."""
 
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,7 +8,8 @@ import sqlalchemy as sa
 
 from cllm.core.message import Message
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.older import KEPT, LOCAL, Row, id_text, in_utc, json_text
+from cllm.stores.sql.migrations.kept import conversation_kept, message_kept
+from cllm.stores.sql.migrations.older import LOCAL, Row, id_text, in_utc, json_text
 from cllm.stores.sql.search import indexed_terms
 
 _CONVERSATIONS = older.newer(
@@ -58,14 +60,15 @@ def bring_up(bind: sa.Connection) -> None:
 
 def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int:
     """Add one conversation; the number of the last message that was added."""
-    metadata = dict(row["metadata"] or {})
-    kept = metadata.pop(KEPT, None) or {}
+    metadata, kept = conversation_kept(row["metadata"], uuid.UUID(str(row["id"])))
     owner = LOCAL if row["user_id"] is None else id_text(row["user_id"])
-    key = {"owner": kept.get("owner", owner), "id": kept.get("id", id_text(row["id"]))}
+    key = {"owner": kept.owner or owner, "id": kept.id or id_text(row["id"])}
     conversation = {
         **key,
-        **{name: kept.get(name) for name in ("name", "model", "system")},
-        "system_record": kept.get("system_record", older.DYNAMIC),
+        "name": _free_name(bind, key["owner"], kept.name),
+        "model": kept.model,
+        "system": kept.system,
+        "system_record": kept.system_record or older.DYNAMIC,
         "title": row["title"],
         "created_at": in_utc(row["created_at"]),
         "updated_at": in_utc(row["updated_at"]),
@@ -86,6 +89,13 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int
         bind.execute(sa.insert(_MESSAGES), rows)
         _index(bind, rows)
     return number
+
+
+def _free_name(bind: sa.Connection, owner: str, name: str | None) -> str | None:
+    """The name, unless another conversation has it: metadata can say the same name twice."""
+    table = _CONVERSATIONS
+    taken = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
+    return None if name is None or bind.execute(taken).first() is not None else name
 
 
 def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
@@ -116,8 +126,7 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
 
 
 def _message(row: Row) -> dict[str, Any]:
-    metadata = dict(row["metadata"] or {})
-    kept = metadata.pop(KEPT, None) or {}
+    metadata, kept = message_kept(row["metadata"])
     imported = {
         "id": id_text(row["id"]),
         "metadata": metadata,
@@ -126,9 +135,9 @@ def _message(row: Row) -> dict[str, Any]:
         "created_at": in_utc(row["created_at"]),
     }
     return {
-        "role": kept.get("role", older.our_role(row["role"])),
-        "dialect": kept.get("dialect", "openai"),
-        "raw": kept.get("raw", older.plain_raw(row["role"], row["content"])),
+        "role": kept.role or older.our_role(row["role"]),
+        "dialect": kept.dialect,
+        "raw": kept.raw or older.plain_raw(row["role"], row["content"]),
         "imported": json_text(imported),
     }
 

@@ -1,7 +1,7 @@
 """The rows of older deployments, and how ours say the same: used by the revision between them.
 
-What has no place in the other shape goes under the key `cllm` of a metadata column, or into the
-column `imported`, so that going down and up again loses nothing that an older deployment had.
+What has no place in the other shape goes into a metadata column (`kept.py`), or into the column
+`imported`, so that going down and up again loses nothing that an older deployment had.
 """
 
 import uuid
@@ -12,10 +12,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-KEPT = "cllm"
 LOCAL = "local"
 BATCH = 200
-NAMESPACE = uuid.UUID("6f1d3f4e-7c52-4f0b-9d1f-7a1f6a2f3c11")
 ROLES = {"developer": "system", "system": "system", "assistant": "assistant"}
 TOOL_ROLES = ("tool", "function")
 DYNAMIC = '{"policy":"dynamic"}'

@@ -1,7 +1,7 @@
 """From our rows back to those of an older deployment: the default path, as messages in a row.
 
 Variants, events and usage have no place there and go; ids, owners and JSON that do not fit are
-kept under the key `cllm` of a metadata column.
+kept in a metadata column.
 """
 
 import uuid
@@ -15,7 +15,14 @@ import sqlalchemy as sa
 
 from cllm.core.message import Message
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.older import KEPT, LOCAL, NAMESPACE, Row, as_uuid, naive
+from cllm.stores.sql.migrations.kept import (
+    NAMESPACE,
+    KeptConversation,
+    KeptMessage,
+    id_from,
+    with_kept,
+)
+from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, naive
 
 _CONVERSATIONS = older.newer(
     "conversations",
@@ -38,6 +45,7 @@ _PLAIN = ("user", "assistant", "system", "tool")
 def take_down(bind: sa.Connection) -> None:
     """Fill the older tables from ours, which have been moved aside."""
     keys = bind.execute(sa.select(_CONVERSATIONS.c.owner, _CONVERSATIONS.c.id)).all()
+    taken: set[uuid.UUID] = set()
     for owner, conversation_id in keys:
         where = (_CONVERSATIONS.c.owner == owner, _CONVERSATIONS.c.id == conversation_id)
         row = bind.execute(sa.select(_CONVERSATIONS).where(*where)).mappings().one()
@@ -58,21 +66,21 @@ def take_down(bind: sa.Connection) -> None:
             )
             .order_by(_MESSAGES.c.sequence_number)
         )
-        _add(bind, dict(row), [dict(each) for each in bind.execute(query).mappings()])
+        said = [dict(each) for each in bind.execute(query).mappings()]
+        taken.add(_add(bind, dict(row), said, taken))
 
 
-def _add(bind: sa.Connection, row: Row, said: Sequence[Row]) -> None:
-    key = as_uuid(row["id"]) or uuid.uuid5(NAMESPACE, f"{row['owner']}/{row['id']}")
+def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]) -> uuid.UUID:
+    """Add one conversation; the id that it has there."""
+    key = as_uuid(row["id"])
     user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
-    kept = {
-        name: row[name]
-        for name in ("name", "model", "system", "system_record")
-        if row[name] is not None and row[name] != older.DYNAMIC
-    }
-    if as_uuid(row["id"]) is None:
-        kept["id"] = row["id"]
-    if user is None and row["owner"] != LOCAL:
-        kept["owner"] = row["owner"]
+    record = None if row["system_record"] == older.DYNAMIC else row["system_record"]
+    kept = KeptConversation(
+        name=row["name"], model=row["model"], system=row["system"], system_record=record
+    )
+    if key is None or key in taken or (user is None and row["owner"] != LOCAL):
+        key = id_from(row["owner"], row["id"])
+        kept = msgspec.structs.replace(kept, owner=row["owner"], id=row["id"])
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, Any])
     conversation = {
         "id": older.write_uuid(bind, key),
@@ -81,12 +89,13 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row]) -> None:
         "created_at": naive(row["created_at"]),
         "updated_at": naive(row["updated_at"]),
         "archived_at": None if row["archived_at"] is None else naive(row["archived_at"]),
-        "metadata": metadata | ({KEPT: kept} if kept else {}),
+        "metadata": with_kept(metadata, kept),
     }
     bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
     rows = [_message(bind, key, message) for message in said]
     if rows:
         bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
+    return key
 
 
 def _message(bind: sa.Connection, conversation: uuid.UUID, row: Row) -> dict[str, Any]:
@@ -97,9 +106,9 @@ def _message(bind: sa.Connection, conversation: uuid.UUID, row: Row) -> dict[str
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
     own = older.plain_raw(role, content)
-    metadata = dict(imported.get("metadata") or {})
+    kept = KeptMessage()
     if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
-        metadata[KEPT] = {name: row[name] for name in ("raw", "dialect", "role")}
+        kept = KeptMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"])
     created = imported.get("created_at")
     moment = datetime.fromisoformat(created) if created else row["started_at"]
     cost = imported.get("total_cost")
@@ -111,7 +120,7 @@ def _message(bind: sa.Connection, conversation: uuid.UUID, row: Row) -> dict[str
         "role": role,
         "content": content,
         "reasoning_events": imported.get("reasoning_events"),
-        "metadata": metadata,
+        "metadata": with_kept(imported.get("metadata") or {}, kept),
         "total_cost": None if cost is None else Decimal(cost),
         "created_at": naive(moment),
         "sequence_number": number,

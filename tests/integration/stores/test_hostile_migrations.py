@@ -1,0 +1,221 @@
+"""Databases that somebody filled to do harm, brought up and down on both engines."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests import older_deployment as older
+from tests.postgres import Server, postgres_server
+
+from cllm.core.errors import StoreUnavailableError, UsageError
+from cllm.core.ports import Changes, NewConversation
+from cllm.stores.registry import open_store
+from cllm.stores.sql import migrate
+from cllm.stores.sql.database import Database
+from cllm.stores.sql.revisions import REVISIONS
+from cllm.testing.store_contract import say, say_again
+
+__all__ = ["postgres_server"]
+
+FIRST_ID = "00000000-0000-0000-0000-000000000100"
+FORGED: tuple[Any, ...] = (
+    {"owner": "admin", "id": "stolen"},
+    {"owner": "admin"},
+    {"id": "stolen"},
+    {"name": "../etc"},
+    {"system": "{", "system_record": "[]"},
+    {"anything": 1},
+    ["no", "object"],
+    "text",
+    None,
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The store URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:{tmp_path / 'cllm.db'}"
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    name = f"hostile_{uuid.uuid4().hex}"
+    asyncio.run(server.execute(f"CREATE DATABASE {name}"))
+    yield server.url(name)
+    asyncio.run(server.execute(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+def fill(url: str, **changes: Any) -> None:
+    """An older deployment's database, with columns of the first conversation changed."""
+
+    def work(bind: sa.Connection) -> None:
+        migrate.upgrade(bind, "0001")
+        older.fill(bind)
+        if changes:
+            table = older.CONVERSATIONS
+            first = table.c.id == uuid.UUID(FIRST_ID)
+            bind.execute(sa.update(table).where(first).values(**changes))
+
+    Database(url).run(work, create=True)
+
+
+def up(url: str) -> None:
+    Database(url).run(migrate.upgrade)
+
+
+def down(url: str, to: str = "0001") -> None:
+    Database(url).run(lambda bind: migrate.downgrade(bind, to))
+
+
+def with_store(url: str, work: Any) -> Any:
+    async def run() -> Any:
+        store = open_store(url, clock=lambda: datetime.now(UTC))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_metadata_never_changes_whose_a_conversation_is(url, forged):
+    fill(url, metadata={"cllm": forged, "a": 1})
+    up(url)
+
+    async def look(store: Any) -> None:
+        found = await store.load(FIRST_ID)
+        assert found.metadata == {"cllm": forged, "a": 1}
+        assert (found.name, found.system) == (None, None)
+        assert await store.count_conversations(owner="admin", archive_filter="all") == 0
+
+    with_store(url, look)
+    down(url)
+    up(url)
+    with_store(url, look)
+
+
+def test_metadata_of_ours_that_looks_like_what_is_kept_stays_metadata(url):
+    forged = {"cllm": {"owner": "admin", "id": "stolen", "name": "cats"}}
+
+    async def make(store: Any) -> None:
+        await store.create(NewConversation(id="demo", metadata=forged))
+
+    async def look(store: Any) -> None:
+        found = await store.load("demo")
+        assert (found.metadata, found.name) == (forged, None)
+        assert await store.count_conversations(owner="admin") == 0
+
+    with_store(url, make)
+    down(url)
+    up(url)
+    with_store(url, look)
+
+
+@pytest.mark.parametrize("metadata", [[1], 5, "text"])
+def test_metadata_that_is_no_object_is_said_and_nothing_is_changed(url, metadata):
+    fill(url, metadata=metadata)
+    with pytest.raises(StoreUnavailableError, match=r"no JSON object.*was not changed"):
+        up(url)
+    assert Database(url).run(migrate.current) == "0001"
+
+
+def test_a_name_that_metadata_gives_twice_is_given_once(url):
+    def same(bind: sa.Connection) -> None:
+        bind.execute(sa.update(older.CONVERSATIONS).values(metadata={"cllm": {"name": "cats"}}))
+
+    fill(url)
+    Database(url).run(same)
+    up(url)
+    found = with_store(url, lambda store: store.list_conversations())
+    assert sorted(str(each.name) for each in found.items) == ["None", "cats"]
+
+
+def test_conversations_of_two_owners_under_one_id_go_down_and_up(url):
+    mine, owners = str(uuid.uuid4()), ("local", "ann", str(uuid.uuid4()), str(uuid.uuid4()))
+
+    async def make(store: Any) -> None:
+        for owner in owners:
+            await store.create(NewConversation(id=mine, title=owner), owner=owner)
+
+    async def look(store: Any) -> None:
+        for owner in owners:
+            assert (await store.load(mine, owner=owner)).title == owner
+
+    with_store(url, make)
+    down(url)
+    up(url)
+    with_store(url, look)
+
+
+def test_branches_variants_and_pins_do_not_keep_a_database_from_going_down(url):
+    async def make(store: Any) -> None:
+        await say(store, "demo", "t1")
+        await say(store, "demo", "t2")
+        await say_again(store, "demo", "t3", place="t2", text="another")
+        await store.update("demo", Changes(pins=(1,)))
+        await store.branch("demo", NewConversation(id="branch"), at=2)
+
+    async def texts(store: Any) -> list[list[str]]:
+        loaded = [await store.load(ref) for ref in ("demo", "branch")]
+        return [[message.text for message in each.messages] for each in loaded]
+
+    with_store(url, make)
+    before = with_store(url, texts)
+    down(url)
+    up(url)
+    assert with_store(url, texts) == before
+
+
+@pytest.mark.parametrize("to", ["", "0000", "000", "0002x", "xyz", "base", "head", "0003"])
+def test_only_revisions_before_this_one_can_be_gone_down_to(url, to):
+    Database(url).run(migrate.upgrade, create=True)
+    with pytest.raises(UsageError, match="name one of 0001, 0002"):
+        down(url, to)
+    assert Database(url).run(migrate.current) == "0003"
+
+
+@pytest.mark.parametrize("revision", ["9999", "0002x", "0000", ""])
+def test_a_revision_that_nobody_knows_is_refused_by_everything(url, revision):
+    Database(url).run(migrate.upgrade, create=True)
+    table = sa.table("cllm_revision", sa.column("version_num"))
+    Database(url).run(lambda bind: bind.execute(sa.update(table).values(version_num=revision)))
+    with pytest.raises(StoreUnavailableError, match="does not know"):
+        up(url)
+    with pytest.raises(StoreUnavailableError, match="does not know"):
+        down(url)
+    with pytest.raises(StoreUnavailableError, match="does not know"):
+        with_store(url, lambda store: store.list_conversations())
+    assert "does not know" in Database(url).run(migrate.differences)[0]
+
+
+def test_a_database_at_two_revisions_is_refused_by_everything(url):
+    Database(url).run(migrate.upgrade, create=True)
+    table = sa.table("cllm_revision", sa.column("version_num"))
+    Database(url).run(lambda bind: bind.execute(sa.insert(table).values(version_num="0002")))
+    for work in (migrate.current, migrate.upgrade, migrate.differences, migrate.adopt):
+        with pytest.raises(StoreUnavailableError, match="2 revisions at once"):
+            Database(url).run(work)
+    with pytest.raises(StoreUnavailableError, match="2 revisions at once"):
+        with_store(url, lambda store: store.list_conversations())
+
+
+def test_a_database_that_has_half_of_the_older_shape_is_not_adopted(url):
+    def half(bind: sa.Connection) -> None:
+        migrate.upgrade(bind, "0001")
+        bind.execute(sa.text("ALTER TABLE messages DROP COLUMN reasoning_events"))
+        bind.execute(sa.text("DROP TABLE cllm_revision"))
+
+    Database(url).run(half, create=True)
+    with pytest.raises(UsageError, match="was not changed"):
+        Database(url).run(migrate.adopt)
+    assert Database(url).run(migrate.current) is None
+
+
+def test_every_revision_is_known_by_its_number():
+    assert migrate.revisions() == REVISIONS
+    assert migrate.heads() == REVISIONS[-1:]
