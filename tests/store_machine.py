@@ -33,7 +33,7 @@ OPENING = Opening(
     system=plain_message("system", "S"),
     system_record=SystemRecord(policy="captured", source="settings"),
 )
-LEASE_SECONDS = 10_000
+LEASE_SECONDS = 1_000
 
 
 def comparable(outcome: Any) -> Any:

@@ -25,6 +25,8 @@ LARGEST_ROOM = 0.25
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # No model that is asked has a smaller window, so that shorter prompts need not be looked at.
 SMALLEST_WINDOW = 1000
+# What stands in the JSON of a message that has a file or an image in it, in any protocol.
+MEDIA = (b'"image', b'"file', b'"document', b'"input_', b'"audio', b'"video')
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,15 +132,30 @@ class Log:
         """Whether it fits every model, so that nobody has to be asked what this one takes."""
         return self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW
 
+    @property
+    def fits_at_a_glance(self) -> bool:
+        """Whether its bytes alone say that no part of it has to leave, so that nothing is counted.
+
+        No token is less than a byte. As a cold cache is a reason to cut back to half of what the
+        model takes, or more, it is half of that.
+        """
+        most = _most_tokens(self._prompt)
+        if most is None or most < SMALLEST_WINDOW:
+            return most is not None
+        window = self._served.context_window()
+        return window is None or 2 * most <= self._without_room(window)
+
     @cached_property
     def budget(self) -> int | None:
         """The tokens for the messages; None where there is no limit, or none that matters."""
         window = None if self.is_small else self._served.context_window()
-        if window is None:
-            return None
+        return None if window is None else self._without_room(window) - self._counted.beside
+
+    def _without_room(self, window: int) -> int:
+        """What the model takes, without room for its answer."""
         asked = (self._prompt.parameters.get(name) for name in LIMITS)
         room = next((limit for limit in asked if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
-        return window - min(room, int(window * LARGEST_ROOM)) - self._counted.beside
+        return window - min(room, int(window * LARGEST_ROOM))
 
     @cached_property
     def _items(self) -> tuple[Item, ...]:
@@ -175,6 +192,16 @@ class Log:
         between = len(last.messages) - _said_in(last) - 1
         found = sum(end - start for start, end in spans)
         return spans if found == window.sent_messages + between else ()
+
+
+def _most_tokens(prompt: Prompt) -> int | None:
+    """More tokens than the prompt can have; None where it may have files, which can be any size."""
+    messages = [message.raw for message in prompt.all_messages]
+    if any(kind in raw for raw in messages for kind in MEDIA):
+        return None
+    tools = prompt.parameters.get("tools")
+    beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
+    return beside + sum(map(len, messages))
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:

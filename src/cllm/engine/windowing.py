@@ -31,7 +31,7 @@ def cut_to_window(
     WindowTooSmallError if what has to be sent is more than the model takes.
     """
     log = Log(prompt, conversation, served=served, place=place, tools=tools)
-    if log.summary is None and log.cut in (None, 1) and _takes_what_fits(strategy) and log.is_small:
+    if _may_stay_whole(log, strategy) and (log.fits_at_a_glance or log.is_small):
         return prompt
     view = plan_window(
         log.ledger,
@@ -45,9 +45,16 @@ def cut_to_window(
     return _seen_through(prompt, view, log)
 
 
+def _may_stay_whole(log: Log, strategy: Strategy) -> bool:
+    """Whether all of it is sent if only it fits."""
+    return log.standing is None and log.cut in (None, 1) and _takes_what_fits(strategy)
+
+
 def _takes_what_fits(strategy: Strategy) -> bool:
     """Whether the strategy has no limit of its own, below that of the model."""
-    return isinstance(strategy, ByTokens) and strategy.max_tokens is None
+    if not isinstance(strategy, ByTokens):
+        return False
+    return strategy.max_tokens is None and strategy.floor is None and strategy.block is None
 
 
 def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:

@@ -11,6 +11,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -133,8 +134,8 @@ class Line(asyncio.Protocol):
             self._waiting.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
-        self._transport = transport
+        # Other event loops have transports of their own, which are none of these by their class.
+        self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
     def connection_lost(self, _reason: Exception | None) -> None:

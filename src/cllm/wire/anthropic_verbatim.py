@@ -6,6 +6,7 @@ Events that came together go on together, and pieces of one text among them are 
 """
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import msgspec
 
@@ -92,13 +93,15 @@ class VerbatimReader:
             self._read_lines(begun)
             return
         *frames, rest = begun.split(END)
-        if self._take_texts(frames):
-            frames = []
-        for place, frame in enumerate(frames):
-            if not self._take_frame(frame):
-                self._read_lines(END.join((*frames[place:], rest)))
-                return
+        taken = 0
+        for is_delta, group in groupby(frames, _is_delta):
+            run = list(group)
+            count = self._take_run(run, is_delta=is_delta)
+            taken += count
             if self.done:
+                return
+            if count < len(run):
+                self._read_lines(END.join((*frames[taken:], rest)))
                 return
         if len(rest) > MAX_EVENT_BYTES:
             raise MalformedError(f"an event of more than {MAX_EVENT_BYTES} bytes")
@@ -111,9 +114,21 @@ class VerbatimReader:
             if self.done:
                 return
 
+    def _take_run(self, run: list[bytes], *, is_delta: bool) -> int:
+        """Take events that follow one another; how many, before one that is not in usual form."""
+        for place, frame in enumerate(run):
+            # The first may be what the others wait for.
+            if is_delta and place <= 1 and self._take_texts(run[place:]):
+                return len(run)
+            if not self._take_frame(frame):
+                return place
+            if self.done:
+                break
+        return len(run)
+
     def _take_texts(self, frames: list[bytes]) -> bool:
         """Take events that are all pieces of one text, as most are, at once; False if not."""
-        if self._held is not None or not all(f.startswith(DELTA_LINE) for f in frames):
+        if self._held is not None:
             return False
         said = b",".join([frame[len(DELTA_LINE) :] for frame in frames])
         try:
@@ -192,6 +207,10 @@ class VerbatimReader:
             self._events.append(self._passed())
         events, self._events = self._events, []
         return events
+
+
+def _is_delta(frame: bytes) -> bool:
+    return frame.startswith(DELTA_LINE)
 
 
 def _begins_plainly(name: str, data: bytes) -> bool:

@@ -219,3 +219,32 @@ def test_a_database_that_has_half_of_the_older_shape_is_not_adopted(url):
 def test_every_revision_is_known_by_its_number():
     assert migrate.revisions() == REVISIONS
     assert migrate.heads() == REVISIONS[-1:]
+
+
+def test_a_check_says_in_words_what_is_different(url):
+    Database(url).run(migrate.upgrade, create=True)
+
+    def drift(bind: sa.Connection) -> None:
+        bind.execute(sa.text("ALTER TABLE turns ADD COLUMN mood TEXT"))
+        bind.execute(sa.text("DROP INDEX turns_by_end"))
+        bind.execute(sa.text("DROP TABLE calls"))
+
+    Database(url).run(drift)
+    found = Database(url).run(migrate.differences)
+    assert {
+        "unknown column: turns.mood",
+        "missing index: turns.turns_by_end",
+        "missing table: calls",
+    } <= set(found)
+    assert all("object at 0x" not in difference for difference in found)
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_every_revision_can_be_brought_up_and_gone_down_to(url, revision):
+    Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
+    assert "cllm db upgrade" in Database(url).run(migrate.differences)[0]
+    up(url)
+    assert Database(url).run(migrate.differences) == []
+    down(url, revision)
+    up(url)
+    assert Database(url).run(migrate.differences) == []

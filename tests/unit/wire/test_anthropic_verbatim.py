@@ -100,6 +100,27 @@ def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
     assert finished.message.text == "HiHiHi"
 
 
+def test_an_unusual_event_among_others_loses_none():
+    reader = VerbatimReader(StreamDecoder())
+    odd = b"id: 7\n" + frames(PIECE)
+    sent = frames(START, OPEN, PIECE, PIECE) + odd + frames(PIECE, NOVEL, PIECE) + b"event: x"
+    events = list(reader.feed(sent))
+
+    passed = b"".join(event.data for event in events if isinstance(event, Verbatim))
+    assert passed == frames(START, OPEN, PIECE, PIECE, PIECE, PIECE, NOVEL, PIECE)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi" * 5
+
+
+def test_texts_of_two_blocks_in_one_piece_stay_apart():
+    reader = VerbatimReader(StreamDecoder())
+    second = ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}})
+    other = ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yo"}})
+    events = list(reader.feed(frames(START, OPEN, second, PIECE, PIECE, other, PIECE)))
+
+    told = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
+    assert told == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
+
+
 def test_what_came_together_is_told_together():
     reader = VerbatimReader(StreamDecoder())
     said = list(reader.feed(frames(START, OPEN, PIECE, PIECE, PIECE)))

@@ -28,6 +28,7 @@ OLDER_MESSAGES = {
 SYSTEM_MESSAGE = "system_message"
 OWN_OF_ENGINE = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
 FIRST, SECOND, *_ = REVISIONS
+_STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
 _TRIGGERS = {
     "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
     "postgresql": "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = "
@@ -136,15 +137,31 @@ def downgrade(bind: sa.Connection, to: str) -> None:
 
 def differences(bind: sa.Connection) -> list[str]:
     """What is different in the database from the tables that the head should have."""
+    at = current(bind)
+    if at != HEAD:
+        return [refusal(at)]
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
-    at = current(bind)
     found = compare_metadata(_context(bind), expected)
-    return [
-        *([] if at == HEAD else [refusal(at)]),
-        *(str(difference) for difference in found),
-        *_triggers(bind),
-    ]
+    return [*map(_told, found), *_triggers(bind)]
+
+
+def _told(difference: Any) -> str:
+    """A difference as Alembic has it, in words; changes of one column come as a list."""
+    if isinstance(difference, list):
+        return "; ".join(map(_told, difference))
+    kind, *about = difference
+    verb, _, what = kind.partition("_")
+    names = [name for each in about if (name := _name_of(each)) is not None]
+    return f"{_STATES.get(verb, verb)} {what}: {'.'.join(names)}"
+
+
+def _name_of(about: Any) -> str | None:
+    if isinstance(about, str):
+        return about
+    own = getattr(about, "name", None)
+    table = getattr(about, "table", None) if isinstance(about, sa.Index | sa.Constraint) else None
+    return own if table is None else f"{table.name}.{own}"
 
 
 def _triggers(bind: sa.Connection) -> list[str]:

@@ -1,0 +1,146 @@
+"""What a program gives is looked at before anything is done with it."""
+
+from pathlib import Path
+
+import pytest
+
+import cllm
+from cllm import ByTurns, Conversation, ConversationManager
+
+pytestmark = pytest.mark.usefixtures("empty_place")
+HALF = "a\ud800b"
+
+
+class TestKeywords:
+    @pytest.mark.parametrize("call", [cllm.ask, cllm.stream, cllm.astream])
+    def test_a_misspelt_one_is_refused_before_anything_is_asked(self, call):
+        with pytest.raises(TypeError, match=r"'modle'.*parameters="):
+            call("hello", modle="openai/x")
+
+    async def test_asynchronous_code_is_told_the_same(self):
+        with pytest.raises(TypeError, match="'temprature'"):
+            await cllm.aask("hello", temprature=1)
+
+    @pytest.mark.parametrize("make", [ConversationManager, Conversation])
+    def test_an_object_is_not_made_with_a_misspelt_one(self, make):
+        with pytest.raises(TypeError, match=rf"{make.__name__}\(\) .*'modle'"):
+            make(modle="openai/x")
+
+    def test_what_only_a_new_conversation_takes_is_none_of_a_question(self):
+        with pytest.raises(TypeError, match="'model'"):
+            Conversation("demo").ask("hello", model="openai/x")
+        with pytest.raises(TypeError, match="'model'"):
+            Conversation("demo").regenerate(model="openai/x")
+
+    def test_anything_can_be_in_parameters(self):
+        manager = ConversationManager(seed=1, parameters={"logprobs": True})
+
+        assert manager.parameters == {"logprobs": True, "seed": 1}
+
+    @pytest.mark.parametrize("wrong", ["seed", ["seed"], 7])
+    def test_parameters_are_a_mapping(self, wrong):
+        with pytest.raises(TypeError, match="parameters"):
+            ConversationManager(parameters=wrong)
+
+
+class TestTextThatIsNoUnicode:
+    def test_it_is_refused_when_it_is_added(self):
+        for manager in (ConversationManager(), ConversationManager(store="memory:")):
+            for say in (manager.add_user_message, manager.add_assistant_message, manager.ask):
+                with pytest.raises(ValueError, match="position 1") as caught:
+                    say(HALF)
+                assert type(caught.value) is ValueError
+            assert manager.messages == []
+
+    @pytest.mark.parametrize("call", [cllm.ask, cllm.stream, Conversation("demo").ask])
+    def test_it_is_refused_when_it_is_asked(self, call):
+        with pytest.raises(cllm.CllmError, match="surrogate"):
+            call(HALF)
+
+    def test_it_is_refused_of_everything_that_is_stored_or_sent(self):
+        held = Conversation("demo", store="memory:")
+        for act in (
+            lambda: held.add("user", HALF),
+            lambda: held.retitle(HALF),
+            lambda: held.search(HALF),
+            lambda: held.import_json(HALF),
+            lambda: held.branch(system=HALF),
+            lambda: cllm.ask("hello", system=HALF),
+            lambda: Conversation("demo", system=HALF),
+            lambda: ConversationManager(system_prompt=HALF),
+        ):
+            with pytest.raises((ValueError, cllm.CllmError), match="surrogate"):
+                act()
+
+    def test_it_is_refused_in_parameters(self):
+        with pytest.raises(ValueError, match="surrogate"):
+            cllm.ask("hello", stop=[HALF])
+
+
+class TestTypes:
+    @pytest.mark.parametrize("wrong", ["3", None, 2.5, float("inf"), True])
+    def test_a_number_of_turns_that_is_none_is_told_at_once(self, wrong):
+        with pytest.raises(TypeError, match="max_turns"):
+            ConversationManager(max_turns=wrong)
+
+    def test_what_is_set_later_is_told_when_it_is_used(self):
+        manager = ConversationManager()
+        manager.max_turns = "3"
+        with pytest.raises(TypeError, match="max_turns"):
+            manager.add_user_message("hello")
+        manager.max_turns = 3
+        manager.system_prompt = 5
+        with pytest.raises(TypeError, match="system_prompt"):
+            manager.ask("hello")
+
+    @pytest.mark.parametrize("make", [ConversationManager, Conversation])
+    @pytest.mark.parametrize(
+        ("name", "wrong"),
+        [("model", 5), ("store", 5), ("store", Path("kept")), ("window", "ten"), ("window", 10)],
+    )
+    def test_each_keyword_says_what_it_takes(self, make, name, wrong):
+        with pytest.raises(TypeError, match=f"^{name} must be"):
+            make(**{name: wrong})
+
+    @pytest.mark.parametrize("wrong", [5, b"x", None])
+    def test_a_system_prompt_is_a_text(self, wrong):
+        with pytest.raises(TypeError, match="system_prompt must be"):
+            ConversationManager(system_prompt=wrong)
+
+    def test_the_numbers_of_a_window_are_looked_at_too(self):
+        with pytest.raises(TypeError, match="window"):
+            ConversationManager(window=ByTurns(max_turns=2.5))
+
+    def test_a_system_prompt_of_a_conversation_is_a_text_or_none(self):
+        assert Conversation("demo", system=None).system is None
+        with pytest.raises(TypeError, match="system must be"):
+            Conversation("demo", system=5)
+
+    def test_a_policy_is_one_of_three(self):
+        with pytest.raises(ValueError, match="captured"):
+            Conversation("demo", policy="kept")
+
+    @pytest.mark.parametrize("wrong", [7, b"demo"])
+    def test_an_id_is_a_text(self, wrong):
+        for act in (
+            lambda: Conversation(wrong),
+            lambda: Conversation("demo", store="memory:").branch(wrong),
+            lambda: ConversationManager(conversation=wrong),
+            lambda: cllm.ask("hello", conversation=wrong),
+        ):
+            with pytest.raises(TypeError, match="id of a conversation must be"):
+                act()
+
+    @pytest.mark.parametrize("wrong", [None, 7, Path("kept")])
+    def test_a_store_is_opened_by_a_text(self, wrong):
+        with pytest.raises(TypeError, match="json:PATH"):
+            cllm.open_store(wrong)
+
+    def test_the_waiting_form_of_a_store_is_not_the_store(self):
+        with pytest.raises(TypeError, match="store must be"):
+            Conversation("demo", store=cllm.open_store("memory:").blocking)
+
+    @pytest.mark.parametrize("wrong", [None, 7, b"hello", ["hello"], {"role": "user"}])
+    def test_a_question_is_a_text_or_messages(self, wrong):
+        with pytest.raises(TypeError, match="text or"):
+            cllm.ask(wrong)

@@ -1,0 +1,126 @@
+"""`messages` of a manager in memory is a plain list: what stands in it is what counts."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm import ConversationManager
+
+USER = {"role": "user", "content": "q"}
+ASSISTANT = {"role": "assistant", "content": "a"}
+
+
+def roles(manager: ConversationManager) -> str:
+    return "".join(message["role"][0] for message in manager.messages)
+
+
+def test_what_is_appended_counts_as_what_is_added():
+    manager = ConversationManager()
+    manager.add_user_message("a")
+    manager.messages.append({"role": "assistant", "content": "b"})
+
+    assert (manager.get_message_count(), manager.get_turn_count()) == (2, 1)
+
+
+def test_a_list_can_be_put_in_its_place():
+    manager = ConversationManager()
+    mine = [USER, ASSISTANT, USER]
+
+    manager.messages = mine
+
+    assert manager.messages is mine
+    assert (manager.get_message_count(), manager.get_turn_count()) == (3, 1)
+    manager.add_assistant_message("yes")
+    assert manager.get_turn_count() == 2
+
+
+def test_what_was_put_there_is_trimmed_by_the_next_turn():
+    manager = ConversationManager(max_turns=2)
+    manager.messages = [copy.copy(one) for one in (USER, ASSISTANT) * 5]
+    assert manager.get_turn_count() == 5
+
+    manager.add_user_message("newest")
+    manager.add_assistant_message("yes")
+
+    assert roles(manager) == "uaua"
+    assert manager.messages[2]["content"] == "newest"
+    assert manager.was_trimmed()
+
+
+def test_clearing_leaves_the_callers_own_list_alone():
+    manager = ConversationManager()
+    mine = [USER, ASSISTANT]
+    manager.messages = mine
+
+    manager.clear()
+
+    assert (manager.messages, mine) == ([], [USER, ASSISTANT])
+
+
+def test_the_calls_of_tools_belong_to_their_turn():
+    manager = ConversationManager(max_turns=1)
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    manager.messages += [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "seen"},
+        ASSISTANT,
+    ]
+    assert manager.get_turn_count() == 1
+
+    manager.add_user_message("and?")
+    manager.add_assistant_message("yes")
+
+    assert roles(manager) == "ua"
+
+
+@pytest.mark.parametrize("wrong", ["hello", {"content": "x"}, {"role": "narrator"}, 7])
+def test_what_is_no_message_is_told_with_its_place(wrong):
+    manager = ConversationManager()
+    with pytest.raises(ValueError, match=r"messages\[1\]"):
+        manager.messages = [USER, wrong]
+    assert manager.messages == []
+
+    manager.messages += [USER, wrong]
+    for look in (manager.get_turn_count, lambda: manager.ask("and?")):
+        with pytest.raises(ValueError, match=r"messages\[1\]"):
+            look()
+
+
+@pytest.mark.parametrize("wrong", [None, "hello", ({"role": "user"},)])
+def test_only_a_list_can_be_put_in_its_place(wrong):
+    with pytest.raises(TypeError, match="list"):
+        ConversationManager().messages = wrong
+
+
+@pytest.mark.usefixtures("empty_place")
+def test_the_messages_of_a_store_are_the_stores():
+    manager = ConversationManager(store="memory:")
+
+    with pytest.raises(AttributeError, match="store"):
+        manager.messages = []
+
+
+def test_what_is_given_out_can_be_changed_to_the_bottom():
+    manager = ConversationManager()
+    manager.messages = [{"role": "user", "content": [{"type": "text", "text": "q"}]}]
+
+    manager.get_messages()[0]["content"][0]["text"] = "changed"
+
+    assert manager.messages[0]["content"][0]["text"] == "q"
+
+
+@given(st.text("uat", max_size=40), st.integers(1, 4))
+def test_counts_are_those_of_the_list_however_it_came_to_be(said, limit):
+    added, assigned = ConversationManager(limit), ConversationManager(limit)
+    names = {"u": "user", "a": "assistant", "t": "tool"}
+    for role in said:
+        if role == "t":
+            added.messages.append({"role": "tool", "content": "x"})
+        else:
+            (added.add_user_message if role == "u" else added.add_assistant_message)("x")
+        assigned.messages = [{"role": names[one], "content": "x"} for one in roles(added)]
+
+        assert added.get_turn_count() == assigned.get_turn_count() <= limit
