@@ -165,7 +165,8 @@ def bare_copy(source: Path, target: Path) -> sqlite3.Connection:
     copy = sqlite3.connect(target, isolation_level=None, cached_statements=256)
     own.backup(copy)
     own.close()
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    same = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON")
+    for pragma in same:
         copy.execute(f"PRAGMA {pragma}")
     return copy
 

@@ -8,7 +8,9 @@ import logging
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -40,6 +42,26 @@ def log(name: str, level: int, message: str, **fields: Any) -> None:
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
         logger.handle(record)
+
+
+def write(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
+    """Log as `log` does, what is logged so often that a record would cost more than its line."""
+    if not logger.isEnabledFor(level):
+        return
+    for handler in _logger(ROOT).handlers:
+        if level < handler.level:
+            continue
+        formatter = handler.formatter
+        if isinstance(handler, logging.StreamHandler) and isinstance(formatter, _Formatter):
+            line = formatter.line(time.time(), level, logger.name, message, fields)
+            # A log that cannot be written is no reason to fail.
+            with suppress(OSError, ValueError):
+                handler.stream.write(f"{line}\n")
+                handler.stream.flush()
+        else:
+            record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
+            record.fields = fields
+            handler.handle(record)
 
 
 @cache
@@ -119,18 +141,23 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         given: dict[str, Any] = getattr(record, "fields", {})
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
+        return self.line(record.created, record.levelno, record.name, record.getMessage(), given)
+
+    def line(self, moment: float, level: int, logger: str, said: str, given: dict[str, Any]) -> str:
+        """The line of what was logged at that moment."""
+        at = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+        rank = logging.getLevelName(level)
+        head = {"time": at, "level": rank.lower(), "logger": logger}
         if self._as_json:
-            line = _encoded({**head, "message": record.getMessage(), **given})
+            line = _encoded({**head, "message": said, **given})
             if not any(secret in line for secret in self._written_secrets):
                 return line
         fields: dict[str, Any] = self._blotted(given)
-        message = self._blotted(record.getMessage())
+        message = self._blotted(said)
         if self._as_json:
             return _encoded({**head, "message": message, **fields})
         named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        line = f"{at} {record.levelname} {record.name}: {message}{named}"
+        line = f"{at} {rank} {logger}: {message}{named}"
         return "".join(
             character if character.isprintable() else character.encode("unicode_escape").decode()
             for character in line

@@ -43,7 +43,12 @@ TOOLS = [
     for name in ("read", "list")
 ]
 # The last two are for the local model, which is small and may say nothing.
-EXPECTED_NOTICES = {"thinking_left_out", "message_left_out", "messages_merged"}
+EXPECTED_NOTICES = {
+    "cache_mark_left_out",
+    "thinking_left_out",
+    "message_left_out",
+    "messages_merged",
+}
 LONGEST = 2000
 THINKING = {"type": "enabled", "budget_tokens": 1024}
 

@@ -99,6 +99,8 @@ def refer(case: Any, server: Server) -> None:
     fresh = {"X-Provider": "openai", "Idempotency-Key": known["turn_id"]}
     if case.headers:
         case.headers.update((name, fresh[name]) for name in fresh if name in case.headers)
+        # Strictly, a field that was made up is refused where it has to be translated.
+        case.headers.pop("X-CLLM-Strict", None)
     if isinstance(case.body, dict):
         # To a schema 8.0 is a whole number; in a field that is read it is not.
         whole_numbers = {n: int(v) for n, v in case.body.items() if is_whole(v)}

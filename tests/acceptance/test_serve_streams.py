@@ -217,10 +217,14 @@ def test_an_error_after_a_sign_of_life_is_an_error_event(
     assert "[DONE]" not in answer.events
 
 
+@pytest.mark.parametrize("on_disconnect", ["complete", "cancel"])
 def test_a_slow_reader_neither_holds_up_keeping_nor_is_lied_to(
-    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+    serve: Callable[..., Server],
+    provider: FakeProvider,
+    until: Callable[..., bool],
+    on_disconnect: str,
 ):
-    server = serve()
+    server = serve(server={"on_disconnect": on_disconnect})
     piece = "x" * 50_000
     provider.say(*[piece] * 400)
     opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)

@@ -173,7 +173,9 @@ class AskCommand(click.Command):
 @click.option("--validate-schema", is_flag=True, help="Check the schema, and send nothing.")
 @click.option("--clear-schema-cache", is_flag=True, help="Delete the schemas that were fetched.")
 @click.option("--list-models", is_flag=True, help="List the models that can be named here.")
-@click.option("--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH.")
+@click.option(
+    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
+)
 @click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
 @click.option(
     "--cllm-path",

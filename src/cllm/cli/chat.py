@@ -75,7 +75,9 @@ OTHERS_VARIABLES = {
 @click.option("--no-stats", is_flag=True, help="Do not say after each answer what it used.")
 @click.option("--no-save", is_flag=True, help="Keep nothing of what is said.")
 @click.option("--debug", is_flag=True, help="Say everything that is done.")
-@click.option("--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH.")
+@click.option(
+    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
+)
 @click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
 @click.option(
     "--cllm-path",

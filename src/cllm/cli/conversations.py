@@ -18,7 +18,9 @@ Examples:
 
 
 @click.group(name="conversations", help=HELP)
-@click.option("--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH.")
+@click.option(
+    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
+)
 @click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
 @click.option("--cllm-path", type=click.Path(path_type=Path), help="In place of .cllm.")
 @click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")

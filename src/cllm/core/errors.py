@@ -3,6 +3,7 @@
     CllmError
     ├── UsageError                    the person asked for something that cannot be
     │   ├── InvalidIdError
+    │   ├── InvalidTextError            a ValueError as well
     │   ├── MissingExtraError
     │   └── WindowTooSmallError         what has to be sent is more than may be
     ├── SettingsError                 a Cllmfile or a setting is wrong
@@ -66,6 +67,13 @@ class InvalidIdError(UsageError):
             "at most 128 of them."
         )
         self.ref = ref
+
+
+class InvalidTextError(UsageError, ValueError):
+    """What should be a text says nothing, or has something in it that is no character."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 class MissingExtraError(UsageError):

@@ -5,17 +5,17 @@ loop, and in whether the text comes in pieces.
 """
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt
-from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
 from cllm.engine.request import TurnRequest
 from cllm.library.answer import Answer
+from cllm.library.given import check_optional_text, check_ref, check_said
 from cllm.library.loop import background
-from cllm.library.options import Options, flat
+from cllm.library.options import Options, check_names, flat
 from cllm.library.session import session
 from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
 
@@ -26,8 +26,7 @@ Said = str | Message | Sequence[Message]
 def ask(prompt: Said, **options: Unpack[Options]) -> Answer:
     """Ask once, or in a conversation, and wait for the whole answer.
 
-    What the Cllmfiles of this place say holds here too. The keywords are those of `Options`;
-    others go into the request as they are.
+    What the Cllmfiles of this place say holds here too. The keywords are those of `Options`.
     """
     return background().run(whole(_pieces(prompt, options, stream=False)))
 
@@ -48,16 +47,17 @@ def astream(prompt: Said, **options: Unpack[Options]) -> AsyncTextStream:
 
 
 def _pieces(prompt: Said, options: Options, *, stream: bool) -> Pieces:
+    check_names("stream" if stream else "ask", options)
     running = session()
-    return running.pieces(_request(running.app, prompt, dict(options), stream=stream))
+    return running.pieces(_request(running.app, prompt, options, stream=stream))
 
 
-def _request(app: App, prompt: Said, given: dict[str, Any], *, stream: bool) -> TurnRequest:
+def _request(app: App, prompt: Said, given: Options, *, stream: bool) -> TurnRequest:
     """The turn that is asked for, with the settings under what was given."""
     settings = app.settings
-    model, system = given.pop("model", None), given.pop("system", None)
-    conversation = given.pop("conversation", None)
-    ref = automatic_id() if conversation is True else conversation or None
+    model = check_optional_text("model", given.get("model"))
+    system = check_optional_text("system", given.get("system"))
+    ref = _ref(given)
     chosen = model or app.model
     explicit = GivenPrompt(text=system, source="system=", explicit=True)
     return TurnRequest(
@@ -77,17 +77,34 @@ def _request(app: App, prompt: Said, given: dict[str, Any], *, stream: bool) -> 
     )
 
 
+def _ref(given: Options) -> str | None:
+    """The id of the conversation that is asked in, a new one for True; None without one."""
+    match given.get("conversation"):
+        case True:
+            return automatic_id()
+        case None | False | "":
+            return None
+        case ref:
+            return check_ref(ref)
+
+
 def messages_of(said: Said) -> tuple[Message, ...]:
-    """What is said as messages; a text is the user's, and a blank one a UsageError."""
+    """What is said as messages; a text is the user's."""
     match said:
         case str():
-            if not said.strip():
-                raise UsageError("A message must have some text.")
-            return (plain_message("user", said),)
+            return (plain_message("user", check_said(said)),)
         case Message():
             return (said,)
+        case Sequence():
+            return tuple(map(_message, said))
         case _:
-            return tuple(said)
+            return (_message(said),)
+
+
+def _message(said: object) -> Message:
+    if not isinstance(said, Message):
+        raise TypeError(f"What is said must be a text or a Message or several, not {said!r}.")
+    return said
 
 
 def automatic_id() -> str:

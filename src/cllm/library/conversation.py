@@ -6,7 +6,7 @@ Each operation is written once, as a coroutine; its two public names differ in w
 
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import msgspec
 
@@ -16,8 +16,7 @@ from cllm.assembly.window import Strategy
 from cllm.core.conversation import Conversation as StoredConversation
 from cllm.core.conversation import Policy, StandingSummary, Turn, WindowRecord
 from cllm.core.errors import ConversationNotFoundError, UsageError
-from cllm.core.identity import check_id
-from cllm.core.message import Message, Role, plain_message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
 from cllm.engine.compacting import Summarised
 from cllm.engine.copying import copy_into
@@ -25,20 +24,27 @@ from cllm.engine.request import TurnRequest
 from cllm.library.adding import add_message
 from cllm.library.answer import Answer
 from cllm.library.asking import Said, automatic_id, messages_of
+from cllm.library.exports import ExportFormat, check_form, decode_export, encode_export
 from cllm.library.facade import asynchronous, synchronous
+from cllm.library.given import (
+    check_choice,
+    check_number,
+    check_optional_text,
+    check_ref,
+    check_said,
+    check_text,
+    check_window,
+)
 from cllm.library.loop import background
-from cllm.library.options import Parameters, flat
+from cllm.library.options import Parameters, parameters_of
 from cllm.library.session import Session, session
 from cllm.library.stores import IN_MEMORY, OpenStore, held_store, on_own_loop
 from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.totals import total
 from cllm.library.window import Seen, ledger_of, look
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
-from cllm.wire.conversation_json import decode_conversation, encode_conversation
-from cllm.wire.transcript import transcript_of
-from cllm.wire.transcript_markdown import encode_markdown
 
-ExportFormat = Literal["json", "markdown"]
+Speaker = Literal["user", "assistant"]
 
 
 class Conversation:
@@ -47,7 +53,7 @@ class Conversation:
     `ref` is its id, an automatic one if none is given, and `store` a store or its URL, that of the
     settings if none is given. `model`, `system` and `policy` are for a conversation that is new:
     one that is stored keeps its own. `window` chooses what of it is sent, as the settings say if it
-    is not given. The other keywords go into every request.
+    is not given. `parameters` go into every request.
     """
 
     def __init__(
@@ -62,12 +68,12 @@ class Conversation:
         source: str = "system=",
         **parameters: Unpack[Parameters],
     ) -> None:
-        self.id = automatic_id() if ref is None else check_id(ref)
-        self.model = model
-        self.policy = policy
-        self.parameters = flat(parameters)
-        self.window = window
-        self.system = system
+        self.id = automatic_id() if ref is None else check_ref(ref)
+        self.model = check_optional_text("model", model)
+        self.policy = check_choice("policy", policy, get_args(Policy))
+        self.parameters = parameters_of("Conversation", parameters)
+        self.window = check_window(window)
+        self.system = check_optional_text("system", system)
         self._source = source
         self._given_store = held_store(store)
 
@@ -122,7 +128,8 @@ class Conversation:
 
     def pieces(self, said: Said, parameters: Parameters, *, stream: bool) -> Pieces:
         """A turn for cllm's own loop, which `ask` and `stream` run."""
-        request = self._request(messages_of(said), flat(parameters), stream=stream)
+        given = parameters_of("stream" if stream else "ask", parameters)
+        request = self._request(messages_of(said), given, stream=stream)
         return self._session.pieces(request, store=self._store)
 
     def _request(
@@ -199,12 +206,14 @@ class Conversation:
         """What all calls used and cost, variants, failed turns and summaries too."""
         return total(await self._load())
 
-    async def _add(self, role: Role, text: str, *, window: WindowRecord | None = None) -> None:
+    async def _add(self, role: Speaker, text: str, *, window: WindowRecord | None = None) -> None:
         """Keep something that was said elsewhere, and ask nobody; `window` is where that begins."""
+        speaker = check_choice("role", role, get_args(Speaker))
+        message = plain_message(speaker, check_said(text))
         await self._let_go()
         await add_message(
             self._store,
-            plain_message(role, text),
+            message,
             new=NewConversation(id=self.id, model=self.model or self._app.model),
             given=self.given_prompt,
             policy=self.policy,
@@ -215,13 +224,15 @@ class Conversation:
         self, ref: str | None = None, *, at: int | None = None, system: str | None = None
     ) -> "Conversation":
         """Another conversation with the messages up to number `at`, or all; this one stays."""
+        new = NewConversation(id=automatic_id() if ref is None else check_ref(ref))
+        through = None if at is None else check_number("at", at)
         await self._let_go()
         opening = None
         if system is not None:
-            given = GivenPrompt(text=system, source="system=", explicit=True)
+            text = check_text("system", system)
+            given = GivenPrompt(text=text, source="system=", explicit=True)
             opening = recapture(await self._load(), given, now=now())
-        new = NewConversation(id=automatic_id() if ref is None else ref)
-        made = await self._store.branch(self.id, new, at=at, opening=opening)
+        made = await self._store.branch(self.id, new, at=through, opening=opening)
         branch = self.another(made.id)
         branch.model = branch.system = None
         return branch
@@ -241,8 +252,9 @@ class Conversation:
 
     async def _delete_from(self, sequence: int) -> None:
         """Delete the message of that number and all later ones, for good."""
+        number = check_number("The number of a message", sequence)
         await self._let_go()
-        await self._store.delete_from(self.id, sequence)
+        await self._store.delete_from(self.id, number)
 
     async def _undo(self) -> tuple[Message, ...]:
         """Take the last turn back, for good; what was said in it."""
@@ -257,25 +269,29 @@ class Conversation:
 
     async def _regenerate(self, **parameters: Unpack[Parameters]) -> Answer:
         """Ask the last turn once more; the one that is there stays as a variant."""
+        given = parameters_of("regenerate", parameters)
         turns = (await self._load()).turns
         if not turns:
             raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
-        request = self._request(turns[-1].asked, flat(parameters))
+        request = self._request(turns[-1].asked, given)
         again = msgspec.structs.replace(request, place=turns[-1].place)
         return await whole(self._session.pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:
         """Have the turns of these messages in every window; all that are pinned now."""
-        return await self._repin(lambda pins: pins | set(sequences))
+        return await self._repin(sequences, set.union)
 
     async def _unpin(self, *sequences: int) -> tuple[int, ...]:
         """Let these messages leave windows again; all that are pinned now."""
-        return await self._repin(lambda pins: pins - set(sequences))
+        return await self._repin(sequences, set.difference)
 
-    async def _repin(self, change: Callable[[set[int]], set[int]]) -> tuple[int, ...]:
+    async def _repin(
+        self, sequences: tuple[int, ...], change: Callable[[set[int], set[int]], set[int]]
+    ) -> tuple[int, ...]:
+        numbers = {check_number("The number of a message", one) for one in sequences}
         await self._let_go()
         before = (await self._load()).pins
-        pins = tuple(sorted(change(set(before))))
+        pins = tuple(sorted(change(set(before), numbers)))
         await self._store.update(self.id, Changes(pins=pins))
         return pins
 
@@ -299,31 +315,25 @@ class Conversation:
 
     async def _retitle(self, title: str | None) -> None:
         """Give it another title."""
+        changes = Changes(title=check_optional_text("title", title))
         await self._let_go()
-        await self._store.update(self.id, Changes(title=title))
+        await self._store.update(self.id, changes)
 
     async def _search(self, query: str, *, limit: int = 20) -> Hits:
         """The messages that have all words of the query, newest first."""
-        found = hits_in(await self._load(), query_terms(query))
-        return page_of_hits(found, limit=limit, offset=0)
+        terms = query_terms(check_text("query", query))
+        most = check_number("limit", limit, least=1)
+        found = hits_in(await self._load(), terms)
+        return page_of_hits(found, limit=most, offset=0)
 
     async def _export(self, form: ExportFormat = "json") -> str:
         """All of it as text: the conversation file, or Markdown to read."""
-        stored = await self._load()
-        if form == "markdown":
-            return encode_markdown(transcript_of(stored))
-        return encode_conversation(stored).decode()
+        wanted = check_form(form)
+        return encode_export(await self._load(), wanted)
 
     async def _import_json(self, exported: str | bytes) -> None:
         """Fill this conversation, which is not stored yet, with an exported one."""
-        data = exported.encode() if isinstance(exported, str) else exported
-        stored = decode_conversation(
-            data,
-            conversation_id=_id_in(data),
-            path="the export",
-            modified_at=now(),
-        )
-        await copy_into(self._store, stored.conversation, self.id)
+        await copy_into(self._store, decode_export(exported), self.id)
 
     async def _let_go(self) -> None:
         await self._session.let_go(self._store, self.id)
@@ -348,15 +358,3 @@ class Conversation:
     search, asearch = synchronous(_search), asynchronous(_search)
     export, aexport = synchronous(_export), asynchronous(_export)
     import_json, aimport_json = synchronous(_import_json), asynchronous(_import_json)
-
-
-class _Named(msgspec.Struct):
-    id: str
-
-
-def _id_in(data: bytes) -> str:
-    """The id that an export says it has; the reading itself complains about what is none."""
-    try:
-        return msgspec.json.decode(data, type=_Named).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""

@@ -10,7 +10,7 @@ import atexit
 import contextvars
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
@@ -122,7 +122,7 @@ class BackgroundLoop:
             waiting.cancelled() or waiting.exception()
             raise
 
-    def iterate(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
+    def iterate(self, events: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """The items of an asynchronous generator; leaving early closes it."""
         self._iterated.add(events)
         try:
@@ -191,10 +191,12 @@ async def closed(events: AsyncGenerator[Any, None]) -> None:
 def call_at_end(call: Callable[[], None]) -> None:
     """Have something called when the program ends, while pools of threads still take work.
 
-    `atexit` is too late for that: a turn under way could no longer be kept in a store that writes
-    in a thread. `threading` calls what comes last first, so before it ends the pools.
+    Whatever is public is too late for that: `atexit`, and a thread that waits for the main one to
+    end, come after `concurrent.futures` has ended its pools, and then a turn under way could no
+    longer be kept in a store that writes in a thread. The list that the pools themselves are on is
+    private to `threading`, which calls what came last first. Where it is missing, `atexit` it is.
     """
-    import_module("concurrent.futures.thread")  # registers the end of the pools
+    import_module("concurrent.futures.thread")  # puts the end of the pools on the list
     register = getattr(threading, "_register_atexit", atexit.register)
     try:
         register(call)

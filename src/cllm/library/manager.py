@@ -3,24 +3,29 @@
 Keeps messages and counts turns; asking goes through the engine like everywhere else.
 """
 
-from collections.abc import Sequence
+import copy
 from typing import Any, Unpack
-
-import msgspec
 
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.window import Strategy
-from cllm.core.message import Message
 from cllm.core.ports import Store
 from cllm.engine.request import TurnRequest
 from cllm.library.answer import Answer
-from cllm.library.conversation import Conversation
+from cllm.library.conversation import Conversation, Speaker
+from cllm.library.given import (
+    check_number,
+    check_optional_text,
+    check_said,
+    check_text,
+    check_window,
+)
+from cllm.library.listed import Listed, encode_listed
 from cllm.library.loop import background
-from cllm.library.options import Parameters, flat
+from cllm.library.options import Parameters, parameters_of
 from cllm.library.session import session
 from cllm.library.stores import IN_MEMORY
 from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
-from cllm.library.transcripts import MemoryTranscript, Speaker, StoredTranscript, Transcript
+from cllm.library.transcripts import MemoryTranscript, StoredTranscript, Transcript
 
 DEFAULT_MAX_TURNS = 10
 DEFAULT_SYSTEM_PROMPT = (
@@ -52,12 +57,11 @@ class ConversationManager:
         window: Strategy | None = None,
         **parameters: Unpack[Parameters],
     ) -> None:
-        if max_turns < 1:
-            raise ValueError("max_turns must be at least 1.")
         self.max_turns = max_turns
         self.system_prompt = system_prompt
         self.model = model
-        self.parameters = flat(parameters)
+        self.parameters = parameters_of("ConversationManager", parameters)
+        self._check()
         self._transcript: Transcript
         if store is None and conversation is None and window is None:
             self._transcript = MemoryTranscript(self._ask_of_memory)
@@ -70,8 +74,14 @@ class ConversationManager:
             source=SOURCE,
             parameters=self.parameters,
         )
-        self._transcript = StoredTranscript(held, window)
+        self._transcript = StoredTranscript(held, check_window(window))
         self._go_on(self._transcript)
+
+    def _check(self) -> None:
+        """Whether what anybody may set about this object can be used."""
+        check_number("max_turns", self.max_turns, least=1)
+        check_text("system_prompt", self.system_prompt)
+        check_optional_text("model", self.model)
 
     def _go_on(self, stored: StoredTranscript) -> None:
         """Look at what was said before, and take over its system prompt."""
@@ -90,8 +100,23 @@ class ConversationManager:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages that are sent."""
+        """The messages that are sent.
+
+        In memory they are a plain list, which can be changed or replaced; with a store it shows
+        what is there.
+        """
         return self._transcript.messages
+
+    @messages.setter
+    def messages(self, messages: list[dict[str, Any]]) -> None:
+        match self._transcript:
+            case MemoryTranscript() as in_memory:
+                in_memory.replace(messages)
+            case _:
+                raise AttributeError(
+                    "The messages are those of the store and cannot be set; begin anew with "
+                    "clear(), or change what is stored with cllm.Conversation."
+                )
 
     @property
     def _last_trimmed(self) -> bool:
@@ -106,11 +131,11 @@ class ConversationManager:
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
-        self._prepared().add(role, spoken(message))
+        self._prepared().add(role, check_said(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
         """The messages that are sent; a list of the caller's own."""
-        return [dict(message) for message in self.messages]
+        return copy.deepcopy(self.messages)
 
     def get_message_count(self) -> int:
         return len(self.messages)
@@ -147,22 +172,21 @@ class ConversationManager:
         return AsyncTextStream(self._pieces(text, stream=True))
 
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
-        return self._prepared().pieces(spoken(text), stream=stream)
+        return self._prepared().pieces(check_said(text), stream=stream)
 
     def _prepared(self) -> Transcript:
         """The transcript, with what may have been changed about this object."""
+        self._check()
         transcript = self._transcript
         transcript.limit(self.max_turns)
         if isinstance(transcript, StoredTranscript):
             transcript.held.system = self.system_prompt
         return transcript
 
-    def _ask_of_memory(self, said: Sequence[dict[str, Any]], stream: bool) -> Pieces:  # noqa: FBT001
+    def _ask_of_memory(self, said: Listed, *, stream: bool) -> Pieces:
         app = session().app
         request = TurnRequest(
-            messages=tuple(
-                Message(role=message["role"], raw=msgspec.json.encode(message)) for message in said
-            ),
+            messages=encode_listed(said),
             model=self.model or app.model,
             system=GivenPrompt(text=self.system_prompt, source=SOURCE),
             policy="pinned",
@@ -172,10 +196,3 @@ class ConversationManager:
             stream=stream,
         )
         return session().pieces(request)
-
-
-def spoken(message: str) -> str:
-    """The message itself, if it has some text; ValueError if not."""
-    if not isinstance(message, str) or not message.strip():
-        raise ValueError("A message must have some text.")
-    return message

@@ -59,6 +59,7 @@ class BlockingStore:
     search = _waited(Store.search)
     usage = _waited(Store.usage)
     update = _waited(Store.update)
+    capture = _waited(Store.capture)
     delete = _waited(Store.delete)
     delete_from = _waited(Store.delete_from)
     branch = _waited(Store.branch)
@@ -85,6 +86,8 @@ class OpenStore:
     """
 
     def __init__(self, url: str) -> None:
+        if not isinstance(url, str):
+            raise TypeError(f"A store is opened by a URL such as 'json:PATH', not {url!r}.")
         self.url = url
         self.blocking = BlockingStore(self)
         self._opened: dict[int, Store] = {}
@@ -145,9 +148,11 @@ def _shared(url: str) -> OpenStore:
 
 def held_store(given: Store | str | None) -> Store | None:
     """The store that somebody named: a URL is opened once, but for each one in memory."""
-    if not isinstance(given, str):
-        return given
-    return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)
+    if isinstance(given, str):
+        return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)
+    if given is not None and not hasattr(given, "begin_turn"):
+        raise TypeError(f"store must be a store or its URL, such as 'json:PATH', not {given!r}.")
+    return given
 
 
 def on_own_loop(store: Store | None) -> Store | None:

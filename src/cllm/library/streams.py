@@ -45,9 +45,7 @@ class TextStream:
         raise StopIteration
 
     def close(self) -> None:
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
+        self._pieces.close()
 
     def __enter__(self) -> Self:
         return self

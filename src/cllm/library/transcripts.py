@@ -5,10 +5,9 @@ was completed made an older one leave. What leaves memory is gone; a store keeps
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,14 +18,13 @@ from cllm.core.conversation import Conversation as StoredConversation
 from cllm.core.conversation import Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.library.answer import Answer
-from cllm.library.conversation import Conversation
+from cllm.library.conversation import Conversation, Speaker
 from cllm.library.facade import synchronous
+from cllm.library.listed import Listed, turn_starts, waits_for_answer
 from cllm.library.loop import CALLER, Who, background
 from cllm.library.streams import Pieces
 from cllm.library.window import Seen
 from cllm.wire.conversation_forms import openai_forms
-
-Speaker = Literal["user", "assistant"]
 
 
 class Transcript(Protocol):
@@ -57,7 +55,10 @@ class Transcript(Protocol):
         ...
 
 
-Ask = Callable[[Sequence[dict[str, Any]], bool], Pieces]
+class Ask(Protocol):
+    """Sends messages to the model."""
+
+    def __call__(self, said: Listed, *, stream: bool) -> Pieces: ...
 
 
 class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +71,9 @@ class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryTranscript:
-    """A list that the oldest turn leaves, at a cost that does not depend on what was said before.
+    """A list that the oldest turns leave, at a cost that does not depend on what was said before.
 
-    `ask` sends messages to the model. `_sizes` has the number of messages of each turn; the last is
-    open while nobody answered it.
+    It is all that there is: whatever stands in it is sent and counted, whoever put it there.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -82,34 +82,34 @@ class MemoryTranscript:
         self._under_way: _UnderWay | None = None
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False
-        self._sizes: deque[int] = deque()
-        self._open = False
 
     @property
     def turn_count(self) -> int:
-        return len(self._sizes) - self._open
+        return len(turn_starts(self.messages)) - waits_for_answer(self.messages)
 
     def limit(self, most: int) -> None:
         self._most = most
 
     def add(self, role: Speaker, text: str) -> None:
-        if self._under_way is not None:
-            background().run(self._let_go())
+        self._end_what_was_left()
         self._add(role, text)
 
     def _add(self, role: Speaker, text: str) -> None:
+        is_first = not self.messages
+        completes = role == "assistant" and (is_first or waits_for_answer(self.messages))
         self.messages.append({"role": role, "content": text})
-        begins = not self._sizes or (role == "user" and not self._open)
-        completes = role == "assistant" and (self._open or begins)
-        if begins:
-            self._sizes.append(1)
-        else:
-            self._sizes[-1] += 1
-        self._open = role == "user"
         if completes:
-            self.trimmed = len(self._sizes) > self._most
-            if self.trimmed:
-                del self.messages[: self._sizes.popleft()]
+            leaving = self._leaving()
+            self.trimmed = leaving > 0
+            del self.messages[:leaving]
+
+    def _leaving(self) -> int:
+        """How many messages the oldest turns have that are too many."""
+        # Every turn but the first has two messages at least, so that these are not too many.
+        if len(self.messages) <= 2 * self._most:
+            return 0
+        starts = turn_starts(self.messages)
+        return starts[max(0, len(starts) - self._most)]
 
     def _keep(self, text: str, answer: str) -> None:
         self._add("user", text)
@@ -119,7 +119,7 @@ class MemoryTranscript:
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
         await self._let_go()
         asked = [*self.messages, {"role": "user", "content": text}]
-        mine = _UnderWay(text=text, pieces=self._ask(asked, stream), reader=CALLER.get())
+        mine = _UnderWay(text=text, pieces=self._ask(asked, stream=stream), reader=CALLER.get())
         self._under_way = mine
         try:
             async with aclosing(mine.pieces) as pieces:
@@ -144,17 +144,26 @@ class MemoryTranscript:
             await left.pieces.aclose()
             self._keep_so_far(left)
 
-    def _keep_so_far(self, left: "_UnderWay") -> None:
+    def _keep_so_far(self, left: _UnderWay) -> None:
         if left.said:
             self._keep(left.text, "".join(left.said))
             left.said.clear()
 
-    def clear(self) -> None:
+    def _end_what_was_left(self) -> None:
         if self._under_way is not None:
             background().run(self._let_go())
-        self.messages.clear()
-        self._sizes.clear()
-        self._open = False
+
+    def replace(self, messages: list[dict[str, Any]]) -> None:
+        """Go on from that list, which is the caller's own."""
+        if not isinstance(messages, list):
+            raise TypeError(f"messages must be a list of dictionaries, not {messages!r}.")
+        turn_starts(messages)
+        self._end_what_was_left()
+        self.messages = messages
+
+    def clear(self) -> None:
+        self._end_what_was_left()
+        self.messages = []
         self.trimmed = False
 
 

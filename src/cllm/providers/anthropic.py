@@ -74,7 +74,9 @@ class AnthropicProvider(HttpProvider):
         asked = read_betas(prompt.parameters.get("betas"))
         if isinstance(encoded, EncodedRequest):
             asked = encoded.betas
-        betas, dropped = allowed_betas(asked, always=self._betas)
+        betas, dropped = (
+            allowed_betas(asked, always=self._betas) if asked or self._betas else ((), ())
+        )
         added = limit_notices(prompt.parameters, prompt.dialect, limit=limit)
         return Request(
             url=self._url,

@@ -83,7 +83,7 @@ class Line(asyncio.Protocol):
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._head_size = 0
-        self._interim = False
+        self._interim = self._surplus = False
         self.status = 0
         self.headers: dict[str, str] = {}
         self.has_head = self.is_whole = self.keeps_open = False
@@ -119,6 +119,7 @@ class Line(asyncio.Protocol):
         return data
 
     def close(self) -> None:
+        self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -157,6 +158,8 @@ class Line(asyncio.Protocol):
             self._give_up()
         if not self.has_head and self._head_size > LONGEST_HEAD:
             self._give_up()
+        if self._surplus:
+            self.close()
         if self._size > MOST_WAITING and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -169,12 +172,20 @@ class Line(asyncio.Protocol):
         self.close()
 
     def on_message_begin(self) -> None:
-        self.headers = {}
+        if self.is_whole:
+            # Nobody asked for another answer, and it must not be taken for that to the next.
+            self._surplus = True
+        else:
+            self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._surplus:
+            return
         self.headers[name.decode("latin-1").title()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if self._surplus:
+            return
         status = self._parser.get_status_code()
         self._interim = status // 100 == 1 and status != SWITCHING
         if not self._interim:
@@ -182,6 +193,8 @@ class Line(asyncio.Protocol):
             self.keeps_open = self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
+        if self._surplus:
+            return
         self._pieces.append(body)
         self._size += len(body)
 

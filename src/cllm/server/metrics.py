@@ -16,6 +16,8 @@ from cllm.server.request_log import RequestRecord
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NOWHERE = "none"
+OTHERS = "others"
+MOST_MODELS = 200
 
 Labels = tuple[tuple[str, str], ...]
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -31,6 +33,7 @@ class Metrics:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._tokens: Counter[tuple[str, str]] = Counter()
         self._cost: defaultdict[str, float] = defaultdict(float)
+        self._models: set[str] = set()
 
     def observe(self, record: RequestRecord) -> None:
         """Count a request that has ended."""
@@ -42,10 +45,18 @@ class Metrics:
         buckets[bisect_left(BUCKETS, record.seconds)] += 1
         self._seconds[route] += record.seconds
         if record.model is not None and record.usage is not None:
+            model = self._named(record.model)
             for kind in KINDS:
-                self._tokens[record.model, kind] += getattr(record.usage, kind)
+                self._tokens[model, kind] += getattr(record.usage, kind)
             if record.cost is not None:
-                self._cost[record.model] += record.cost
+                self._cost[model] += record.cost
+
+    def _named(self, model: str) -> str:
+        """The model, or what stands for all beyond so many: a provider may answer to any name."""
+        if model in self._models or len(self._models) < MOST_MODELS:
+            self._models.add(model)
+            return model
+        return OTHERS
 
     def exposed(self) -> str:
         """All of it as text."""

@@ -33,6 +33,8 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             if not pipe.left:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
+            # From here on the client may leave: it was told all that there is for it.
+            watch.end()
             if self._turn.ended is None:
                 await self._turn.finished()
         finally:

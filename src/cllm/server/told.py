@@ -190,6 +190,9 @@ TOLD: dict[type[BaseException], Callable[[Any], Told]] = {
     MalformedError: _malformed,
     core.UsageError: _usage,
     core.InvalidIdError: lambda _error: INVALID_ID,
+    core.InvalidTextError: _always(
+        422, "validation_error", "A text is empty, or has something in it that is no character."
+    ),
     core.MissingExtraError: _always(
         501,
         "not_supported",

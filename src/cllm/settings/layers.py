@@ -80,10 +80,14 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
 
     def wrong(self, key: str, expected: str) -> SettingsError:
         """The error of a value that is not what its key takes, with the place to mend."""
+        return self.mistake(key, f"must be {expected}")
+
+    def mistake(self, key: str, what: str) -> SettingsError:
+        """The error of a key that cannot stand as it does, with the place to mend."""
         source = self.source_of(key)
         path = next((file.path for file in self.files if str(file.path) == source), None)
         line = None if path is None else line_of(path, key)
-        return SettingsError(f"`{key}` must be {expected}.", path=source, line=line)
+        return SettingsError(f"`{key}` {what}.", path=source, line=line)
 
     def source_of(self, key: str) -> str | None:
         """Who set a value: it itself, something in it, or the nearest above it that is known."""

@@ -41,13 +41,23 @@ def read_window(layered: Layered) -> WindowSettings:
     strategy = given.get("strategy", "blocks")
     if strategy not in STRATEGIES:
         raise layered.wrong(f"{KEY}.strategy", "`blocks`, `turns` or `summarise`")
-    known = ("strategy", *KEYS[strategy])
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise layered.wrong(f"{KEY}.{unknown[0]}", f"one of {', '.join(known)} with `{strategy}`")
+    _check_keys(given, strategy, layered)
     numbers = {name: _whole(given, name, layered) for name in KEYS[strategy]}
     chosen = {name: number for name, number in numbers.items() if number is not None}
     return msgspec.convert({"strategy": strategy, "is_given": True, **chosen}, WindowSettings)
+
+
+def _check_keys(given: dict[str, Any], strategy: StrategyName, layered: Layered) -> None:
+    """An error for a key that goes with another strategy, or with none."""
+    for name in given:
+        if name == "strategy" or name in KEYS[strategy]:
+            continue
+        others = [f"`strategy: {other}`" for other in STRATEGIES if name in KEYS[other]]
+        if others:
+            raise layered.mistake(f"{KEY}.{name}", f"goes with {' or '.join(others)}")
+        known = " and ".join(f"`{key}`" for key in KEYS[strategy])
+        what = f"is no key of a window; `strategy: {strategy}` takes {known}"
+        raise layered.mistake(f"{KEY}.{name}", what)
 
 
 def _whole(given: dict[str, Any], name: str, layered: Layered) -> int | None:

@@ -22,7 +22,8 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
-_BETWEEN_WORDS = str.maketrans({code: " " for code in range(128) if not chr(code).isalnum()})
+_PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
+_PLAIN_WORDS = _PLAIN + bytes(128)
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class Term(msgspec.Struct, frozen=True):
 def terms_of(text: str) -> tuple[str, ...]:
     """The terms of a text, each once, in the order in which they come up."""
     if text.isascii():
-        words = text.lower().translate(_BETWEEN_WORDS).split()
+        words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
         return tuple(dict.fromkeys([word[:LONGEST_TERM] for word in words]))
     found: dict[str, None] = {}
     for run in _RUN.finditer(_folded(text)):

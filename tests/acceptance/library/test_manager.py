@@ -366,3 +366,68 @@ class TestPinnedPrompt:
         assert record["prompt"] == "Be kind."
         assert "Be kind." in markdown
         assert "ConversationManager" in markdown
+
+
+class TestWhatIsGiven:
+    def test_a_misspelt_keyword_sends_nothing(self, provider, program):
+        out = program(
+            """
+            import cllm
+            for act in (
+                lambda: cllm.ask("hello", modle="openai/x"),
+                lambda: cllm.ask("hello", temprature=1),
+                lambda: cllm.ConversationManager(modle="openai/x").ask("hello"),
+                lambda: cllm.Conversation("demo").ask("hello", modle="openai/x"),
+            ):
+                try:
+                    act()
+                except TypeError as error:
+                    print(error)
+            """
+        )
+
+        assert out.splitlines()[0] == (
+            "ask() got an unexpected keyword argument 'modle'; what else a provider takes goes "
+            "into parameters={...}."
+        )
+        assert len(out.splitlines()) == 4
+        assert provider.requests == []
+
+    def test_text_that_is_no_unicode_is_refused_and_the_manager_goes_on(self, provider, program):
+        provider.say("Fine.")
+
+        out = program(
+            """
+            from cllm import ConversationManager
+            manager = ConversationManager()
+            try:
+                manager.add_user_message("a" + chr(0xD800))
+            except ValueError as error:
+                print("surrogate" in str(error))
+            print(manager.ask("hello"))
+            """
+        )
+
+        assert out.splitlines() == ["True", "Fine."]
+
+    def test_what_a_program_puts_into_the_list_is_sent(self, provider, program):
+        provider.say("Luna.")
+
+        out = program(
+            """
+            from cllm import ConversationManager
+            manager = ConversationManager(system_prompt="Be brief.")
+            manager.messages = [{"role": "user", "content": "My cat is Luna."}]
+            manager.messages.append({"role": "assistant", "content": "Noted."})
+            manager.ask("What is my cat called?")
+            print(manager.get_message_count(), manager.get_turn_count())
+            """
+        )
+
+        assert out == "4 2\n"
+        assert provider.requests[0].said == [
+            ("system", "Be brief."),
+            ("user", "My cat is Luna."),
+            ("assistant", "Noted."),
+            ("user", "What is my cat called?"),
+        ]

@@ -1,11 +1,20 @@
 """What a program gives is looked at before anything is done with it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import cllm
-from cllm import ByTurns, Conversation, ConversationManager
+import cllm as typed
+from cllm.core.errors import InvalidTextError
+
+# As a program without a type checker has it: most calls here are wrong on purpose.
+cllm: Any = typed
+ByTurns, Conversation, ConversationManager = (
+    cllm.ByTurns,
+    cllm.Conversation,
+    cllm.ConversationManager,
+)
 
 pytestmark = pytest.mark.usefixtures("empty_place")
 HALF = "a\ud800b"
@@ -47,14 +56,13 @@ class TestTextThatIsNoUnicode:
     def test_it_is_refused_when_it_is_added(self):
         for manager in (ConversationManager(), ConversationManager(store="memory:")):
             for say in (manager.add_user_message, manager.add_assistant_message, manager.ask):
-                with pytest.raises(ValueError, match="position 1") as caught:
+                with pytest.raises(InvalidTextError, match="position 1"):
                     say(HALF)
-                assert type(caught.value) is ValueError
             assert manager.messages == []
 
     @pytest.mark.parametrize("call", [cllm.ask, cllm.stream, Conversation("demo").ask])
     def test_it_is_refused_when_it_is_asked(self, call):
-        with pytest.raises(cllm.CllmError, match="surrogate"):
+        with pytest.raises(InvalidTextError, match="surrogate"):
             call(HALF)
 
     def test_it_is_refused_of_everything_that_is_stored_or_sent(self):
@@ -69,12 +77,16 @@ class TestTextThatIsNoUnicode:
             lambda: Conversation("demo", system=HALF),
             lambda: ConversationManager(system_prompt=HALF),
         ):
-            with pytest.raises((ValueError, cllm.CllmError), match="surrogate"):
+            with pytest.raises(InvalidTextError, match="surrogate"):
                 act()
 
     def test_it_is_refused_in_parameters(self):
-        with pytest.raises(ValueError, match="surrogate"):
+        with pytest.raises(InvalidTextError, match="'stop'"):
             cllm.ask("hello", stop=[HALF])
+
+    def test_it_is_an_error_of_cllms_and_of_pythons(self):
+        assert issubclass(InvalidTextError, ValueError)
+        assert issubclass(InvalidTextError, cllm.CllmError)
 
 
 class TestTypes:
@@ -107,14 +119,47 @@ class TestTypes:
         with pytest.raises(TypeError, match="system_prompt must be"):
             ConversationManager(system_prompt=wrong)
 
-    def test_the_numbers_of_a_window_are_looked_at_too(self):
-        with pytest.raises(TypeError, match="window"):
-            ConversationManager(window=ByTurns(max_turns=2.5))
+    @pytest.mark.parametrize("wrong", ["3", None, 2.5, True])
+    def test_the_number_of_turns_of_a_window_is_looked_at_too(self, wrong):
+        with pytest.raises(cllm.CllmError, match="max_turns"):
+            ByTurns(max_turns=wrong)
 
     def test_a_system_prompt_of_a_conversation_is_a_text_or_none(self):
         assert Conversation("demo", system=None).system is None
         with pytest.raises(TypeError, match="system must be"):
             Conversation("demo", system=5)
+
+    @pytest.mark.parametrize("wrong", ["first", True, 1.0, None])
+    def test_the_number_of_a_message_is_a_whole_number_and_nothing_is_stored(self, wrong):
+        held = Conversation("numbered", store="memory:")
+        held.add("user", "hello")
+        for act in (held.pin, held.unpin, held.delete_from):
+            with pytest.raises(TypeError, match="number of a message"):
+                act(wrong)
+
+        assert (held.load().pins, len(held.messages())) == ((), 1)
+
+    @pytest.mark.parametrize("wrong", ["first", True])
+    def test_where_a_branch_ends_and_how_much_is_found_are_whole_numbers(self, wrong):
+        held = Conversation("numbered", store="memory:")
+        held.add("user", "hello")
+        with pytest.raises(TypeError, match="at must be"):
+            held.branch(at=wrong)
+        with pytest.raises(TypeError, match="limit must be"):
+            held.search("hello", limit=wrong)
+
+    @pytest.mark.parametrize("role", ["narrator", "system", "tool", None])
+    def test_a_message_is_added_by_one_side_or_the_other(self, role):
+        held = Conversation("sides", store="memory:")
+        with pytest.raises(ValueError, match="role must be one of user, assistant"):
+            held.add(role, "hello")
+        assert not held.exists()
+
+    def test_an_export_is_in_one_of_two_forms(self):
+        held = Conversation("forms", store="memory:")
+        held.add("user", "hello")
+        with pytest.raises(ValueError, match="form must be one of json, markdown"):
+            held.export("pdf")
 
     def test_a_policy_is_one_of_three(self):
         with pytest.raises(ValueError, match="captured"):
@@ -142,5 +187,5 @@ class TestTypes:
 
     @pytest.mark.parametrize("wrong", [None, 7, b"hello", ["hello"], {"role": "user"}])
     def test_a_question_is_a_text_or_messages(self, wrong):
-        with pytest.raises(TypeError, match="text or"):
+        with pytest.raises(TypeError, match="a text or a Message"):
             cllm.ask(wrong)

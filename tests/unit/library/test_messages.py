@@ -83,7 +83,7 @@ def test_what_is_no_message_is_told_with_its_place(wrong):
         manager.messages = [USER, wrong]
     assert manager.messages == []
 
-    manager.messages += [USER, wrong]
+    manager.messages.extend([USER, wrong])
     for look in (manager.get_turn_count, lambda: manager.ask("and?")):
         with pytest.raises(ValueError, match=r"messages\[1\]"):
             look()

@@ -11,7 +11,7 @@ from tests.served import KEYED, KEYS, served
 
 from cllm import logs
 from cllm.core.reply import Usage
-from cllm.server.metrics import Metrics
+from cllm.server.metrics import MOST_MODELS, Metrics
 from cllm.server.request_log import RequestRecord
 
 PLANTED = ("planted-text", "planted-title", "planted-query", "planted-id", "planted-path")
@@ -172,3 +172,14 @@ class TestMetrics:
         text = metrics.exposed()
         assert r'cllm_tokens_total{model="m\"1",kind="cache_read"} 14' in text
         assert r'cllm_cost_dollars_total{model="m\"1"} 0.5' in text
+
+    def test_a_provider_that_answers_to_any_name_does_not_make_a_series_for_each(self):
+        metrics = Metrics()
+        for number in range(2 * MOST_MODELS):
+            record = RequestRecord(request="r", method="POST", started=0.0)
+            record.model, record.usage = f"openai/{number}", Usage(input=1, output=1)
+            metrics.observe(record)
+
+        models = {line for line in metrics.exposed().splitlines() if 'kind="input"' in line}
+        assert len(models) == MOST_MODELS + 1
+        assert f'cllm_tokens_total{{model="others",kind="input"}} {MOST_MODELS}' in models

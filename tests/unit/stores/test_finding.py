@@ -35,6 +35,11 @@ def test_a_query_becomes_what_has_to_be_there():
         query_terms(" ?! ")
 
 
+@given(st.text(st.characters(max_codepoint=127)))
+def test_plain_text_has_the_terms_that_it_has_among_other_scripts(text):
+    assert terms_of(f"{text} é") == (*terms_of(text), "é")
+
+
 @given(CJK, CJK, CJK)
 def test_any_part_of_what_was_written_without_spaces_is_found(before, part, after):
     terms = terms_of(before + part + after)

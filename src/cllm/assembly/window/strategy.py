@@ -72,5 +72,5 @@ Strategy = ByTurns | ByTokens | Summarise
 
 
 def _at_least_one(name: str, given: int) -> None:
-    if given < 1:
-        raise UsageError(f"{name} is {given}; give a whole number from 1 on.")
+    if type(given) is not int or given < 1:
+        raise UsageError(f"{name} is {given!r}; give a whole number from 1 on.")

@@ -1,0 +1,18 @@
+"""A store that was opened by its URL has the operations of the port."""
+
+import inspect
+
+from cllm.core.ports import Store
+from cllm.library.stores import BlockingStore, OpenStore
+
+OF_A_TURN = {"begin_turn", "renew_lease", "finish_turn", "drop_turn"}
+OPERATIONS = {name for name, one in vars(Store).items() if inspect.iscoroutinefunction(one)}
+
+
+def test_all_of_them_for_asynchronous_code():
+    assert OPERATIONS >= OF_A_TURN
+    assert {name for name in OPERATIONS if not hasattr(OpenStore, name)} == set()
+
+
+def test_all_but_those_of_a_turn_for_code_that_waits():
+    assert {name for name in OPERATIONS if not hasattr(BlockingStore, name)} == OF_A_TURN
