@@ -67,7 +67,7 @@ class TestTextThatIsNoUnicode:
 
     def test_it_is_refused_of_everything_that_is_stored_or_sent(self):
         held = Conversation("demo", store="memory:")
-        for act in (
+        acts: list[Any] = [
             lambda: held.add("user", HALF),
             lambda: held.retitle(HALF),
             lambda: held.search(HALF),
@@ -76,7 +76,8 @@ class TestTextThatIsNoUnicode:
             lambda: cllm.ask("hello", system=HALF),
             lambda: Conversation("demo", system=HALF),
             lambda: ConversationManager(system_prompt=HALF),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(InvalidTextError, match="surrogate"):
                 act()
 
@@ -167,12 +168,13 @@ class TestTypes:
 
     @pytest.mark.parametrize("wrong", [7, b"demo"])
     def test_an_id_is_a_text(self, wrong):
-        for act in (
+        acts: list[Any] = [
             lambda: Conversation(wrong),
             lambda: Conversation("demo", store="memory:").branch(wrong),
             lambda: ConversationManager(conversation=wrong),
             lambda: cllm.ask("hello", conversation=wrong),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(TypeError, match="id of a conversation must be"):
                 act()
 
