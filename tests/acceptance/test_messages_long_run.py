@@ -138,7 +138,8 @@ def results(number: int) -> list[dict[str, Any]]:
     if number % 10 == 0:
         source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
         content.append({"type": "image", "source": source})
-    listed = {"type": "tool_result", "tool_use_id": f"toolu_{number}_list", "content": "a, b"}
+    listed: dict[str, Any] = {"type": "tool_result", "content": "a, b"}
+    listed["tool_use_id"] = f"toolu_{number}_list"
     if number % 7 == 0:
         listed |= {"is_error": True, "content": "No such folder."}
     return [{**read, "content": content}, {**listed, **MARK}]

@@ -30,7 +30,7 @@ def client(server: Server) -> Iterator[anthropic.Anthropic]:
         yield made
 
 
-@pytest.fixture(params=MODELS.values(), ids=MODELS)
+@pytest.fixture(params=list(MODELS.values()), ids=list(MODELS))
 def model(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -72,7 +72,8 @@ def test_raw_events(client: anthropic.Anthropic, model: str):
     with client.messages.create(
         model=model, max_tokens=100, messages=[HELLO], stream=True
     ) as events:
-        kinds = [event.type for event in events if event.type != "ping"]
+        seen: list[str] = [event.type for event in events]
+        kinds = [kind for kind in seen if kind != "ping"]
 
     assert kinds == [
         "message_start",
@@ -187,8 +188,8 @@ def test_thinking_goes_back_with_the_tools_results(
         "tools": [{"name": "look", "input_schema": {"type": "object"}}],
     }
     message = client.messages.create(**asked, messages=[HELLO])
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Blue."}
-    turns = [HELLO, {"role": "assistant", "content": message.content}]
+    result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Blue."}
+    turns: Any = [HELLO, {"role": "assistant", "content": message.content}]
     client.messages.create(**asked, messages=[*turns, {"role": "user", "content": [result]}])
 
     sent = upstream.requests[-1].json["messages"][1]["content"]

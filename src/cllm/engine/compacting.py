@@ -26,13 +26,13 @@ from cllm.engine.prompting import Attempt
 from cllm.engine.request import TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
-    FAILED_CODE,
     LONGEST,
     Material,
     SummaryPlan,
     check_fits,
     hides_prompt,
     material_of,
+    no_summary,
     plan_for_turn,
     plan_now,
     summary_prompt,
@@ -286,17 +286,6 @@ def summarised(event: Summarised) -> Noticed:
             code=SUMMARISED_CODE,
             path="messages",
             message=f"{turns} in a summary from now on, and still stored.",
-        )
-    )
-
-
-def no_summary(error: CllmError) -> Noticed:
-    """The notice that no summary was made before a turn."""
-    return Noticed(
-        notice=Notice(
-            code=FAILED_CODE,
-            path="messages",
-            message=f"No summary was made, and nothing was changed. {error}",
         )
     )
 

@@ -22,8 +22,10 @@ from cllm.assembly.window import (
     summary_turn,
 )
 from cllm.core.conversation import Conversation, StandingSummary
-from cllm.core.errors import UsageError, WindowTooSmallError
+from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
+from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
+from cllm.core.reply import Noticed
 from cllm.engine.log import Log, Served, begin_alike
 from cllm.engine.prompting import Attempt, whole_prompt
 from cllm.engine.request import TurnRequest
@@ -179,6 +181,17 @@ def _was_in_vain(log: Log) -> bool:
         for turn in log.turns
         if turn.window is not None and begin_alike(turn.window, window)
         for notice in turn.notices
+    )
+
+
+def no_summary(error: CllmError) -> Noticed:
+    """The notice that no summary was made before a turn."""
+    return Noticed(
+        notice=Notice(
+            code=FAILED_CODE,
+            path="messages",
+            message=f"No summary was made, and nothing was changed. {error}",
+        )
     )
 
 

@@ -255,11 +255,18 @@ def encode_notices(notices: Sequence[Notice]) -> str:
     shown: list[dict[str, str]] = []
     size = 0
     for count, notice in enumerate(dict.fromkeys(notices)):
-        told = {"code": notice.code, "path": notice.path, "message": notice.message}
+        told = _told(notice)
         size += len(json.dumps(told)) + 2
         if size > LONGEST_NOTICES and shown:
-            more = f"There are {len(notices) - count} notices more."
-            shown.append({"code": "more_notices", "path": "", "message": more})
+            shown.append(_told(_more(len(notices) - count)))
             break
         shown.append(told)
     return json.dumps(shown)
+
+
+def _told(notice: Notice) -> dict[str, str]:
+    return {"code": notice.code, "path": notice.path, "message": notice.message}
+
+
+def _more(count: int) -> Notice:
+    return Notice(code="more_notices", path="", message=f"There are {count} notices more.")

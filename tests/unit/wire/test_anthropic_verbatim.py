@@ -13,14 +13,14 @@ from cllm.wire.sse import SseDecoder, SseEvent
 
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m"}
 START = ("message_start", {"message": {**MESSAGE, "novel": 1}})
-PING = ("ping", {})
+PING: "Sent" = ("ping", {})
 OPEN = ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}})
 PIECE = ("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "Hi"}})
 NOVEL_DELTA = ("content_block_delta", {"index": 0, "delta": {"type": "novel_delta", "x": 1}})
 NOVEL = ("novel_event", {"anything": [1, 2]})
 CLOSE = ("content_block_stop", {"index": 0})
 ENDING = ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}})
-STOP = ("message_stop", {})
+STOP: "Sent" = ("message_stop", {})
 Sent = tuple[str, dict[str, Any]]
 
 

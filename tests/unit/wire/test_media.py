@@ -80,8 +80,8 @@ def test_a_history_in_words_names_its_media_and_says_so():
 
     assert mended.messages[0].parts[1] == Text(text="(an image, which this model cannot see)")
     assert mended.messages[1] is words
-    assert mended.messages[2].parts[0].content == (
-        Text(text="(a file, which this model cannot see)"),
+    assert mended.messages[2].parts == (
+        ToolResult(call_id="1", content=(Text(text="(a file, which this model cannot see)"),)),
     )
     assert [notice.code for notice in mended.notices] == ["part_left_out"]
 
