@@ -4,31 +4,26 @@ Says where their turns begin, and what is wrong with one that is none. Never cha
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cllm.core.message import Message
 from cllm.library.given import encode_given
 
 Listed = Sequence[dict[str, Any]]
 ListedRole = Literal["user", "assistant", "tool"]
+ROLES: tuple[ListedRole, ...] = get_args(ListedRole)
 
 
 def role_at(messages: Listed, position: int) -> ListedRole:
     """Who said that message; ValueError if it is none."""
     message = messages[position]
-    match message:
-        case {"role": "user"}:
-            return "user"
-        case {"role": "assistant"}:
-            return "assistant"
-        case {"role": "tool"}:
-            return "tool"
-        case _:
-            raise ValueError(
-                f"messages[{position}] must be a dictionary such as "
-                '{"role": "user", "content": "Hello."}, where the role is user, assistant or tool; '
-                "the system prompt goes into system_prompt."
-            )
+    role: ListedRole | None = message.get("role") if isinstance(message, dict) else None
+    if role in ROLES:
+        return role
+    raise ValueError(
+        f'messages[{position}] must be a dictionary such as {{"role": "user", "content": "Hello."}}'
+        f" with one of the roles {', '.join(ROLES)}; the system prompt goes into system_prompt."
+    )
 
 
 def turn_starts(messages: Listed) -> list[int]:
