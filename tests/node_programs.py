@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,8 @@ from tests.fake_provider import WAIT
 PROGRAMS = Path(__file__).resolve().parent / "node"
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "node"
 INSTALL_SECONDS = 180
+FORGET_SECONDS = 600
+ATTEMPTS = 2
 
 
 def packages() -> Path:
@@ -33,22 +36,30 @@ def packages() -> Path:
     folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
     with (CACHE / "lock").open("w", encoding="utf-8") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
+        failed = folder.with_suffix(".failed")
+        if failed.exists() and time.time() - failed.stat().st_mtime < FORGET_SECONDS:
+            missing(failed.read_text(encoding="utf-8"))
         if not (folder / "ready").exists():
-            _install(folder)
+            _install(folder, failed)
     return folder
 
 
-def _install(folder: Path) -> None:
+def _install(folder: Path, failed: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name in ("package.json", "package-lock.json"):
         shutil.copy(PROGRAMS / name, folder / name)
-    command = ["npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(
-        command, cwd=folder, check=False, capture_output=True, timeout=INSTALL_SECONDS
-    )
-    if done.returncode:
-        missing(f"npm could not install its packages ({done.stderr.decode()[-300:]})")
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            command, cwd=folder, check=False, capture_output=True, timeout=INSTALL_SECONDS
+        )
+        if done.returncode == 0:
+            break
+    else:
+        what = f"npm could not install its packages ({(done.stdout + done.stderr).decode()[-300:]})"
+        failed.write_text(what, encoding="utf-8")
+        missing(what)
     (folder / "ready").touch()
 
 

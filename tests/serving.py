@@ -23,6 +23,7 @@ import asyncpg
 import pytest
 from tests.fake_provider import WAIT
 from tests.postgres import Server as PostgresServer
+from tests.scale import scaled
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
 DATABASE = "served.db"
@@ -175,7 +176,10 @@ def completion(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     return {"model": "openai/gpt-test", "messages": messages, **fields}
 
 
-STORES = ("memory", "sqlite", "postgresql")
+STORES = scaled(("sqlite", "postgresql"), ("memory", "sqlite", "postgresql"))
+"""The stores of a server that a module shares."""
+OWN_STORES = scaled(("sqlite",), ("memory", "sqlite", "postgresql"))
+"""The stores of servers that are started for a single test."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider
 from tests.postgres import postgres_server
-from tests.serving import STORES, Server, store_for
+from tests.serving import OWN_STORES, STORES, Server, store_for
 
 __all__ = ["postgres_server"]
 
@@ -470,7 +470,7 @@ def write_settings(home: Home, provider: FakeProvider, **keys: Any) -> None:
     path.write_text(yaml.safe_dump({**values, "num_retries": 0, **keys}), encoding="utf-8")
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=OWN_STORES)
 def store_url(request: pytest.FixtureRequest, home: Home) -> Iterator[str]:
     """An empty store of each kind, for the servers of one test."""
     with store_for(request.param, home.path, request) as url:

@@ -73,8 +73,7 @@ def with_headers(prompt: Prompt, headers: Headers) -> Prompt:
     if not flags:
         return prompt
     parameters = {**prompt.parameters, "betas": flags}
-    # A body that names them itself is not one that Anthropic takes.
-    original = None if "betas" in prompt.parameters else prompt.original
+    original = prompt.original
     if original is not None:
         original = replace(original, parameters=parameters)
     return replace(prompt, parameters=parameters, original=original)

@@ -122,11 +122,7 @@ def goes_on_elsewhere(parameters: Fields) -> bool:
 
 
 def _without_betas(parameters: Fields) -> Fields:
-    return (
-        {k: v for k, v in parameters.items() if k != "betas"}
-        if "betas" in parameters
-        else (parameters)
-    )
+    return {name: value for name, value in parameters.items() if name != "betas"}
 
 
 def _is_own(messages: Sequence[Spoken], turns: Sequence[Turn]) -> bool:
@@ -258,7 +254,8 @@ def decode_request(body: bytes) -> Prompt:
         parameters=parameters,
         dialect=DIALECT,
         stream=original.stream,
-        original=original,
+        # A body that names its beta flags itself is not one that Anthropic takes.
+        original=None if "betas" in parameters else original,
     )
 
 
