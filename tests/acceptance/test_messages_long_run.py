@@ -15,6 +15,7 @@ import pytest
 from tests.fake_provider import FakeProvider, Request, ToolCall
 from tests.judges import judge_anthropic, judge_bedrock, judge_openai
 from tests.messages import MODELS, SONNET, ask, settings, start
+from tests.scale import scaled
 from tests.serving import Answer, Server
 
 from cllm.assembly.profiles import profile_for
@@ -23,13 +24,14 @@ from cllm.core.message import Dialect, Message
 from cllm.providers.local.models import CachePaths
 from cllm.wire.translate import spoken_for
 
+pytestmark = pytest.mark.torture
 LOCAL = "local/smollm2-135m"
 TURNS = (
-    *[MODELS["anthropic"]] * 70,
-    *[MODELS["bedrock"]] * 60,
-    *[MODELS["openai"]] * 50,
+    *[MODELS["anthropic"]] * scaled(22, 70),
+    *[MODELS["bedrock"]] * scaled(15, 60),
+    *[MODELS["openai"]] * scaled(15, 50),
     *[LOCAL] * 2,
-    *[MODELS["anthropic"]] * 18,
+    *[MODELS["anthropic"]] * scaled(6, 18),
 )
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 64).decode()
 MARK = {"cache_control": {"type": "ephemeral"}}
