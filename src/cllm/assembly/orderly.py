@@ -117,6 +117,6 @@ def _is_signed(part: AnyPart) -> bool:
 
 
 def _instructs(message: HasParts) -> bool:
-    return message.role == "system" and all(
-        isinstance(part, Text) and bool(part.text.strip()) for part in message.parts
-    )
+    if message.role != "system" or not message.parts:
+        return False
+    return all(isinstance(part, Text) and bool(part.text.strip()) for part in message.parts)
