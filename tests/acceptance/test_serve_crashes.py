@@ -195,7 +195,7 @@ def test_clients_that_hardly_read_do_not_fill_the_memory(
     for connection in opened:
         connection.close()
 
-    most = 24 if headers else 4
+    most = 16 if headers else 4
     assert highest / clients < most, f"{highest / clients:.2f} MB for each client"
     assert server("GET", "/health").status == 200
 

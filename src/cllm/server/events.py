@@ -7,6 +7,8 @@ from cllm.core.errors import StoreError
 from cllm.core.ports import Lease, ServerStore, StreamEvent
 
 BATCH_SECONDS = 0.25
+MOST_WAITING = 256 * 1024
+"""Bytes that may wait to be kept; where a store is slower than the provider, the provider waits."""
 
 
 class EventLog:
@@ -20,6 +22,7 @@ class EventLog:
         self._lease = lease
         self._number = 0
         self._waiting: list[StreamEvent] = []
+        self._size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
@@ -28,10 +31,16 @@ class EventLog:
         self._number += 1
         numbered = b"id: %d\n%b" % (self._number, data)
         self._waiting.append(StreamEvent(number=self._number, data=numbered))
+        self._size += len(numbered)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(BATCH_SECONDS, self._begin_writing)
         return numbered
+
+    async def make_room(self) -> None:
+        """Wait, where too much waits to be kept."""
+        if self._size >= MOST_WAITING:
+            await self.flush()
 
     async def flush(self) -> None:
         """Keep all there is so far."""
@@ -61,7 +70,7 @@ class EventLog:
         await self._write()
 
     async def _write(self) -> None:
-        batch, self._waiting = self._waiting, []
+        batch, self._waiting, self._size = self._waiting, [], 0
         if batch:
             with suppress(StoreError):
                 await self._store.add_events(self._lease, batch)

@@ -161,6 +161,8 @@ class RunningTurn:
         data = self._voice.encode(event)
         if data:
             await self._hand_on(self._note(data))
+            if self._log is not None:
+                await self._log.make_room()
 
     def _note(self, data: bytes) -> bytes:
         """The event as it goes out, remembered for whoever asks for it again."""

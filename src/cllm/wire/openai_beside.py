@@ -72,16 +72,18 @@ class Gathered(msgspec.Struct):
         merge(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
-        """The answer as it would have come in one piece."""
-        choice = {
-            "index": 0,
-            "message": msgspec.Raw(message),
-            "logprobs": self.logprobs or None,
-            "finish_reason": finish_reason,
-        }
+        """The answer as it would have come in one piece.
+
+        The message, which can be long, is put between what stands around it, and not encoded: the
+        encoder would take half as much memory again.
+        """
         head = {name: value for name, value in self.head.items() if value is not None}
-        answer = {**head, "object": "chat.completion", "choices": [choice]}
-        return msgspec.json.encode(answer | ({} if usage is None else {"usage": usage}))
+        around = msgspec.json.encode({**head, "object": "chat.completion"})[:-1]
+        ended = {"logprobs": self.logprobs or None, "finish_reason": finish_reason}
+        rest = msgspec.json.encode(ended)[1:]
+        counts = b"" if usage is None else b',"usage":' + msgspec.json.encode(usage)
+        begun = around + b',"choices":[{"index":0,"message":'
+        return b"".join((begun, message, b",", rest, b"]", counts, b"}"))
 
 
 class _Own(msgspec.Struct):
