@@ -7,6 +7,8 @@ DEV := .venv
 PEERS := .venv-bench
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
+# Without compiled files every worker and every command of the tests compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
 .PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
@@ -59,6 +61,7 @@ bench-cli: $(DEV)/ready
 bench-store: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/store.py
 	$(DEV)/bin/python bench/store_sqlite.py --peers $(CURDIR)/$(PEERS)/bin/python
+	$(DEV)/bin/python bench/store_postgres.py
 
 bench-local: $(DEV)/ready
 	$(DEV)/bin/python bench/local.py

@@ -3,7 +3,8 @@
 A durable turn is: begin it with the user's message, load the newest 40 messages, finish it with
 the reply; every commit is on the disk. Raw asyncpg does it in two transactions with prepared
 statements and nothing around it. Processor time is that of this process; the wall has the
-server's in it. Lists and searches are asked of as many conversations of ten messages as are named.
+server's in it. Lists and searches are asked of as many conversations of ten messages as are named,
+beside plain SQL with the same answer.
 """
 
 import argparse
@@ -29,12 +30,14 @@ from cllm.core.reply import Usage
 from cllm.stores.sql.postgres import PostgresStore
 from cllm.stores.sql.search import owner_term
 from measure import Cost, Targets, counted, interleave, print_table
+from store_fill import COMMON, MESSAGES, OWNER, RARE, Many, fill_postgres, take_turns
 
 SAID = "Tell me more about this. " * 41
 WINDOW = 40
 TURNS = 20
 SHORT, LONG = 100, 10_000
-OWNER = "local"
+COMPARED = 100
+SIZED = 5_000
 
 LEASE = (
     "INSERT INTO leases (owner, conversation_id, turn_id, fence, creates, expires_at)"
@@ -70,29 +73,33 @@ PAGE = (
     " FROM conversations WHERE owner = $1 AND archived_at IS NULL"
     " ORDER BY updated_at DESC, id LIMIT 50"
 )
-SEARCH = (
-    "SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw FROM messages m"
-    " JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id"
-    " WHERE m.owner = $1 AND m.terms @@ $2::text::tsquery ORDER BY m.number DESC LIMIT 1000"
+SEARCH = """
+WITH found AS MATERIALIZED (
+    SELECT number FROM messages
+    WHERE owner = $1 AND terms @@ $2::text::tsquery AND sequence_number IS NOT NULL)
+SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw, t.started_at
+FROM (SELECT number FROM found ORDER BY number DESC LIMIT 1000) AS newest
+JOIN messages m ON m.owner = $1 AND m.number = newest.number
+JOIN conversations c ON c.owner = $1 AND c.id = m.conversation_id AND c.archived_at IS NULL
+JOIN turns t ON t.owner = $1 AND t.conversation_id = m.conversation_id AND t.number = m.turn
+    AND t.state IN ('complete', 'incomplete')
+ORDER BY m.number DESC
+"""
+DROP_INDEX = "DROP INDEX messages_by_terms"
+MAKE_INDEX = "CREATE INDEX messages_by_terms ON messages USING gin (terms)"
+SIZE = """
+SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
+"""
+SAME_MESSAGES = """
+SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, terms::text
+FROM messages ORDER BY owner, conversation_id, turn, ordinal
+"""
+SAME = (
+    "SELECT * FROM conversations ORDER BY owner, id",
+    "SELECT * FROM turns ORDER BY owner, conversation_id, number",
+    SAME_MESSAGES,
 )
-MANY_CONVERSATIONS = """
-INSERT INTO conversations (owner, id, title, model, created_at, updated_at, metadata, message_count)
-SELECT 'local', 'many-' || n, 'Conversation ' || n, 'm', now() - n * interval '1 second',
-    now() - n * interval '1 second', '{}', 10
-FROM generate_series(1, $1::int) n
-"""
-MANY_TURNS = """
-INSERT INTO turns (owner, conversation_id, number, position, id, place, state, started_at)
-SELECT 'local', 'many-' || n, 1, 1, 't', 't', 'complete', now() FROM generate_series(1, $1::int) n
-"""
-MANY_MESSAGES = """
-INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw,
-    terms)
-SELECT 'local', 'many-' || n, 1, o, o + 1, 'user', 'openai',
-    '{"role":"user","content":"word' || n || ' common ' || repeat('and so on ', 20) || '"}',
-    array_to_tsvector(array[$2::text, 'word' || n, 'common', 'and', 'so', 'on'])
-FROM generate_series(1, $1::int) n, generate_series(0, 9) o
-"""
 
 
 def now() -> datetime:
@@ -197,15 +204,54 @@ class Bench:
     async def raw_search(self, word: str) -> None:
         assert await self.raw.fetch(SEARCH, OWNER, f"'{owner_term(OWNER)}' & '{word}'")
 
-    def fill(self, conversations: int) -> None:
-        async def work() -> None:
-            for statement in (MANY_CONVERSATIONS, MANY_TURNS):
-                await self.raw.execute(statement, conversations, timeout=600)
-            owner = owner_term(OWNER)
-            await self.raw.execute(MANY_MESSAGES, conversations, owner, timeout=600)
-            await self.raw.execute("VACUUM ANALYZE", timeout=600)
+    def fill(self, many: Many, conversations: int) -> None:
+        """As many conversations as are named; the first of them as turns would, index and all."""
+        few = min(SIZED, conversations)
+        before = self.loop.run_until_complete(self.raw.fetchval(SIZE))
+        said = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
+        kept = self.loop.run_until_complete(self.raw.fetchval(SIZE)) - before
+        print(f"{few * MESSAGES} messages, tables and indexes / their text: {kept / said:.3g}")
 
-        self.loop.run_until_complete(work())
+        async def rest() -> None:
+            await self.raw.execute(DROP_INDEX)
+            await fill_postgres(self.raw, many, range(few, conversations))
+            await self.raw.execute("SET maintenance_work_mem = '512MB'")
+            print("making the search index anew", file=sys.stderr)
+            await self.raw.execute(MAKE_INDEX, timeout=1800)
+            await self.raw.execute("VACUUM ANALYZE", timeout=1800)
+
+        self.loop.run_until_complete(rest())
+
+
+def compare_fill(url: str, many: Many, targets: Targets) -> None:
+    """Whether bulk loading leaves the rows that turns would, in databases of their own."""
+
+    async def rows(name: str, *, bulk: bool) -> list[Any]:
+        own = url.replace("/postgres?", f"/{name}?")
+        store = PostgresStore(own, clock=now)
+        await store.count_conversations()
+        db = await asyncpg.connect(own)
+        if bulk:
+            await fill_postgres(db, many, range(COMPARED))
+        else:
+            await (
+                await take_turns(many, COMPARED, lambda clock: PostgresStore(own, clock=clock))
+            ).close()
+        found = [await db.fetch(query) for query in SAME]
+        await db.close()
+        await store.close()
+        return found
+
+    async def compare() -> int:
+        db = await asyncpg.connect(url)
+        for name in ("bulk", "real"):
+            await db.execute(f"CREATE DATABASE {name}")
+        await db.close()
+        both = await rows("bulk", bulk=True), await rows("real", bulk=False)
+        return sum(ours != theirs for ours, theirs in zip(*both, strict=True))
+
+    differing = asyncio.run(compare())
+    targets.at_most("tables that differ after bulk loading and after turns", differing, 0)
 
 
 def measure_turns(bench: Bench, targets: Targets, rounds: int) -> None:
@@ -229,14 +275,16 @@ def measure_turns(bench: Bench, targets: Targets, rounds: int) -> None:
 
 
 def measure_lists(bench: Bench, targets: Targets, rounds: int, conversations: int) -> None:
-    bench.fill(conversations)
+    many = Many()
+    compare_fill(bench.url, many, targets)
+    bench.fill(many, conversations)
     runs = {
         "raw page": partial(bench.cost, bench.raw_page, 5),
         "page": partial(bench.cost, bench.page, 5),
-        "raw rare word": partial(bench.cost, partial(bench.raw_search, "word77"), 5),
-        "rare word": partial(bench.cost, partial(bench.search, "word77"), 5),
-        "raw common word": partial(bench.cost, partial(bench.raw_search, "common"), 1),
-        "common word": partial(bench.cost, partial(bench.search, "common"), 1),
+        "raw rare word": partial(bench.cost, partial(bench.raw_search, RARE), 5),
+        "rare word": partial(bench.cost, partial(bench.search, RARE), 5),
+        "raw common word": partial(bench.cost, partial(bench.raw_search, COMMON), 1),
+        "common word": partial(bench.cost, partial(bench.search, COMMON), 1),
     }
     seen = interleave(runs, rounds=rounds)
     print_table(seen, against="raw page")

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.conversation import WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
@@ -29,37 +29,17 @@ from cllm.stores.sql.rows import encode_message
 from cllm.stores.sql.search import indexed_terms, owner_term
 from cllm.stores.sql.sqlite import SqliteStore
 from cllm.stores.sql.sqlite_reading import ROWS
-from cllm.stores.sql.sqlite_writing import add_conversation
 from measure import Cost, Targets, counted, interleave, print_table
+from store_fill import COMMON, OWNER, RARE, Many, fill_sqlite, some_text, take_turns
 
-OWNER = "local"
 REPEATS = 25
 LOADED = 40
 SHORT, LONG = 100, 10_000
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-RARE = "zyzzyva"
+COMPARED = 500
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def vocabulary() -> list[str]:
-    chance = random.Random(7)  # noqa: S311
-    return ["".join(chance.choices(LETTERS, k=chance.randint(2, 10))) for _ in range(20_000)]
-
-
-WORDS = vocabulary()
-
-
-def some_text(chance: random.Random, size: int = 1000) -> str:
-    """About so many bytes of words, frequent ones more often."""
-    words: list[str] = []
-    length = 0
-    while length < size:
-        words.append(WORDS[int(len(WORDS) * chance.random() ** 3)])
-        length += len(words[-1]) + 1
-    return " ".join(words)
 
 
 SAID = [some_text(random.Random(number)) for number in range(100)]  # noqa: S311
@@ -138,7 +118,7 @@ class Rig:
         db.execute("BEGIN IMMEDIATE")
         db.execute(sql.DELETE_LEASE, key)
         usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, at, at)
-        done = (*values[:2], "complete", "m")
+        done = (values[0], "complete", "m")
         db.execute(sql.CHANGE_TURN, (*done, *usage, *key, number))
         said = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(answer)))
         db.execute(sql.INDEX, (first, terms))
@@ -169,6 +149,22 @@ def bare_copy(source: Path, target: Path) -> sqlite3.Connection:
     for pragma in same:
         copy.execute(f"PRAGMA {pragma}")
     return copy
+
+
+FOUND = """
+SELECT m.conversation_id, m.sequence_number FROM message_search s
+JOIN messages m ON m.number = s.rowid WHERE message_search MATCH ? ORDER BY 1, 2
+"""
+MESSAGES = """
+SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, imported
+FROM messages ORDER BY owner, conversation_id, turn, ordinal
+"""
+ALL_ROWS = (
+    ("SELECT * FROM conversations ORDER BY owner, id", ()),
+    ("SELECT * FROM turns ORDER BY owner, conversation_id, number", ()),
+    (MESSAGES, ()),
+    (FOUND, (f'"{COMMON}"',)),
+)
 
 
 def repeated(work: Callable[[], object], times: int = REPEATS) -> Callable[[], Cost]:
@@ -210,53 +206,45 @@ def measure_turns(rig: Rig, targets: Targets, rounds: int) -> None:
     targets.at_most("its window / that of 100, cpu", ratio, 1.3)
 
 
-def fill_widely(path: Path, conversations: int) -> int:
-    """Many conversations of ten messages each, straight into the file; the bytes of their text."""
-    chance = random.Random(13)  # noqa: S311
+def filled(path: Path, many: Many, conversations: int) -> int:
+    """A file of its own, filled in bulk; the bytes of what is said in it."""
+    with asyncio.Runner() as loop:
+        store = SqliteStore(path, clock=now)
+        loop.run(store.count_conversations())
+        loop.run(store.close())
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("BEGIN")
-    said = 0
-    for number in range(conversations):
-        conversation = _conversation(chance, number)
-        add_conversation(db, conversation)
-        said += sum(len(message.text) for message in conversation.messages)
-    db.execute("COMMIT")
+    said = fill_sqlite(db, many, range(conversations))
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     return said
 
 
-def _conversation(chance: random.Random, number: int) -> Conversation:
-    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
-
-    def message(place: int) -> Message:
-        rare = f" {RARE}" if number % 1000 == 0 else ""
-        return plain_message("assistant" if place % 2 else "user", some_text(chance) + rare)
-
-    turns = tuple(
-        Turn(
-            id=f"t{place}",
-            place=f"t{place}",
-            state="complete",
-            messages=(message(0), message(1)),
-            started_at=at,
-            ended_at=at,
-        )
-        for place in range(5)
+def compare_fill(folder: Path, many: Many, targets: Targets) -> None:
+    """Whether bulk loading leaves what turns would: the same rows, found the same, as large."""
+    bulk, real = folder / "bulk.db", folder / "real.db"
+    filled(bulk, many, COMPARED)
+    with asyncio.Runner() as loop:
+        turns = take_turns(many, COMPARED, lambda clock: SqliteStore(real, clock=clock))
+        loop.run(loop.run(turns).close())
+    ours, theirs = sqlite3.connect(bulk), sqlite3.connect(real)
+    differing = sum(
+        ours.execute(*query).fetchall() != theirs.execute(*query).fetchall() for query in ALL_ROWS
     )
-    return Conversation(
-        id=f"c{number:07}", title=f"Title {number}", created_at=at, updated_at=at, turns=turns
-    )
+    targets.at_most("queries that differ after bulk loading and after turns", differing, 0)
+    larger = real.stat().st_size / bulk.stat().st_size
+    targets.at_most("a file of turns / of bulk loading", larger, 1.1)
+    ours.close()
+    theirs.close()
 
 
 def measure_width(folder: Path, targets: Targets, rounds: int, conversations: int) -> None:
     path = folder / "wide.db"
+    many = Many()
+    compare_fill(folder, many, targets)
+    said = filled(path, many, conversations)
     store = SqliteStore(path, clock=now)
     loop = asyncio.Runner()
-    loop.run(store.count_conversations())
-    said = fill_widely(path, conversations)
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    common = WORDS[0]
     page, found = sql.LIST["active"], sql.SEARCH["active"]
 
     def bare_search(word: str) -> None:
@@ -266,8 +254,8 @@ def measure_width(folder: Path, targets: Targets, rounds: int, conversations: in
         {
             "bare list": repeated(lambda: db.execute(page, (OWNER, 101, 0)).fetchall(), 20),
             "list": awaited(loop, store.list_conversations, 20),
-            "bare search, common": repeated(lambda: bare_search(common), 5),
-            "search, common": awaited(loop, lambda: store.search(common), 5),
+            "bare search, common": repeated(lambda: bare_search(COMMON), 5),
+            "search, common": awaited(loop, lambda: store.search(COMMON), 5),
             "bare search, rare": repeated(lambda: bare_search(RARE), 5),
             "search, rare": awaited(loop, lambda: store.search(RARE), 5),
         },

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
+from tests.leftovers import PREFIX, clear_abandoned, run_folder, run_id
 
 from cllm.stores.sql import migrate
 from cllm.stores.sql.connection import with_postgres
@@ -148,7 +149,7 @@ async def _for_tests(server: Server) -> None:
 @contextmanager
 def own_server() -> Iterator[Server]:
     """A server for one test, which may do with it what it likes."""
-    server = Server(Path(tempfile.mkdtemp(prefix="cllm-pg-")))
+    server = Server(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id()}-")))
     try:
         yield server
     finally:
@@ -158,8 +159,8 @@ def own_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """The server that all tests of a run share, whichever worker they run in."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    server = Server(Path(tempfile.gettempdir()) / f"cllm-pg-{run}")
+    clear_abandoned()
+    server = Server(run_folder())
     asyncio.run(_for_tests(server))
     yield server
     server._server.cleanup()

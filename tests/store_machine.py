@@ -21,7 +21,17 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import CllmError
 from cllm.core.message import plain_message
-from cllm.core.ports import Changes, Clock, Hits, Lease, NewConversation, Opening, Store, TurnStart
+from cllm.core.ports import (
+    Changes,
+    Clock,
+    Hits,
+    Lease,
+    NewConversation,
+    Opening,
+    Store,
+    Tail,
+    TurnStart,
+)
 from cllm.core.reply import Usage
 from cllm.stores.memory import MemoryData, MemoryStore
 
@@ -107,8 +117,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.count += 1
         return f"t{self.count}"
 
-    @rule(ref=IDS, visible=st.booleans(), create=st.booleans(), again=st.booleans())
-    def begin(self, ref: str, visible: bool, create: bool, again: bool) -> None:
+    @rule(
+        ref=IDS,
+        visible=st.booleans(),
+        create=st.booleans(),
+        again=st.booleans(),
+        tail=st.sampled_from([None, "window", "window", 3]),
+    )
+    def begin(self, ref: str, visible: bool, create: bool, again: bool, tail: Tail) -> None:
         place = None
         if again:
             place = next((turn.place for turn in reversed(self.turns(ref))), None)
@@ -120,13 +136,23 @@ class StoreMachine(RuleBasedStateMachine):
             visible=visible,
         )
         new = NewConversation(id=ref, model="m") if create else None
-        found, expected = self.both("begin_turn", ref, start, create=new)
+        before = self.outcome(self.store.load(ref, tail=tail))
+        found, expected = self.both("begin_turn", ref, start, create=new, tail=tail)
         if isinstance(found, type) or isinstance(expected, type):
             assert found == expected
             return
-        assert comparable(found.conversation) == comparable(expected.conversation)
+        self.same_beginning(found.conversation, expected.conversation, before)
         assert (found.turn, found.created) == (expected.turn, expected.created)
         self.leases.append((found, expected))
+
+    def same_beginning(self, found: Conversation, expected: Conversation, before: Any) -> None:
+        """A turn finds what memory has, and of variants those that can be loaded."""
+        assert found == msgspec.structs.replace(expected, variants=found.variants)
+        loaded = () if isinstance(before, type) else before.variants
+        settled = {turn.id for turn in loaded if turn.state == "running"}
+        assert {turn for turn in found.variants if turn.id not in settled} == {
+            turn for turn in loaded if turn.id not in settled
+        }
 
     def turns(self, ref: str) -> Any:
         found = self.outcome(self.memory.load(ref))

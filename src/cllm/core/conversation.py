@@ -197,9 +197,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     def history(self, *, before: str | None = None) -> tuple[Turn, ...]:
         """The turns that may be sent: all, or those before the place that is answered anew."""
-        places = [turn.place for turn in self.turns]
-        stop = places.index(before) if before in places else len(places)
-        return tuple(turn for turn in self.turns[:stop] if turn.is_history)
+        turns = self.turns
+        if before is not None:
+            places = [turn.place for turn in turns]
+            turns = turns[: places.index(before)] if before in places else turns
+        return tuple([turn for turn in turns if turn.is_history])
 
     def has_system_message(self) -> bool:
         """Whether the conversation stores a system prompt."""

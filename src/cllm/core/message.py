@@ -34,9 +34,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The plain text in the message, blocks joined by a line break; no tools, no thinking.
 
-        A refusal is text as well: it is what the model said.
+        A refusal is text as well: it is what the model said. What is nested too deeply to be looked
+        into has none.
         """
-        return "\n".join(msgspec.json.decode(self.raw, type=_Said).texts())
+        try:
+            return "\n".join(msgspec.json.decode(self.raw, type=_Said).texts())
+        except RecursionError:
+            return ""
 
 
 def _texts(content: list[Any]) -> Iterator[str]:

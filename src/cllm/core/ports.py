@@ -301,6 +301,19 @@ class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+class RequestClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to answer a request, until then; whoever answers for longer renews it.
+
+    `headers` and `body` are what is known of the answer so far. In a claim that was taken over they
+    are what whoever had it before knew.
+    """
+
+    request: RequestKey
+    until: datetime
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    body: bytes | None = None
+
+
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a turn's stream as it went out; numbers count from 1."""
 
@@ -320,20 +333,29 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ServerStore(Store, Protocol):
     """A store that also keeps what a server has to know beside conversations."""
 
-    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
-        """Take the right to answer a request, or get what was answered to it.
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        """Take the right to answer a request for so long, or get what was answered to it.
 
-        For `lifetime` seconds RequestInFlightError while somebody else answers it, and
-        RequestConflictError if the key came with another body.
+        RequestInFlightError while somebody else has it, and RequestConflictError if the key
+        stands for another body. A claim that ran out is taken over.
         """
         ...
 
-    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
-        """Keep the answer to a request that was claimed, until its lifetime is over."""
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        """Keep the claim, with what is known of the answer, for so long from now on.
+
+        With no seconds at all it is given back. RequestInFlightError if it was lost.
+        """
         ...
 
-    async def drop_request(self, request: RequestKey) -> None:
-        """Give a claim back: nothing was answered."""
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        """Keep the claim's answer for so long; RequestInFlightError if the claim was lost."""
+        ...
+
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        """Delete the owner's answers, and what is known of others, whose head says this."""
         ...
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:

@@ -41,7 +41,11 @@ class Secret:
 
 
 class CallersKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that a caller brings for one call; a `token` is sent as a bearer's."""
+    """A key that a caller brings for one call; a `token` is sent as a bearer's.
+
+    It is for one `provider` and goes to no other, also where another is asked in that one's place.
+    """
 
     secret: Secret
     token: bool = False
+    provider: str = ""

@@ -13,8 +13,6 @@ import msgspec
 from cllm.core.conversation import (
     Branch,
     Conversation,
-    StandingSummary,
-    Summary,
     Turn,
     TurnFailure,
     title_from,
@@ -25,7 +23,7 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import Message
-from cllm.core.ports import Changes, NewConversation, Opening, Tail, TurnStart
+from cllm.core.ports import NewConversation, Opening, TurnStart
 
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
@@ -199,7 +197,7 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
 
 def cut_from(conversation: Conversation, sequence: int, *, now: datetime) -> Conversation:
     """Without the message of that number, all later ones, and the variants of what they were in."""
-    _check_sequence(conversation, sequence)
+    check_sequence(conversation, sequence)
     return replace(_up_to(conversation, sequence - 1), updated_at=now)
 
 
@@ -212,7 +210,7 @@ def branch_of(
     """
     said = replace(conversation, turns=_not_running(conversation.turns))
     if at is not None:
-        _check_sequence(said, at)
+        check_sequence(said, at)
     sequence = said.message_count if at is None else at
     copied = _up_to(said, sequence)
     head = conversation if opening is None else opening
@@ -256,99 +254,6 @@ def _messages_before(conversation: Conversation, place: str) -> int:
     return sum(len(turn.messages) for turn in before)
 
 
-def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
-    """The conversation with another title, metadata, archive state, pins or summary."""
-    title = conversation.title if changes.title is msgspec.UNSET else changes.title
-    given = changes.metadata
-    metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
-    archived_at = conversation.archived_at
-    if changes.archived is True:
-        archived_at = archived_at or now
-    elif changes.archived is False:
-        archived_at = None
-    noted = _with_window_notes(conversation, changes)
-    if _notes_only(changes):
-        return noted
-    return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
-
-
-def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversation:
-    pins, summary = conversation.pins, conversation.summary
-    if not isinstance(changes.pins, msgspec.UnsetType):
-        pins = tuple(sorted(set(changes.pins)))
-        for pin in pins:
-            _check_sequence(conversation, pin)
-    if not isinstance(changes.summary, msgspec.UnsetType):
-        summary = changes.summary
-        if summary is not None:
-            _check_sequence(conversation, summary.through)
-            _check_follows(conversation.summary, summary)
-    return replace(conversation, pins=pins, summary=summary)
-
-
-def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
-    """A summary takes the place of the one it was made with, or is one that came before it."""
-    if standing is None or _alone(given.before) == _alone(standing):
-        return
-    found: StandingSummary | None = standing
-    while found is not None and _alone(found) != _alone(given):
-        found = found.before
-    if found is None:
-        raise UsageError("Another summary was made meanwhile, and stands; this one was not kept.")
-
-
-def _alone(summary: StandingSummary | None) -> StandingSummary | None:
-    """A summary without those before it, of which the oldest are given up in time."""
-    return None if summary is None else replace(summary, before=None)
-
-
-def _notes_only(changes: Changes) -> bool:
-    """Whether the change is about windows alone, with which nothing was said."""
-    unset = msgspec.UNSET
-    spoken = (changes.title, changes.metadata, changes.archived)
-    noted = changes.pins is not unset or changes.summary is not unset
-    return noted and all(said is unset for said in spoken)
-
-
-def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
-    """As much of the conversation as `tail` says, in whole turns."""
-    if tail is None:
-        return conversation
-    kept = len(conversation.turns)
-    count = window_length(conversation) if tail == "window" else tail
-    found = 0
-    while kept > 0 and found < count:
-        kept -= 1
-        found += len(conversation.turns[kept].messages)
-    left_out = sum(len(turn.messages) for turn in conversation.turns[:kept])
-    return replace(
-        conversation,
-        turns=conversation.turns[kept:],
-        first_sequence=conversation.first_sequence + left_out,
-    )
-
-
-def window_length(conversation: Conversation) -> int:
-    """How many of the newest messages the next window can use."""
-    sent = [turn for turn in conversation.turns if turn.is_history]
-    cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
-    return conversation.message_count + 1 - min((cut, *conversation.pins))
-
-
-def summary_of(conversation: Conversation) -> Summary:
-    return Summary(
-        id=conversation.id,
-        created_at=conversation.created_at,
-        updated_at=conversation.updated_at,
-        message_count=conversation.message_count,
-        model=conversation.model,
-        name=conversation.name,
-        title=conversation.title,
-        archived_at=conversation.archived_at,
-        metadata=conversation.metadata,
-    )
-
-
 def _not_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.state != "running")
 
@@ -378,7 +283,8 @@ def _title(conversation: Conversation) -> str | None:
     return None if first is None else title_from(first.text)
 
 
-def _check_sequence(conversation: Conversation, sequence: int) -> None:
+def check_sequence(conversation: Conversation, sequence: int) -> None:
+    """SequenceNotFoundError if no message on the path has that number."""
     if not 1 <= sequence <= conversation.message_count:
         raise SequenceNotFoundError(conversation.id, sequence)
 

@@ -14,6 +14,7 @@ import msgspec
 from cllm.core.conversation import Conversation
 from cllm.core.errors import UsageError
 from cllm.core.ports import Hit, Hits
+from cllm.stores.pages import check_page
 
 AROUND = 60
 LONGEST_TERM = 64
@@ -107,5 +108,7 @@ def snippet_of(text: str, words: Sequence[Term]) -> str:
 
 
 def page_of_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
+    check_page(limit, "messages")
+    first = max(offset, 0)
     found = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
-    return Hits(items=tuple(found[offset : offset + limit]), total=len(found))
+    return Hits(items=tuple(found[first : first + limit]), total=len(found))

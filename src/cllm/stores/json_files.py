@@ -23,7 +23,6 @@ from cllm.core.errors import (
 from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
-    Changes,
     Clock,
     Hits,
     Lease,
@@ -36,11 +35,13 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
+from cllm.stores.editing import Change, EditingStore
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
 from cllm.stores.pages import page_of, passes
 from cllm.stores.sums import add_up, calls_of
+from cllm.stores.views import tail_of
 from cllm.stores.waiting import wait_for
 from cllm.wire.conversation_metadata import Remainder
 
@@ -69,7 +70,7 @@ class _Held(msgspec.Struct, frozen=True):
     remainder: Remainder
 
 
-class JsonFileStore:
+class JsonFileStore(EditingStore):
     """A folder of conversation files, all of the owner `local`.
 
     A conversation's id is the stem of its file, and its name is the same thing. `patience` is
@@ -151,7 +152,7 @@ class JsonFileStore:
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
-        return edits.tail_of(stored.conversation, tail)
+        return tail_of(stored.conversation, tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         return await self._offload(self._folder.summary, _own(ref, owner))
@@ -226,29 +227,9 @@ class JsonFileStore:
 
         return await self._offload(add)
 
-    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.with_changes(conversation, changes, now=self._clock())
-
-        return edits.summary_of(await self._edit(ref, owner, change))
-
-    async def capture(
-        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
-        if not edits.is_old(await self.load(ref, owner=owner)):
-            return None
-        captured = await self._edit(ref, owner, lambda found: edits.with_captured(found, opening))
-        return captured if captured.system_record == opening.system_record else None
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._existing(ref, owner)
         await self._under_lock(key, self._folder.delete, key)
-
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.cut_from(conversation, sequence, now=self._clock())
-
-        await self._edit(ref, owner, change)
 
     async def branch(
         self,
@@ -264,14 +245,6 @@ class JsonFileStore:
         branch = edits.branch_of(stored.conversation, fresh, at=at, opening=opening)
         await self._under_lock(branch.id, self._folder.create, branch)
         return branch
-
-    async def choose_variant(
-        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.with_variant(conversation, turn_id, now=self._clock())
-
-        return await self._edit(ref, owner, change)
 
     async def close(self) -> None:
         """Let go of every lock. Turns that were not finished are lost, as by a crash."""
@@ -322,9 +295,7 @@ class JsonFileStore:
         finally:
             lock.release()
 
-    async def _edit(
-        self, ref: str, owner: str, change: Callable[[Conversation], Conversation]
-    ) -> Conversation:
+    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
         key = self._existing(ref, owner)
         return await self._under_lock(key, self._folder.edit, key, change)
 

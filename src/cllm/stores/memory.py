@@ -4,7 +4,7 @@ Leases are real: they expire by the clock, and a fencing number refuses late wri
 ever written anywhere.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,8 +14,6 @@ from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
-    RequestConflictError,
-    RequestInFlightError,
     StaleLeaseError,
     TurnNotFoundError,
 )
@@ -23,7 +21,6 @@ from cllm.core.identity import check_id
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
-    Changes,
     Clock,
     Hits,
     KeptResponse,
@@ -31,6 +28,7 @@ from cllm.core.ports import (
     NewConversation,
     Opening,
     Page,
+    RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
@@ -39,9 +37,12 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
+from cllm.stores.editing import Change, EditingStore
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
+from cllm.stores.memory_requests import MemoryRequests
 from cllm.stores.pages import page_of, passes
 from cllm.stores.sums import add_up, calls_of
+from cllm.stores.views import summary_of, tail_of
 from cllm.stores.waiting import wait_for
 
 LEASE_SECONDS = 60.0
@@ -57,14 +58,6 @@ class _Granted(msgspec.Struct, frozen=True):
     expires_at: datetime
 
 
-class _Request(msgspec.Struct, frozen=True):
-    """A request that somebody answers, or has answered."""
-
-    body: str
-    expires_at: datetime
-    response: KeptResponse | None = None
-
-
 class MemoryData:
     """What several stores on the same data share.
 
@@ -76,12 +69,12 @@ class MemoryData:
         self.begun: dict[_Key, Conversation] = {}
         self.granted: dict[_Key, _Granted] = {}
         self.fence = 0
-        self.requests: dict[tuple[str, str], _Request] = {}
+        self.requests = MemoryRequests()
         self.events: dict[tuple[str, str, str], list[StreamEvent]] = {}
         self.calls: list[tuple[str, CallRecord]] = []
 
 
-class MemoryStore:
+class MemoryStore(EditingStore):
     """Conversations of any number of owners."""
 
     def __init__(
@@ -113,7 +106,7 @@ class MemoryStore:
         lease = await wait_for(attempt, wait=wait)
         if lease is None:
             raise ConversationBusyError(ref)
-        seen = edits.tail_of(lease.conversation, tail)
+        seen = tail_of(lease.conversation, tail)
         return msgspec.structs.replace(lease, conversation=seen)
 
     async def renew_lease(self, lease: Lease) -> Lease:
@@ -156,10 +149,10 @@ class MemoryStore:
         return self._add(edits.with_opening(self._new(new, owner), opening))
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
-        return edits.tail_of(self._data.conversations[self._find(ref, owner)], tail)
+        return tail_of(self._data.conversations[self._find(ref, owner)], tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return edits.summary_of(self._data.conversations[self._find(ref, owner)])
+        return summary_of(self._data.conversations[self._find(ref, owner)])
 
     async def list_conversations(
         self,
@@ -171,7 +164,7 @@ class MemoryStore:
         offset: int = 0,
     ) -> Page:
         return page_of(
-            map(edits.summary_of, self._owned(owner)),
+            map(summary_of, self._owned(owner)),
             archive_filter=archive_filter,
             limit=limit,
             cursor=cursor,
@@ -212,28 +205,8 @@ class MemoryStore:
         kept += [call for whose, call in self._data.calls if whose == owner]
         return add_up(kept, since=since, until=until, by=by)
 
-    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.with_changes(conversation, changes, now=self._clock())
-
-        return edits.summary_of(await self._edit(ref, owner, change))
-
-    async def capture(
-        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
-        if not edits.is_old(await self.load(ref, owner=owner)):
-            return None
-        captured = await self._edit(ref, owner, lambda found: edits.with_captured(found, opening))
-        return captured if captured.system_record == opening.system_record else None
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         del self._data.conversations[await self._free(ref, owner)]
-
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.cut_from(conversation, sequence, now=self._clock())
-
-        await self._edit(ref, owner, change)
 
     async def branch(
         self,
@@ -248,38 +221,19 @@ class MemoryStore:
         branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
         return self._add(branch)
 
-    async def choose_variant(
-        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.with_variant(conversation, turn_id, now=self._clock())
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        return self._data.requests.claim(request, seconds=seconds, now=self._clock())
 
-        return await self._edit(ref, owner, change)
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return self._data.requests.hold(claim, seconds=seconds, now=self._clock())
 
-    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
-        now = self._clock()
-        key = (request.owner, request.key)
-        known = self._data.requests.get(key)
-        if known is None or known.expires_at <= now:
-            expires_at = now + timedelta(seconds=lifetime)
-            self._data.requests[key] = _Request(request.body, expires_at)
-            return None
-        if known.body != request.body:
-            raise RequestConflictError
-        if known.response is None:
-            raise RequestInFlightError
-        return known.response
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        self._data.requests.hold(claim, seconds=lifetime, now=self._clock(), status=status)
 
-    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
-        key = (request.owner, request.key)
-        known = self._data.requests.get(key)
-        if known is not None and known.body == request.body:
-            self._data.requests[key] = msgspec.structs.replace(known, response=response)
-
-    async def drop_request(self, request: RequestKey) -> None:
-        known = self._data.requests.get((request.owner, request.key))
-        if known is not None and known.response is None and known.body == request.body:
-            del self._data.requests[request.owner, request.key]
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        self._data.requests.forget(header, value, owner=owner)
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         key, _ = self._holding(lease)
@@ -407,9 +361,7 @@ class MemoryStore:
             raise ConversationBusyError(ref)
         return key
 
-    async def _edit(
-        self, ref: str, owner: str, change: Callable[[Conversation], Conversation]
-    ) -> Conversation:
+    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
         key = await self._free(ref, owner)
         changed = change(edits.settled(self._data.conversations[key], now=self._clock()))
         self._data.conversations[key] = changed

@@ -1,7 +1,7 @@
 """Lists of conversations: their order, their filter, and where the next page goes on. Pure."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import UsageError
@@ -21,8 +21,7 @@ def page_of(
     notices: tuple[Notice, ...] = (),
 ) -> Page:
     """The page after `cursor`: newest first, then by id. Notices come with the first page only."""
-    if limit < 1:
-        raise UsageError(f"A page of {limit} conversations cannot be shown; ask for 1 or more.")
+    check_page(limit, "conversations")
     wanted = [summary for summary in summaries if passes(summary, archive_filter)]
     wanted.sort(key=lambda summary: summary.id)
     wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
@@ -55,11 +54,19 @@ def encode_cursor(last: Summary) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:
+    """Where a page ended; anybody can have written it."""
     moment, separator, last_id = cursor.partition(_SEPARATOR)
+    refusal = UsageError(f"{cursor[:100]!r} is not where a page of conversations ended.")
     try:
         updated_at = datetime.fromisoformat(moment)
-    except ValueError:
-        separator = ""
-    if not separator or updated_at.tzinfo is None:
-        raise UsageError(f"{cursor!r} is not where a page of conversations ended.")
-    return updated_at, last_id
+        if not separator or updated_at.tzinfo is None:
+            raise refusal
+        return updated_at.astimezone(UTC), last_id
+    except (ValueError, OverflowError) as error:
+        raise refusal from error
+
+
+def check_page(limit: int, what: str) -> None:
+    """UsageError if nothing could stand on a page of that length."""
+    if limit < 1:
+        raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")

@@ -22,6 +22,7 @@ from cllm.core.ports import (
     CallRecord,
     KeptResponse,
     NewConversation,
+    RequestClaim,
     RequestKey,
     ServerStore,
     Store,
@@ -40,6 +41,21 @@ HOUR = 3600.0
 
 def events(*numbers: int) -> list[StreamEvent]:
     return [StreamEvent(number=number, data=f"data: {number}\n\n".encode()) for number in numbers]
+
+
+async def claimed(
+    store: ServerStore, request: RequestKey = REQUEST, *, seconds: float = HOUR
+) -> RequestClaim:
+    """The right to answer the request, which nobody has."""
+    claim = await store.claim_request(request, seconds=seconds)
+    assert isinstance(claim, RequestClaim)
+    return claim
+
+
+async def answer(store: ServerStore, claim: RequestClaim, *, lifetime: float = HOUR) -> None:
+    """Answer a claimed request with `RESPONSE`."""
+    whole = replace(claim, headers=RESPONSE.headers, body=RESPONSE.body)
+    await store.keep_response(whole, status=RESPONSE.status, lifetime=lifetime)
 
 
 class ServerStoreHarness(Protocol):
@@ -69,42 +85,83 @@ class ServerStoreContract(StoreContract):
     async def test_a_request_is_answered_once(
         self, served: ServerStore, beside: ServerStore
     ) -> None:
-        assert await served.claim_request(REQUEST, lifetime=HOUR) is None
+        claim = await claimed(served)
         with pytest.raises(RequestInFlightError):
-            await beside.claim_request(REQUEST, lifetime=HOUR)
-        await served.keep_response(REQUEST, RESPONSE)
-        assert await beside.claim_request(REQUEST, lifetime=HOUR) == RESPONSE
+            await beside.claim_request(REQUEST, seconds=HOUR)
+        await answer(served, claim)
+        assert await beside.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
     async def test_a_key_stands_for_one_body(self, served: ServerStore) -> None:
         other = replace(REQUEST, body="another")
-        await served.claim_request(REQUEST, lifetime=HOUR)
+        claim = await claimed(served)
         with pytest.raises(RequestConflictError):
-            await served.claim_request(other, lifetime=HOUR)
-        await served.keep_response(other, RESPONSE)
-        with pytest.raises(RequestInFlightError):
-            await served.claim_request(REQUEST, lifetime=HOUR)
-        await served.keep_response(REQUEST, RESPONSE)
+            await served.claim_request(other, seconds=HOUR)
+        await answer(served, claim)
         with pytest.raises(RequestConflictError):
-            await served.claim_request(other, lifetime=HOUR)
+            await served.claim_request(other, seconds=HOUR)
 
     async def test_owners_have_keys_of_their_own(self, served: ServerStore) -> None:
-        await served.claim_request(REQUEST, lifetime=HOUR)
-        await served.keep_response(REQUEST, RESPONSE)
-        bobs = replace(REQUEST, owner="bob")
-        assert await served.claim_request(bobs, lifetime=HOUR) is None
+        await answer(served, await claimed(served))
+        assert (await claimed(served, replace(REQUEST, owner="bob"))).headers == {}
 
-    async def test_a_claim_can_be_given_back(self, served: ServerStore) -> None:
-        await served.claim_request(REQUEST, lifetime=HOUR)
-        await served.drop_request(REQUEST)
-        assert await served.claim_request(REQUEST, lifetime=HOUR) is None
-        await served.keep_response(REQUEST, RESPONSE)
-        await served.drop_request(REQUEST)
-        assert await served.claim_request(REQUEST, lifetime=HOUR) == RESPONSE
+    async def test_a_claim_can_be_given_back_but_not_an_answer(self, served: ServerStore) -> None:
+        claim = await claimed(served)
+        await served.renew_claim(claim, seconds=0)
+        claim = await claimed(served)
+        await answer(served, claim)
+        with pytest.raises(RequestInFlightError):
+            await served.renew_claim(claim, seconds=0)
+        assert await served.claim_request(REQUEST, seconds=HOUR) == RESPONSE
+
+    async def test_a_claim_lasts_for_as_long_as_it_is_renewed(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
+        claim = await claimed(served, seconds=0)
+        claim = await served.renew_claim(claim, seconds=HOUR)
+        with pytest.raises(RequestInFlightError):
+            await beside.claim_request(REQUEST, seconds=HOUR)
+        await answer(served, claim)
+
+    async def test_a_claim_that_ran_out_is_taken_over_with_what_is_known(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
+        claim = await claimed(served)
+        known = replace(claim, headers={"x-turn": "t1"}, body=b"\x00\xffso far")
+        lost = await served.renew_claim(known, seconds=0)
+        taken = await claimed(beside)
+        assert (taken.headers, taken.body) == (known.headers, known.body)
+        for write in (served.renew_claim(lost, seconds=HOUR), answer(served, lost)):
+            with pytest.raises(RequestInFlightError):
+                await write
+        await answer(beside, taken)
+        assert await served.claim_request(REQUEST, seconds=HOUR) == RESPONSE
+
+    async def test_what_is_known_of_an_answer_is_not_told_of_another_request(
+        self, served: ServerStore
+    ) -> None:
+        claim = replace(await claimed(served), headers={"x-turn": "t1"}, body=b"so far")
+        await served.renew_claim(claim, seconds=0)
+        other = await claimed(served, replace(REQUEST, body="another"))
+        assert (other.headers, other.body) == ({}, None)
 
     async def test_what_was_answered_is_forgotten_in_time(self, served: ServerStore) -> None:
-        await served.claim_request(REQUEST, lifetime=0)
-        await served.keep_response(REQUEST, RESPONSE)
-        assert await served.claim_request(replace(REQUEST, body="new"), lifetime=HOUR) is None
+        await answer(served, await claimed(served), lifetime=0)
+        new = await claimed(served)
+        assert (new.headers, new.body) == ({}, None)
+
+    async def test_answers_are_forgotten_by_what_their_head_says(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
+        others = [replace(REQUEST, owner="bob"), replace(REQUEST, key="of another turn")]
+        for request in (REQUEST, *others):
+            claim = await claimed(served, request)
+            head = {"x-turn": "t2" if request.key != REQUEST.key else "t1"}
+            kept = replace(claim, headers=head, body=b"said")
+            await served.keep_response(kept, status=200, lifetime=HOUR)
+        await beside.forget_responses("x-turn", "t1", owner="ann")
+        assert isinstance(await served.claim_request(REQUEST, seconds=HOUR), RequestClaim)
+        for request in others:
+            assert isinstance(await served.claim_request(request, seconds=HOUR), KeptResponse)
 
     async def test_events_are_read_in_order_from_any_number_on(
         self, served: ServerStore, beside: ServerStore

@@ -1,9 +1,14 @@
+import asyncio
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.postgres import Server, postgres_server
+
+__all__ = ["postgres_server"]
 
 Work = Callable[..., "subprocess.Popen[str]"]
 
@@ -32,3 +37,16 @@ def work(folder: Path) -> Iterator[Work]:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The store URL of an empty database, of each engine."""
+    if request.param == "sqlite":
+        yield f"sqlite:{tmp_path / 'cllm.db'}"
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    name = f"empty_{uuid.uuid4().hex}"
+    asyncio.run(server.execute(f"CREATE DATABASE {name}"))
+    yield server.url(name)
+    asyncio.run(server.execute(f"DROP DATABASE {name} WITH (FORCE)"))

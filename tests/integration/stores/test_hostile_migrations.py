@@ -2,25 +2,22 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from tests import older_deployment as older
-from tests.postgres import Server, postgres_server
 
 from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.registry import open_store
 from cllm.stores.sql import migrate
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.revisions import REVISIONS
-from cllm.testing.store_contract import say, say_again
-
-__all__ = ["postgres_server"]
+from cllm.stores.sql.revisions import HEAD, REVISIONS
+from cllm.testing.store_contract import answered, failed, say, say_again, start
 
 FIRST_ID = "00000000-0000-0000-0000-000000000100"
 FORGED: tuple[Any, ...] = (
@@ -34,19 +31,6 @@ FORGED: tuple[Any, ...] = (
     "text",
     None,
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The store URL of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:{tmp_path / 'cllm.db'}"
-        return
-    server: Server = request.getfixturevalue("postgres_server")
-    name = f"hostile_{uuid.uuid4().hex}"
-    asyncio.run(server.execute(f"CREATE DATABASE {name}"))
-    yield server.url(name)
-    asyncio.run(server.execute(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def fill(url: str, **changes: Any) -> None:
@@ -246,5 +230,82 @@ def test_every_revision_can_be_brought_up_and_gone_down_to(url, revision):
     up(url)
     assert Database(url).run(migrate.differences) == []
     down(url, revision)
+    up(url)
+    assert Database(url).run(migrate.differences) == []
+
+
+def test_how_turns_ended_survives_going_down_and_up(url: str):
+    async def talk(store: Any) -> None:
+        await say(store, "demo", "t1", "zebra")
+        lease = await store.begin_turn("demo", start("t2", "lost lion"))
+        await store.finish_turn(lease, failed(lease))
+        lease = await store.begin_turn("demo", start("t3"))
+        await store.finish_turn(lease, msgspec.structs.replace(answered(lease), state="incomplete"))
+        await say(store, "demo", "t4")
+        await say(store, "plain", "t1")
+        await store.begin_turn("demo", start("t5"))
+
+    async def ends(store: Any) -> Any:
+        turns = (await store.load("demo")).turns
+        assert (await store.search("lion")).total == 0
+        assert (await store.search("zebra")).total == 2
+        return [(turn.state, turn.failure, turn.messages) for turn in turns]
+
+    with_store(url, talk)
+    before = with_store(url, ends)
+    down(url)
+    up(url)
+    after = with_store(url, ends)
+    states = [state for state, _, _ in after]
+    assert states == ["complete", "failed", "incomplete", "complete", "failed"]
+    assert after[:-1] == before[:-1]
+    assert after[-1][1].code == "interrupted"
+
+
+def test_what_an_older_deployment_adds_to_a_failed_turn_is_a_turn_of_its_own(url: str):
+    async def fail(store: Any) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(lease, failed(lease))
+
+    def add(bind: sa.Connection) -> None:
+        rows = bind.execute(sa.select(older.MESSAGES)).mappings().all()
+        last = max(rows, key=lambda row: row["sequence_number"])
+        more = {"id": uuid.uuid4(), "content": "More", "metadata": {}, "sequence_number": 4}
+        bind.execute(sa.insert(older.MESSAGES), [dict(last) | more])
+
+    async def shape(store: Any) -> Any:
+        return [(turn.state, len(turn.messages)) for turn in (await store.load("demo")).turns]
+
+    with_store(url, fail)
+    down(url)
+    Database(url).run(add)
+    up(url)
+    assert with_store(url, shape) == [("complete", 2), ("failed", 1), ("incomplete", 1)]
+
+
+def test_upgrades_at_once_are_one_upgrade(url: str):
+    fill(url)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(up, [url] * 4))
+    assert Database(url).run(migrate.current) == HEAD
+    assert Database(url).run(migrate.differences) == []
+    assert len(with_store(url, lambda store: store.list_conversations()).items) == 2
+
+
+def test_an_upgrade_whose_connection_is_killed_at_its_end_changes_nothing(url: str):
+    if url.startswith("sqlite:"):
+        pytest.skip("a file has no connection that others can kill; processes are killed elsewhere")
+    fill(url)
+    before = Database(url).run(older.contents)
+
+    def work(bind: sa.Connection) -> None:
+        migrate.upgrade(bind)
+        bind.execute(sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    with pytest.raises(StoreUnavailableError):
+        Database(url).run(work)
+    assert Database(url).run(migrate.current) == "0001"
+    assert Database(url).run(older.contents) == before
     up(url)
     assert Database(url).run(migrate.differences) == []

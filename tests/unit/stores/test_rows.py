@@ -20,7 +20,6 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.stores.edits import summary_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -34,6 +33,7 @@ from cllm.stores.sql.rows import (
     in_utc,
 )
 from cllm.stores.sql.sqlite_reading import ROWS
+from cllm.stores.views import summary_of
 
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),  # noqa: DTZ001

@@ -4,11 +4,23 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
-from cllm.stores.sql.worker import Worker
+from cllm.stores.sql.worker import MOST_TOGETHER, Outcome, Worker
+
+
+def one_by_one(pieces: Sequence[Callable[[], Any]]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for piece in pieces:
+        try:
+            outcomes.append((piece(), None))
+        except ArithmeticError as error:
+            outcomes.append((None, error))
+    return outcomes
 
 
 def threads(name: str) -> list[threading.Thread]:
@@ -23,7 +35,7 @@ def wait_for_end(name: str) -> None:
 
 
 async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
-    worker, done = Worker("in-order"), []
+    worker, done = Worker("in-order", one_by_one), []
 
     def work(number: int) -> int:
         done.append((number, threading.current_thread().name))
@@ -37,7 +49,7 @@ async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
 
 
 async def test_what_the_work_raises_is_raised_where_it_is_awaited():
-    worker = Worker("raising")
+    worker = Worker("raising", one_by_one)
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 1) == 1
@@ -45,7 +57,7 @@ async def test_what_the_work_raises_is_raised_where_it_is_awaited():
 
 
 async def test_an_ended_worker_starts_again_when_there_is_work():
-    worker = Worker("again")
+    worker = Worker("again", one_by_one)
     worker.end()
     await worker.run(lambda: None)
     worker.end()
@@ -56,7 +68,7 @@ async def test_an_ended_worker_starts_again_when_there_is_work():
 
 
 async def test_a_worker_that_is_forgotten_ends_its_thread():
-    worker = Worker("forgotten")
+    worker = Worker("forgotten", one_by_one)
     await worker.run(lambda: None)
     assert threads("forgotten")
     del worker
@@ -65,7 +77,7 @@ async def test_a_worker_that_is_forgotten_ends_its_thread():
 
 
 def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
-    worker, done = Worker("loops"), threading.Event()
+    worker, done = Worker("loops", one_by_one), threading.Event()
 
     def slowly() -> None:
         time.sleep(0.1)
@@ -78,7 +90,29 @@ def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
     assert done.wait(5)
 
     async def again() -> int:
-        return await worker.run(lambda: 3)
+        found: int = await worker.run(lambda: 3)
+        return found
 
     assert asyncio.run(again()) == 3
     worker.end()
+
+
+async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
+    begun, together = threading.Event(), []
+
+    def note(pieces: Sequence[int]) -> list[Outcome]:
+        together.append(list(pieces))
+        begun.wait(5)
+        return [(piece, None) for piece in pieces]
+
+    worker = Worker("together", note)
+    first = worker.run(0)
+    while not together:
+        await asyncio.sleep(0.001)
+    rest = [worker.run(n) for n in range(1, MOST_TOGETHER + 3)]
+    begun.set()
+    assert await asyncio.gather(first, *rest) == list(range(MOST_TOGETHER + 3))
+    last = [MOST_TOGETHER + 1, MOST_TOGETHER + 2]
+    assert together == [[0], list(range(1, MOST_TOGETHER + 1)), last]
+    worker.end()
+    wait_for_end("together")

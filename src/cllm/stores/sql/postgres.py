@@ -26,6 +26,7 @@ from cllm.core.ports import (
     NewConversation,
     Opening,
     Page,
+    RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
@@ -34,16 +35,20 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
+from cllm.stores.changes import with_changes
+from cllm.stores.editing import Change, EditingStore
 from cllm.stores.sql import postgres_lists as lists
 from cllm.stores.sql import postgres_records as records
 from cllm.stores.sql import postgres_statements as sql
+from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.postgres_beginnings import PostgresBeginnings
 from cllm.stores.sql.postgres_edits import PostgresEdits
-from cllm.stores.sql.postgres_given import check_new, check_opening, tail_count
 from cllm.stores.sql.postgres_pool import PostgresPool, split_url
 from cllm.stores.sql.postgres_rows import conversation_of, summaries_of
 from cllm.stores.sql.postgres_turns import PostgresTurns
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, check_json, check_text
+from cllm.stores.views import summary_of
 
 LEASE_SECONDS = 60.0
 
@@ -53,7 +58,7 @@ SELECT {sql.names(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id =
 _REVISION = f'SELECT version_num FROM "{VERSION_TABLE}"'
 
 
-class PostgresStore:
+class PostgresStore(EditingStore):
     """Conversations of any number of owners, for any number of processes and machines."""
 
     def __init__(
@@ -67,6 +72,9 @@ class PostgresStore:
         self._url, options = split_url(url)
         self._clock = clock
         self._connections = PostgresPool(self._url, options)
+        self._beginnings = PostgresBeginnings(
+            self._connections, clock=clock, lease_seconds=lease_seconds
+        )
         self._turns = PostgresTurns(self._connections, clock=clock, lease_seconds=lease_seconds)
         self._edits = PostgresEdits(self._connections, clock=clock, patience=patience)
         self._preparing = asyncio.Lock()
@@ -83,7 +91,9 @@ class PostgresStore:
         tail: Tail = None,
     ) -> Lease:
         await self._ready()
-        return await self._turns.begin(ref, start, owner=owner, create=create, wait=wait, tail=tail)
+        return await self._beginnings.begin(
+            ref, start, owner=owner, create=create, wait=wait, tail=tail
+        )
 
     async def renew_lease(self, lease: Lease) -> Lease:
         return await self._turns.renew(lease)
@@ -114,7 +124,7 @@ class PostgresStore:
         if tail is None:
             rows = await pool.fetch(sql.LOAD, (owner, ref), twice=True)
         else:
-            rows = await pool.fetch(sql.LOAD_TAIL, (owner, ref, tail_count(tail)), twice=True)
+            rows = await pool.fetch(sql.LOAD_TAIL, (owner, ref, sql.tail_count(tail)), twice=True)
         found = conversation_of(rows)
         if found is None:
             raise ConversationNotFoundError(ref)
@@ -181,35 +191,23 @@ class PostgresStore:
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         def change(conversation: Conversation) -> Conversation:
-            changed = edits.with_changes(conversation, changes, now=self._clock())
+            changed = with_changes(conversation, changes, now=self._clock())
             check_text(changed.title)
             check_json(changed.metadata, changed.summary)
             return changed
 
         await self._ready()
-        return edits.summary_of(await self._edits.change_row(ref, owner, change))
+        return summary_of(await self._edits.change_row(ref, owner, change))
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> Conversation | None:
         check_opening(opening)
-        if not edits.is_old(await self.load(ref, owner=owner)):
-            return None
-        captured = await self._edits.change(
-            ref, owner, lambda found: edits.with_captured(found, opening)
-        )
-        return captured if captured.system_record == opening.system_record else None
+        return await super().capture(ref, opening, owner=owner)
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._ready()
         await self._edits.delete(ref, owner)
-
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.cut_from(conversation, sequence, now=self._clock())
-
-        await self._ready()
-        await self._edits.change(ref, owner, change)
 
     async def branch(
         self,
@@ -231,23 +229,19 @@ class PostgresStore:
 
         return await self._edits.branch(ref, fresh, branch_of)
 
-    async def choose_variant(
-        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
-        def change(conversation: Conversation) -> Conversation:
-            return edits.with_variant(conversation, turn_id, now=self._clock())
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        return await records.claim(await self._ready(), request, seconds=seconds)
 
-        await self._ready()
-        return await self._edits.change(ref, owner, change)
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return await records.hold(await self._ready(), claim, seconds=seconds)
 
-    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
-        return await records.claim(await self._ready(), request, lifetime=lifetime)
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        await records.hold(await self._ready(), claim, seconds=lifetime, status=status)
 
-    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
-        await records.keep(await self._ready(), request, response)
-
-    async def drop_request(self, request: RequestKey) -> None:
-        await records.drop(await self._ready(), request)
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        await records.forget(await self._ready(), header, value, owner=owner)
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         await records.add_events(await self._ready(), lease, events)
@@ -269,6 +263,10 @@ class PostgresStore:
     async def close(self) -> None:
         """Close all connections; leases run out by themselves."""
         await self._connections.close()
+
+    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
+        await self._ready()
+        return await self._edits.change(ref, owner, change)
 
     def _new(self, new: NewConversation, owner: str) -> Conversation:
         return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())

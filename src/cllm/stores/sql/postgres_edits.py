@@ -19,11 +19,11 @@ from cllm.core.identity import check_id
 from cllm.core.ports import Clock
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
-from cllm.stores.sql.postgres_given import wait_until
-from cllm.stores.sql.postgres_pool import Connection, PostgresPool
+from cllm.stores.sql.postgres_beginnings import INTERRUPTED
+from cllm.stores.sql.postgres_pool import LONGEST_PAUSE, Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import conversation_of
-from cllm.stores.sql.postgres_turns import INTERRUPTED
 from cllm.stores.sql.postgres_writing import insert_copy, insert_row, update_row, write_changes
+from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
 Change = Callable[[Conversation], Conversation]
@@ -137,7 +137,9 @@ class PostgresEdits:
             await connection.execute(_FREE, owner, taken["id"])
             return (done,)
 
-        done = await wait_until(lambda: self._pool.transact(within), wait=self._patience)
+        done = await wait_until(
+            lambda: self._pool.transact(within), wait=self._patience, longest_pause=LONGEST_PAUSE
+        )
         if done is None:
             raise ConversationBusyError(ref)
         return done[0]

@@ -12,6 +12,8 @@ import msgspec
 
 from cllm.core.errors import CllmError, StoreUnavailableError, UsageError
 
+TOO_LARGE = "A number is too large to be kept; use a smaller one."
+TOO_LONG = "This is more than PostgreSQL keeps in one piece; use a shorter text or name."
 NOT_KEPT = (
     "The text has a NUL character or half of a character in it, which no database keeps; "
     "remove it and try again."
@@ -23,6 +25,7 @@ _LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.IdleSessionTimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     OSError,
 )
 
@@ -81,14 +84,21 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether the connection is gone: what was sent on it may have been done, or not."""
-    return isinstance(error, _LOST) and not isinstance(error, TimeoutError)
+    """Whether the connection is gone: what was sent on it may have been done, or not.
+
+    A value that cannot be sent is an InterfaceError as well, and a ValueError beside.
+    """
+    return isinstance(error, _LOST) and not isinstance(error, TimeoutError | ValueError)
 
 
 def our_error(error: BaseException) -> CllmError:
     """The error of ours for one of `FAILURES`."""
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
         return UsageError(NOT_KEPT)
+    if isinstance(error.__cause__, OverflowError):
+        return UsageError(TOO_LARGE)
+    if isinstance(error, asyncpg.ProgramLimitExceededError):
+        return UsageError(TOO_LONG)
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
             return StoreUnavailableError(sentence)

@@ -5,10 +5,9 @@
 from datetime import datetime
 from typing import Any
 
-from cllm.core.errors import UsageError
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
-from cllm.stores.pages import decode_cursor, encode_cursor
+from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import summaries_of
@@ -28,23 +27,40 @@ ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
 _AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
 _COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
-# Few of the newest messages are of turns that run or failed; so many are looked at beside those
-# that are ranked, so that the turns of all others need not be.
+# A word that few messages have is looked up in the index, and all of its matches are known. Of any
+# other only so many are taken from there, in no order; the newest are found by walking back through
+# so many messages, until there are enough. So no word costs more than these numbers say.
+_FEW = 5_000
+_WALKED = 25_000
+# Few of the newest messages are of turns that run or failed; so many are found beside those that
+# are ranked.
 _SPARE = 500
 _SEARCH = """
-SELECT newest.conversation_id, newest.title, newest.sequence_number, m.role, m.raw, t.started_at
-FROM (
-    SELECT m.number, m.conversation_id, m.turn, m.ordinal, m.sequence_number, c.title
-    FROM messages m JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id
+WITH found AS MATERIALIZED (
+    SELECT m.number, m.conversation_id, m.turn, m.ordinal FROM messages m
     WHERE m.owner = $1 AND m.terms @@ $2::text::tsquery AND m.sequence_number IS NOT NULL
-        {archived}
-    ORDER BY m.number DESC LIMIT $3
-) AS newest
-JOIN turns t ON t.owner = $1 AND t.conversation_id = newest.conversation_id
-    AND t.number = newest.turn AND t.state IN ('complete', 'incomplete')
-JOIN messages m ON m.owner = $1 AND m.conversation_id = newest.conversation_id
+    LIMIT $3 + 1),
+walked AS MATERIALIZED (
+    SELECT recent.number, recent.conversation_id, recent.turn, recent.ordinal
+    FROM (SELECT * FROM messages WHERE owner = $1 ORDER BY number DESC LIMIT $4) AS recent
+    JOIN conversations c ON c.owner = $1 AND c.id = recent.conversation_id {archived}
+    WHERE (SELECT count(*) FROM found) > $3
+        AND recent.terms @@ $2::text::tsquery AND recent.sequence_number IS NOT NULL
+    ORDER BY recent.number DESC LIMIT $5),
+newest AS MATERIALIZED (
+    SELECT matches.*, c.title, t.started_at
+    FROM (
+        SELECT * FROM found WHERE (SELECT count(*) FROM walked) < $5
+        UNION SELECT * FROM walked
+    ) AS matches
+    JOIN conversations c ON c.owner = $1 AND c.id = matches.conversation_id {archived}
+    JOIN turns t ON t.owner = $1 AND t.conversation_id = matches.conversation_id
+        AND t.number = matches.turn AND t.state IN ('complete', 'incomplete')
+    ORDER BY matches.number DESC LIMIT $6)
+SELECT m.conversation_id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
+FROM newest JOIN messages m ON m.owner = $1 AND m.conversation_id = newest.conversation_id
     AND m.turn = newest.turn AND m.ordinal = newest.ordinal
-ORDER BY newest.number DESC LIMIT $4
+ORDER BY newest.number DESC
 """
 _SUMS = f"""
 SELECT {{key}} AS key, count(*), {
@@ -73,8 +89,7 @@ async def list_page(
     offset: int,
 ) -> Page:
     """A page of summaries, newest first; one more is asked for, to know whether there are any."""
-    if limit < 1:
-        raise UsageError(f"A page of {limit} conversations cannot be shown; ask for 1 or more.")
+    check_page(limit, "conversations")
     given: tuple[Any, ...] = (owner, min(limit, MOST) + 1, min(max(offset, 0), MOST))
     if cursor is not None:
         check_text(cursor)
@@ -109,7 +124,8 @@ async def search(
     words = query_terms(query)
     sql = _SEARCH.format(archived=_ARCHIVED[archive_filter])
     wanted = " & ".join(map(_quoted, (Term(owner_term(owner)), *words)))
-    rows = await pool.fetch(sql, (owner, wanted, NEWEST + 1 + _SPARE, NEWEST + 1), twice=True)
+    bounds = (_FEW, _WALKED, NEWEST + 1 + _SPARE, NEWEST + 1)
+    rows = await pool.fetch(sql, (owner, wanted, *bounds), twice=True)
     found = [
         Found(
             conversation=row[0],

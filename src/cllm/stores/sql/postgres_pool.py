@@ -32,6 +32,8 @@ Work = Callable[[Connection], Awaitable[T]]
 PREPARED_STATEMENTS: Final = 200
 _TRIES: Final = 3
 _PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 0.1
+"""Between two attempts at what somebody else holds: each of them is a question to the server."""
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,19 +88,7 @@ class PostgresPool:
 
     async def run(self, work: Work[T], *, twice: bool = False) -> T:
         """Something on one connection. With `twice` it is done again after a lost connection."""
-        for attempt in range(_TRIES):
-            try:
-                async with self._connection() as connection:
-                    return await work(connection)
-            except asyncpg.UniqueViolationError:
-                raise
-            except ROLLED_BACK as error:
-                if attempt + 1 == _TRIES:
-                    raise our_error(error) from error
-            except FAILURES as error:
-                if attempt + 1 == _TRIES or not (twice and is_lost(error)):
-                    raise our_error(error) from error
-        raise AssertionError
+        return await self._tried(work, lambda error: twice and is_lost(error))
 
     async def transact(self, work: Work[T], *, frozen: bool = False) -> T:
         """One short transaction, done again if the connection was lost before its end was asked.
@@ -122,17 +112,22 @@ class PostgresPool:
             await transaction.commit()
             return done
 
+        return await self._tried(within, lambda error: not ending and is_lost(error))
+
+    async def _tried(self, work: Work[T], may_repeat: Callable[[BaseException], bool]) -> T:
+        """The work on one connection, again on another if it was undone or may be repeated."""
         for attempt in range(_TRIES):
+            is_last = attempt + 1 == _TRIES
             try:
                 async with self._connection() as connection:
-                    return await within(connection)
+                    return await work(connection)
             except asyncpg.UniqueViolationError:
                 raise
             except ROLLED_BACK as error:
-                if attempt + 1 == _TRIES:
+                if is_last:
                     raise our_error(error) from error
             except FAILURES as error:
-                if attempt + 1 == _TRIES or ending or not is_lost(error):
+                if is_last or not may_repeat(error):
                     raise our_error(error) from error
         raise AssertionError
 
@@ -147,6 +142,10 @@ class PostgresPool:
         connection = await self._acquired(pool)
         try:
             yield connection
+        except asyncpg.InternalClientError:
+            # The server died in the middle of a word; nothing more can be said on this one.
+            connection.terminate()
+            raise
         finally:
             await pool.release(connection)
 

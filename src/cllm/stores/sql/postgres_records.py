@@ -18,27 +18,44 @@ from cllm.core.errors import (
     TurnNotFoundError,
 )
 from cllm.core.identity import check_id
-from cllm.core.ports import CallRecord, KeptResponse, Lease, RequestKey, StreamEvent
+from cllm.core.ports import (
+    CallRecord,
+    KeptResponse,
+    Lease,
+    RequestClaim,
+    RequestKey,
+    StreamEvent,
+)
 from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.postgres_statements import RESOLVED, names, places
 from cllm.stores.sql.rows import CALL_COLUMNS, encode_json
 
+# Who takes a claim over gets what is known of its answer, if it is the same request.
 _CLAIM = """
 INSERT INTO requests (owner, key, body, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
 ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
-    status = NULL, headers = NULL, response = NULL
+    status = NULL,
+    headers = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.headers END,
+    response = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.response END
 WHERE requests.expires_at <= clock_timestamp()
-RETURNING key
+RETURNING expires_at, headers, response
 """
 _CLAIMED = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
-_KEEP = """
-UPDATE requests SET status = $4, headers = $5, response = $6
-WHERE owner = $1 AND key = $2 AND body = $3
+_HOLD = """
+UPDATE requests SET expires_at = clock_timestamp() + make_interval(secs => $4), status = $5,
+    headers = $6, response = $7
+WHERE owner = $1 AND key = $2 AND expires_at = $3 AND status IS NULL
+RETURNING expires_at
 """
-_DROP = "DELETE FROM requests WHERE owner = $1 AND key = $2 AND body = $3 AND status IS NULL"
-_DROP_OLD_REQUESTS = "DELETE FROM requests WHERE expires_at <= clock_timestamp()"
+_FORGET = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
+_DROP_OLD_REQUESTS = """
+DELETE FROM requests WHERE expires_at <= clock_timestamp()
+    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - interval '1 day')
+"""
 _ADD_EVENTS = """
 WITH mine AS (
     SELECT fence FROM leases
@@ -68,11 +85,15 @@ INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL
 """
 
 
-async def claim(pool: PostgresPool, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
+async def claim(
+    pool: PostgresPool, request: RequestKey, *, seconds: float
+) -> RequestClaim | KeptResponse:
     key = (request.owner, request.key)
     while True:
-        if await pool.fetch(_CLAIM, (*key, request.body, float(lifetime))):
-            return None
+        if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
+            until, headers, response = taken[0]
+            known = _headers_of(headers)
+            return RequestClaim(request=request, until=until, headers=known, body=response)
         found = await pool.fetch(_CLAIMED, key, twice=True)
         if found:
             break
@@ -81,17 +102,27 @@ async def claim(pool: PostgresPool, request: RequestKey, *, lifetime: float) -> 
         raise RequestConflictError
     if status is None:
         raise RequestInFlightError
-    return KeptResponse(status=status, headers=msgspec.json.decode(headers), body=response)
+    return KeptResponse(status=status, headers=_headers_of(headers), body=response)
 
 
-async def keep(pool: PostgresPool, request: RequestKey, response: KeptResponse) -> None:
-    given = (response.status, encode_json(response.headers), response.body)
-    key = (request.owner, request.key, request.body)
-    await pool.fetch(_KEEP, (*key, *given), twice=True)
+async def hold(
+    pool: PostgresPool, claim: RequestClaim, *, seconds: float, status: int | None = None
+) -> RequestClaim:
+    """A claim is known by when it runs out: whoever takes it over gets a later time."""
+    key = (claim.request.owner, claim.request.key, claim.until)
+    content = (encode_json(claim.headers), claim.body)
+    held = await pool.fetch(_HOLD, (*key, float(seconds), status, *content))
+    if not held:
+        raise RequestInFlightError
+    return msgspec.structs.replace(claim, until=held[0]["expires_at"])
 
 
-async def drop(pool: PostgresPool, request: RequestKey) -> None:
-    await pool.fetch(_DROP, (request.owner, request.key, request.body), twice=True)
+async def forget(pool: PostgresPool, header: str, value: str, *, owner: str) -> None:
+    await pool.fetch(_FORGET, (owner, header, value), twice=True)
+
+
+def _headers_of(kept: str | None) -> dict[str, str]:
+    return {} if kept is None else msgspec.json.decode(kept, type=dict[str, str])
 
 
 async def add_events(pool: PostgresPool, lease: Lease, events: Sequence[StreamEvent]) -> None:

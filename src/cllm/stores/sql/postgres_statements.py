@@ -7,6 +7,7 @@ which is the one clock that all machines share. `$1` is the owner in every state
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
+from cllm.core.ports import Tail
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
 # What can be large stands in the first of the rows that a load gives, not in each.
@@ -17,6 +18,11 @@ MOST = 2**62
 TURN_AT = len(CONVERSATION_COLUMNS) + 1
 MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
 """Where in a row of a load the turn's columns and its messages begin; before the turn: position."""
+
+
+def tail_count(tail: Tail) -> int | None:
+    """The parameter of a tail: so many messages, or NULL for those of the window."""
+    return max(min(tail, MOST), 0) if isinstance(tail, int) else None
 
 
 def names(columns: tuple[str, ...], table: str = "") -> str:
@@ -204,10 +210,9 @@ SELECT 1 FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3 AND st
     AND NOT EXISTS (SELECT FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $5)
 """
 
-DROP = """
+_DROP = """
 WITH mine AS (
-    DELETE FROM leases
-    WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
+    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {lasting}
     RETURNING fence),
 gone AS (
     DELETE FROM turns USING mine WHERE owner = $1 AND conversation_id = $2 AND id = $4
@@ -220,7 +225,10 @@ fewer AS (
     WHERE owner = $1 AND id = $2 AND EXISTS (SELECT FROM gone))
 SELECT fence FROM mine
 """
+DROP = _DROP.format(lasting="AND expires_at > clock_timestamp()")
 """Give the lease back as if the turn had never been."""
+DROP_UNTAKEN = _DROP.format(lasting="")
+"""The same after a lost connection: the lease may have run out, if nobody has taken it since."""
 
 DROP_CREATED = """
 WITH mine AS (

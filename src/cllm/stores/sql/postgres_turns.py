@@ -1,117 +1,44 @@
-"""Turns on PostgreSQL: a lease is taken, renewed, and given back with what was said.
+"""Turns on PostgreSQL that have begun: their lease is renewed, and given back with what was said.
 
 While a lease lasts nobody else changes the conversation, so what it was when the turn began is
-all that is needed to end it; nothing is read again. After a lost connection a beginning is undone
-and made again, and an ending is looked up before it is called lost.
+all that is needed to end it; nothing is read again. After a lost connection an ending is looked up
+before it is called lost.
 """
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import TypeVar
 
 import asyncpg
 import msgspec
 
 from cllm.core.conversation import Conversation, Turn, title_from
 from cllm.core.errors import (
-    CllmError,
-    ConversationBusyError,
     ConversationExistsError,
-    ConversationNotFoundError,
     StaleLeaseError,
-    StoreError,
     StoreUnavailableError,
     UsageError,
 )
-from cllm.core.identity import check_id
-from cllm.core.ports import Clock, Lease, NewConversation, Opening, Tail, TurnStart
+from cllm.core.ports import Clock, Lease, Opening
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
+from cllm.stores.sql.postgres_beginnings import INTERRUPTED, expiry
 from cllm.stores.sql.postgres_errors import is_lost
-from cllm.stores.sql.postgres_given import check_new, tail_count, wait_until
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
-from cllm.stores.sql.postgres_rows import CODEC, conversation_of, message_arrays
-from cllm.stores.sql.postgres_writing import (
-    add_variant,
-    append_turn,
-    insert_row,
-    update_row,
-    write_changes,
-)
-from cllm.stores.sql.rows import (
-    CONVERSATION_COLUMNS,
-    check_messages,
-    check_text,
-    decode_message,
-    encode_json,
-)
+from cllm.stores.sql.postgres_rows import CODEC, message_arrays
+from cllm.stores.sql.postgres_writing import append_turn, insert_row, update_row, write_changes
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_message
 
-T = TypeVar("T")
-
-INTERRUPTED = encode_json(edits.INTERRUPTION)
-_TAKEN = """
-SELECT id FROM conversations WHERE owner = $1
-    AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
-"""
-_SHOWN = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
 _DELETE_TURN = "DELETE FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3"
-
-
-class _Taken(msgspec.Struct, frozen=True):
-    """A lease that was taken, and until when by our own clock."""
-
-    conversation: str
-    fence: int
-    creates: bool
-    expires_at: datetime
+_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
 
 
 class PostgresTurns:
-    """The four operations of a turn."""
+    """How a turn goes on and ends."""
 
     def __init__(self, pool: PostgresPool, *, clock: Clock, lease_seconds: float) -> None:
         self._pool = pool
         self._clock = clock
         self._seconds = lease_seconds
-
-    async def begin(
-        self,
-        ref: str,
-        start: TurnStart,
-        *,
-        owner: str,
-        create: NewConversation | None,
-        wait: float | None,
-        tail: Tail,
-    ) -> Lease:
-        check_id(ref)
-        check_messages(start.messages)
-        check_text(start.id, start.model)
-        if create is not None:
-            check_new(create)
-
-        async def once() -> Lease:
-            taken = await self._take(ref, start, owner, create, wait)
-            try:
-                return await self._open(taken, start, owner, create, tail)
-            except (UsageError, StoreError) as error:
-                await self._give_up(taken, start, owner, error)
-                raise
-            except BaseException:
-                await self._drop_taken(taken, start, owner)
-                raise
-
-        try:
-            return await once()
-        except StoreUnavailableError as error:
-            if not is_lost(error.__cause__):
-                raise
-        except ConversationExistsError:
-            # Somebody made it in the moment between the look for it and the lease.
-            if create is None:
-                raise
-        return await once()
 
     async def renew(self, lease: Lease) -> Lease:
         asked = self._clock()
@@ -120,7 +47,7 @@ class PostgresTurns:
             sql.RENEW, (owner, key, lease.fence, self._seconds), twice=True
         ):
             raise StaleLeaseError(key)
-        return msgspec.structs.replace(lease, expires_at=self._expiry(asked))
+        return msgspec.structs.replace(lease, expires_at=expiry(asked, self._seconds))
 
     async def finish(self, lease: Lease, turn: Turn, *, opening: Opening | None) -> None:
         if turn.id != lease.turn.id:
@@ -149,150 +76,6 @@ class PostgresTurns:
                 raise
             with suppress(StaleLeaseError):
                 await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
-
-    def _expiry(self, asked: datetime) -> datetime:
-        """Until when a lease lasts at least: counted from before it was asked for."""
-        return asked + timedelta(seconds=self._seconds)
-
-    async def _take(
-        self,
-        ref: str,
-        start: TurnStart,
-        owner: str,
-        create: NewConversation | None,
-        wait: float | None,
-    ) -> _Taken:
-        new = (None, None) if create is None else (create.id, create.name)
-        holder: str | None = None
-
-        async def attempt() -> _Taken | None:
-            nonlocal holder
-            asked = self._clock()
-            given = (owner, ref, start.id, self._seconds, *new)
-            try:
-                rows = await self._pool.fetch(sql.TAKE, given)
-            except BaseException:
-                await self._undo_take(start.id, owner)
-                raise
-            if not rows:
-                raise ConversationNotFoundError(ref)
-            key, creates, fence, holder = rows[0]
-            if fence is None:
-                return None
-            return _Taken(key, fence, bool(creates), self._expiry(asked))
-
-        taken = await wait_until(attempt, wait=wait)
-        if taken is None:
-            raise ConversationBusyError(ref, turn_id=holder)
-        return taken
-
-    async def _open(
-        self,
-        taken: _Taken,
-        start: TurnStart,
-        owner: str,
-        create: NewConversation | None,
-        tail: Tail,
-    ) -> Lease:
-        """The conversation as it is now that nobody else changes it, and the turn in it."""
-        now = self._clock()
-        if start.visible and start.place is None and not taken.creates:
-            found = await self._begin_shown(taken, start, owner, tail, now)
-        else:
-            found = await self._loaded(taken, owner, None if start.place else tail)
-        if found is not None:
-            return await self._granted(taken, found, start, now=now)
-        if create is None:
-            raise ConversationNotFoundError(taken.conversation)
-        return await self._created(taken, start, owner, create, now=now)
-
-    async def _begin_shown(
-        self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
-    ) -> Conversation | None:
-        said = message_arrays(start.messages, owner)
-        given = (owner, taken.conversation, start.id, start.id, start.model, now, INTERRUPTED)
-        statement, more = (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (tail_count(tail),))
-        try:
-            return conversation_of(await self._pool.fetch(statement, (*given, *said, *more)))
-        except asyncpg.UniqueViolationError as error:
-            raise edits.taken_turn(taken.conversation, start.id) from error
-
-    async def _loaded(self, taken: _Taken, owner: str, tail: Tail) -> Conversation | None:
-        if taken.creates:
-            return None
-        key = (owner, taken.conversation)
-        if tail is None:
-            return conversation_of(await self._pool.fetch(sql.LOAD, key, twice=True))
-        rows = await self._pool.fetch(sql.LOAD_TAIL, (*key, tail_count(tail)), twice=True)
-        return conversation_of(rows)
-
-    async def _granted(
-        self, taken: _Taken, found: Conversation, start: TurnStart, *, now: datetime
-    ) -> Lease:
-        conversation = edits.settled(found, now=now)
-        turn = edits.started_turn(conversation, start, now=now)
-        if start.visible and start.place is not None:
-
-            async def show(connection: Connection) -> None:
-                await connection.execute(
-                    sql.SETTLE, found.owner, found.id, now, INTERRUPTED, turn.id
-                )
-                await add_variant(connection, conversation, turn)
-
-            await self._pool.transact(show)
-        return _lease(taken, conversation, turn, start, created=False)
-
-    async def _created(
-        self,
-        taken: _Taken,
-        start: TurnStart,
-        owner: str,
-        create: NewConversation,
-        *,
-        now: datetime,
-    ) -> Lease:
-        conversation = edits.new_conversation(create, key=create.id, owner=owner, now=now)
-        turn = edits.started_turn(conversation, start, now=now)
-
-        async def make(connection: Connection) -> None:
-            refs = [create.id, create.name or create.id]
-            if await connection.fetchval(_TAKEN, owner, refs) is not None:
-                raise ConversationExistsError(create.id)
-            if start.visible:
-                await insert_row(connection, edits.with_running(conversation, turn))
-                await append_turn(connection, conversation, turn)
-                await connection.execute(_SHOWN, owner, create.id)
-
-        try:
-            await self._pool.transact(make)
-        except asyncpg.UniqueViolationError as error:
-            raise ConversationExistsError(create.id) from error
-        return _lease(taken, conversation, turn, start, created=True)
-
-    async def _give_up(self, taken: _Taken, start: TurnStart, owner: str, error: CllmError) -> None:
-        """Give the lease back; what was to be written was not, unless the connection was lost."""
-        if isinstance(error, StoreUnavailableError):
-            await self._drop_taken(taken, start, owner)
-            return
-        with suppress(StoreUnavailableError):
-            await self._pool.fetch(
-                sql.GIVE_BACK, (owner, taken.conversation, taken.fence), twice=True
-            )
-
-    async def _drop_taken(self, taken: _Taken, start: TurnStart, owner: str) -> None:
-        """Undo a beginning about which nobody knows how far it came."""
-        with suppress(StoreUnavailableError, StaleLeaseError):
-            if taken.creates:
-                await self._pool.fetch(
-                    sql.DROP_BEGUN, (owner, taken.conversation, taken.fence, start.id), twice=True
-                )
-            else:
-                await self._drop(owner, taken.conversation, taken.fence, start.id, created=False)
-
-    async def _undo_take(self, turn_id: str, owner: str) -> None:
-        """Give back a lease about which nobody knows whether it was taken."""
-        with suppress(StoreUnavailableError):
-            await self._pool.fetch(sql.FORGET, (owner, turn_id), twice=True)
 
     async def _drop(self, owner: str, key: str, fence: int, turn_id: str, *, created: bool) -> None:
         if created:
@@ -369,9 +152,6 @@ class PostgresTurns:
             await finish()
 
 
-_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
-
-
 def _only_adds(lease: Lease, turn: Turn) -> bool:
     """Whether the turn stands where it was shown and its messages are those shown, and more."""
     shown = lease.turn
@@ -379,17 +159,4 @@ def _only_adds(lease: Lease, turn: Turn) -> bool:
         lease.visible
         and turn.place == shown.place == shown.id
         and turn.messages[: len(shown.messages)] == shown.messages
-    )
-
-
-def _lease(
-    taken: _Taken, conversation: Conversation, turn: Turn, start: TurnStart, *, created: bool
-) -> Lease:
-    return Lease(
-        conversation=conversation,
-        turn=turn,
-        fence=taken.fence,
-        created=created,
-        visible=start.visible,
-        expires_at=taken.expires_at,
     )

@@ -330,6 +330,11 @@ def check_json(*values: Any) -> None:
             encoded = msgspec.json.encode(value)
         except UnicodeEncodeError as error:
             raise unkeepable() from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                "What is to be kept with the conversation is no plain JSON, or nested too deeply; "
+                "give text, numbers, lists and objects."
+            ) from error
         if _NUL_IN_JSON.search(encoded):
             raise unkeepable()
 

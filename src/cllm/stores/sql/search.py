@@ -13,6 +13,7 @@ import msgspec
 from cllm.core.message import Message, Role
 from cllm.core.ports import Hit, Hits
 from cllm.stores.finding import Term, snippet_of, terms_of
+from cllm.stores.pages import check_page
 
 NEWEST = 1000
 INDEXED = 100_000
@@ -63,7 +64,9 @@ def page_of_found(
     found: Sequence[Found], words: Sequence[Term], *, limit: int, offset: int
 ) -> Hits:
     """A page of the ranked messages; `found` may have one more than are ranked."""
-    page = rank(found, words)[offset : offset + limit]
+    check_page(limit, "messages")
+    first = max(offset, 0)
+    page = rank(found, words)[first : first + limit]
     return Hits(
         items=tuple(_hit(each, words) for each in page),
         total=min(len(found), NEWEST),
@@ -72,12 +75,19 @@ def page_of_found(
 
 
 def _hit(found: Found, words: Sequence[Term]) -> Hit:
-    said = Message(role=found.role, raw=found.raw.encode())
     return Hit(
         conversation=found.conversation,
         title=found.title,
         sequence=found.sequence,
         role=found.role,
-        snippet=snippet_of(said.text, words),
+        snippet=snippet_of(_text_of(found), words),
         created_at=found.created_at,
     )
+
+
+def _text_of(found: Found) -> str:
+    """What was said; nothing if the message is damaged, which keeps nobody from the others."""
+    try:
+        return Message(role=found.role, raw=found.raw.encode()).text
+    except msgspec.MsgspecError:
+        return ""

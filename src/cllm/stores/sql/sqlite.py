@@ -5,7 +5,6 @@ other, so that a long read holds no turn up. Leases expire by the clock; a fenci
 whoever comes late. Nothing is held while a provider is asked.
 """
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -28,6 +27,7 @@ from cllm.core.ports import (
     NewConversation,
     Opening,
     Page,
+    RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
@@ -40,15 +40,16 @@ from cllm.stores.sql import sqlite_changes as changing
 from cllm.stores.sql import sqlite_reading as reading
 from cllm.stores.sql import sqlite_records as records
 from cllm.stores.sql import sqlite_turns as turning
+from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.rows import check_json, check_messages, check_text
-from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous
+from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous, Work
+from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
 
 LEASE_SECONDS = 60.0
 PATIENCE = 5.0
-_FIRST_PAUSE = 0.002
-_LONGEST_PAUSE = 0.05
 _SYNCHRONOUS: dict[str, Synchronous] = {
     "": "FULL",
     "synchronous=full": "FULL",
@@ -69,7 +70,13 @@ class SqliteStore:
         patience: float = PATIENCE,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self._file = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._recent = RecentTurns()
+        self._file = SqliteFile(
+            Path(path),
+            synchronous=synchronous,
+            busy_seconds=busy_seconds,
+            on_rollback=self._recent.forget,
+        )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
         self._clock = clock
         self._lease = timedelta(seconds=lease_seconds)
@@ -85,7 +92,8 @@ class SqliteStore:
         wait: float | None = 0,
         tail: Tail = None,
     ) -> Lease:
-        _check_new(create)
+        if create is not None:
+            check_new(create)
         check_text(start.id, start.place, start.model)
         check_messages(start.messages)
 
@@ -99,6 +107,7 @@ class SqliteStore:
                 tail=tail,
                 now=self._clock(),
                 lasting=self._lease,
+                recent=self._recent,
             )
 
         try:
@@ -127,7 +136,7 @@ class SqliteStore:
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
         def finish(db: sqlite3.Connection) -> None:
-            turning.finish(db, lease, turn, opening=opening, now=self._clock())
+            turning.finish(db, lease, turn, opening=opening, now=self._clock(), recent=self._recent)
 
         if turn.id != lease.turn.id:
             raise edits.not_its_turn(lease.turn.id, turn.id)
@@ -147,7 +156,8 @@ class SqliteStore:
         owner: str = LOCAL_OWNER,
         opening: Opening | None = None,
     ) -> Conversation:
-        _check_new(new, opening)
+        check_new(new)
+        check_opening(opening)
         return await self._file.write(
             lambda db: changing.create(db, new, owner, opening=opening, now=self._clock())
         )
@@ -222,7 +232,7 @@ class SqliteStore:
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> Conversation | None:
-        _check_new(None, opening)
+        check_opening(opening)
         if not edits.is_old(await self.load(ref, owner=owner)):
             return None
         captured = await self._change(
@@ -248,7 +258,8 @@ class SqliteStore:
         owner: str = LOCAL_OWNER,
     ) -> Conversation:
         check_id(ref)
-        _check_new(new, opening)
+        check_new(new)
+        check_opening(opening)
         return await self._file.write(
             lambda db: changing.branch(
                 db, ref, new, owner, at=at, opening=opening, now=self._clock()
@@ -262,19 +273,28 @@ class SqliteStore:
             lambda db: changing.choose_variant(db, ref, turn_id, owner, self._clock()), ref
         )
 
-    async def claim_request(self, request: RequestKey, *, lifetime: float) -> KeptResponse | None:
-        def claim(db: sqlite3.Connection) -> KeptResponse | None:
-            now = self._clock()
-            until = now + timedelta(seconds=lifetime)
-            return records.claim_request(db, request, now=now, until=until)
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        def claim(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
+            return records.claim_request(db, request, now=self._clock(), seconds=seconds)
 
         return await self._file.write(claim)
 
-    async def keep_response(self, request: RequestKey, response: KeptResponse) -> None:
-        await self._file.write(lambda db: records.keep_response(db, request, response))
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return await self._file.write(
+            lambda db: records.hold_request(db, claim, now=self._clock(), seconds=seconds)
+        )
 
-    async def drop_request(self, request: RequestKey) -> None:
-        await self._file.write(lambda db: records.drop_request(db, request))
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        def keep(db: sqlite3.Connection) -> RequestClaim:
+            now = self._clock()
+            return records.hold_request(db, claim, now=now, seconds=lifetime, status=status)
+
+        await self._file.write(keep)
+
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        await self._file.write(lambda db: records.forget_responses(db, header, value, owner=owner))
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         await self._file.write(lambda db: records.add_events(db, lease, events, now=self._clock()))
@@ -300,7 +320,16 @@ class SqliteStore:
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
         """Change a conversation in which no turn runs, after a short wait if one does."""
-        return await self._until(attempt, ref, wait=self._patience)
+        return await self._until(self._forgetting(attempt), ref, wait=self._patience)
+
+    def _forgetting(self, work: Work[T]) -> Work[T]:
+        """The work, after which nothing that was known of turns is relied on."""
+
+        def write(db: sqlite3.Connection) -> T:
+            self._recent.forget()
+            return work(db)
+
+        return write
 
     async def _until(
         self,
@@ -311,28 +340,10 @@ class SqliteStore:
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
     ) -> T:
         """Try until no turn is in the way, or raise ConversationBusyError when time is over."""
-        loop = asyncio.get_running_loop()
-        deadline = None if wait is None else loop.time() + wait
-        pause = _FIRST_PAUSE
-        while True:
-            found = await self._file.write(attempt, undo=undo)
-            if found is not None:
-                return found
-            left = pause if deadline is None else deadline - loop.time()
-            if left <= 0:
-                raise ConversationBusyError(ref)
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
-
-
-def _check_new(new: NewConversation | None, opening: Opening | None = None) -> None:
-    """UsageError if there is text that a database cannot keep."""
-    if new is not None:
-        check_text(new.title, new.model)
-        check_json(new.metadata)
-    if opening is not None:
-        check_messages(() if opening.system is None else (opening.system,))
-        check_json(opening.system_record, opening.context_record)
+        found = await wait_until(lambda: self._file.write(attempt, undo=undo), wait=wait)
+        if found is None:
+            raise ConversationBusyError(ref)
+        return found
 
 
 def parse_location(location: str) -> tuple[Path, Synchronous]:

@@ -12,9 +12,10 @@ from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import ConversationBusyError, SequenceNotFoundError, TurnNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
+from cllm.stores.changes import with_changes
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import Row
-from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, load
+from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, find_key, load
 from cllm.stores.sql.sqlite_turns import is_held, new_conversation
 from cllm.stores.sql.sqlite_writing import (
     HISTORY,
@@ -25,6 +26,7 @@ from cllm.stores.sql.sqlite_writing import (
     put_in_place,
     settle,
 )
+from cllm.stores.views import summary_of
 
 replace = msgspec.structs.replace
 
@@ -32,14 +34,18 @@ replace = msgspec.structs.replace
 def free(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> Row | None:
     """The row of a conversation in which no turn runs, and none says so."""
     row = find(db, ref, owner)
-    key = row[:2]
+    return row if _free_up(db, row[:2], now) else None
+
+
+def _free_up(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
+    """Whether no turn runs in it; a lease that ran out goes, and its turn was interrupted."""
     held = db.execute(sql.LEASE_OF, key).fetchone()
     if held is not None:
         if is_held(held, now):
-            return None
+            return False
         db.execute(sql.DELETE_LEASE, key)
     settle(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
-    return row
+    return True
 
 
 def create(
@@ -86,9 +92,9 @@ def update(
     row = free(db, ref, owner, now)
     if row is None:
         return None
-    changed = edits.with_changes(ROWS.decode_conversation(row), changes, now=now)
+    changed = with_changes(ROWS.decode_conversation(row), changes, now=now)
     change_conversation(db, changed)
-    return edits.summary_of(changed)
+    return summary_of(changed)
 
 
 def capture(
@@ -103,10 +109,10 @@ def capture(
 
 
 def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
-    row = free(db, ref, owner, now)
-    if row is None:
+    """Also of a conversation with rows that cannot be read."""
+    key = find_key(db, ref, owner)
+    if not _free_up(db, key, now):
         return None
-    key = row[:2]
     for number, _, _, state in db.execute(sql.ALL_TURNS, key).fetchall():
         delete_turn(db, key, number, state)
     db.execute(sql.DELETE_EVENTS, key)

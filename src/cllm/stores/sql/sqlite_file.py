@@ -1,6 +1,7 @@
 """One connection to an SQLite file, and the one thread that works on it.
 
-An operation is one hop to that thread and one transaction there, which is whole or was never.
+An operation is one hop to that thread and is whole or was never. Writes that wait at the same time
+share a transaction, and so one wait for the disk; nobody hears of a write before it is on there.
 What goes wrong with the file comes out as one of our errors. Nothing here knows conversations.
 """
 
@@ -9,28 +10,36 @@ import errno
 import os
 import sqlite3
 import stat
+import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import unkeepable
-from cllm.stores.sql.worker import Worker
+from cllm.stores.sql.worker import Outcome, Worker
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 Synchronous = Literal["FULL", "NORMAL"]
+_Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+_Job = tuple[_Begin, Work[Any]] | None
+"""How a transaction begins and the work in it, or None: the file is to be closed."""
 
 BUSY_SECONDS = 30.0
+CACHE_KILOBYTES = 8 * 1024
+# A page that many turns change goes back into the database once for all of them.
+CHECKPOINT_PAGES = 4000
 PRIVATE = 0o600
 PRIVATE_FOLDER = 0o700
 PRIMARY_CODE = 0xFF
 _PAUSE = 0.02
+_making = threading.Lock()
+"""Held while a file is made, so that nobody in this process uses it before it is closed again."""
 _SENTENCES = {
     sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
@@ -52,12 +61,19 @@ class SqliteFile:
     """The file. It is opened, and made if it is not there, by the first operation."""
 
     def __init__(
-        self, path: Path, *, synchronous: Synchronous = "FULL", busy_seconds: float = BUSY_SECONDS
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "FULL",
+        busy_seconds: float = BUSY_SECONDS,
+        on_rollback: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_rollback` is called in the file's thread whenever work was not kept."""
         self.path = path
+        self._on_rollback = on_rollback
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
-        self._worker = Worker("cllm-sqlite")
+        self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all)
         self._connection: sqlite3.Connection | None = None
 
     async def read(self, work: Work[T]) -> T:
@@ -73,33 +89,55 @@ class SqliteFile:
 
     async def close(self) -> None:
         """Close the file when everything that was begun is done."""
-        await self._worker.run(self._close)
+        await self._worker.run(None)
         self._worker.end()
 
     async def _hop(
-        self, begin: str, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
+        self, begin: _Begin, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
     ) -> T:
-        done = self._worker.run(partial(self._run, begin, work))
+        done: asyncio.Future[T] = self._worker.run((begin, work))
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
             await asyncio.wait((done,))
             if undo is not None and not done.cancelled() and done.exception() is None:
-                undone = self._worker.run(partial(self._run, begin, undo(done.result())))
-                await asyncio.shield(undone)
+                await asyncio.shield(self._worker.run((begin, undo(done.result()))))
             raise
 
-    def _run(self, begin: str, work: Work[T]) -> T:
+    def _run_all(self, jobs: Sequence[_Job]) -> list[Outcome]:
+        writes = [job[1] for job in jobs if job is not None and job[0] == "BEGIN IMMEDIATE"]
+        if len(jobs) > 1 and len(writes) == len(jobs):
+            return self._write_together(writes)
+        return [self._outcome(job) for job in jobs]
+
+    def _write_together(self, writes: Sequence[Work[Any]]) -> list[Outcome]:
+        """The writes in one transaction; if one of them fails, each is given one of its own."""
+        begun = False
+
+        def write(connection: sqlite3.Connection) -> list[Outcome]:
+            nonlocal begun
+            begun = True
+            return [(work(connection), None) for work in writes]
+
+        outcomes, failure = self._outcome(("BEGIN IMMEDIATE", write))
+        if failure is None:
+            return list(outcomes)
+        if not begun:
+            return [(None, failure)] * len(writes)
+        return [self._outcome(("BEGIN IMMEDIATE", work)) for work in writes]
+
+    def _outcome(self, job: _Job) -> Outcome:
         try:
-            connection = self._opened()
-            connection.execute(begin)
-            try:
-                found = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+            if job is not None:
+                return self._run(*job), None
+            self._close()
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
+            return None, error
+        return None, None
+
+    def _run(self, begin: _Begin, work: Work[T]) -> T:
+        try:
+            return self._transaction(begin, work)
         except sqlite3.Error as error:
             raise unavailable(self.path, error) from error
         except OverflowError as error:
@@ -108,6 +146,18 @@ class SqliteFile:
             raise unkeepable() from error
         except _UNREADABLE as error:
             raise unreadable(self.path, error) from error
+
+    def _transaction(self, begin: _Begin, work: Work[T]) -> T:
+        connection = self._opened()
+        connection.execute(begin)
+        try:
+            found = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self._on_rollback()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
         return found
 
     def _opened(self) -> sqlite3.Connection:
@@ -127,6 +177,8 @@ class SqliteFile:
         try:
             self._settle_journal(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA secure_delete = ON")
@@ -182,24 +234,32 @@ def make_private(path: Path) -> None:
     """Make the file, readable by its owner alone, if it is not there."""
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unopened(path, os.strerror(error.errno or 0)) from error
-    check_regular(path, os.O_CREAT)
-
-
-def check_regular(path: Path, flags: int = 0) -> None:
-    """StoreUnavailableError if it is no file: a pipe would be waited for for ever."""
-    try:
-        opened = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK, PRIVATE)
+        with _making:
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NONBLOCK, PRIVATE))
     except (OSError, ValueError) as error:
-        reason = os.strerror(getattr(error, "errno", None) or errno.EINVAL)
-        raise _unopened(path, reason) from error
+        raise _unopened(path, _reason(error)) from error
+    check_regular(path)
+
+
+def check_regular(path: Path) -> None:
+    """StoreUnavailableError if it is no file: a pipe would be waited for for ever.
+
+    It is not opened for that. A process that closes a file gives up all locks it has on it, also
+    those of SQLite, and another process would take itself for the only one that uses it.
+    """
     try:
-        regular = stat.S_ISREG(os.fstat(opened).st_mode)
-    finally:
-        os.close(opened)
+        regular, readable = stat.S_ISREG(path.stat().st_mode), os.access(path, os.R_OK)
+    except (OSError, ValueError) as error:
+        raise _unopened(path, _reason(error)) from error
+    if not readable:
+        raise _unopened(path, os.strerror(errno.EACCES))
     if not regular:
         raise _unopened(path, "not a regular file")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return os.strerror(getattr(error, "errno", None) or errno.EINVAL)
 
 
 def _unopened(path: Path, reason: str) -> StoreError:

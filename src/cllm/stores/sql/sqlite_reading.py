@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from cllm.core.conversation import Conversation, Summary, Turn
-from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError, UsageError
+from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import ArchiveFilter, Hits, Page, StreamEvent, Tail, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
-from cllm.stores.pages import decode_cursor, encode_cursor
+from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import (
     TURN_COLUMNS,
@@ -49,6 +49,16 @@ ROWS = RowCodec(write_time=_write_time, read_time=_read_time)
 def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
     """The row of the conversation with that id, or else that name."""
     row = look_up(db, check_id(ref), owner)
+    if row is None:
+        raise ConversationNotFoundError(ref)
+    return row
+
+
+def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
+    """The owner and id of the conversation, whatever else its row says."""
+    row: Row | None = db.execute(sql.KEY_BY_ID, (owner, check_id(ref))).fetchone()
+    if row is None:
+        row = db.execute(sql.KEY_BY_NAME, (owner, ref)).fetchone()
     if row is None:
         raise ConversationNotFoundError(ref)
     return row
@@ -97,9 +107,13 @@ def _window_length(db: sqlite3.Connection, row: Row) -> int:
     last = db.execute(sql.LAST_WINDOW, row[:2]).fetchone()
     window = None if last is None else decode_window(last[0])
     cut = 1 if window is None else window.first_sequence
-    pins = ROWS.decode_conversation(row).pins if row[PINS_AT] is not None else ()
-    length: int = row[COUNT_AT] + 1 - min((cut, *pins))
+    length: int = row[COUNT_AT] + 1 - min((cut, *pins_of(row)))
     return length
+
+
+def pins_of(row: Row) -> tuple[int, ...]:
+    """The sequence numbers of the messages that stay in every window."""
+    return () if row[PINS_AT] is None else ROWS.decode_conversation(row).pins
 
 
 def _variants(
@@ -146,8 +160,7 @@ def page(
     offset: int,
 ) -> Page:
     """One page of summaries; one row more is read, to know whether there is another."""
-    if limit < 1:
-        raise UsageError(f"A page of {limit} conversations cannot be shown; ask for 1 or more.")
+    check_page(limit, "conversations")
     span = (min(limit, MOST) + 1, min(max(offset, 0), MOST))
     if cursor is None:
         rows = db.execute(sql.LIST[archive_filter], (owner, *span)).fetchall()
@@ -181,7 +194,7 @@ def search(
             title=row[1],
             sequence=row[2],
             role=row[3],
-            raw=row[4],
+            raw=row[4].decode(errors="replace"),
             created_at=_read_time(row[5]),
         )
         for row in rows

@@ -5,44 +5,83 @@ Runs in the file's thread; each function is one transaction. Of a request only h
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from cllm.core.errors import RequestConflictError, RequestInFlightError
-from cllm.core.ports import CallRecord, KeptResponse, Lease, RequestKey, StreamEvent
+from cllm.core.ports import (
+    CallRecord,
+    KeptResponse,
+    Lease,
+    RequestClaim,
+    RequestKey,
+    StreamEvent,
+)
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import encode_json
+from cllm.stores.sql.rows import Row, encode_json
 from cllm.stores.sql.sqlite_reading import ROWS
 from cllm.stores.sql.sqlite_turns import check_held
+
+UNANSWERED_KEPT = timedelta(days=1)
+"""How long it is known of a request that nobody answered which turn was begun for it."""
 
 _headers = msgspec.json.Decoder(dict[str, str])
 
 
 def claim_request(
-    db: sqlite3.Connection, request: RequestKey, *, now: datetime, until: datetime
-) -> KeptResponse | None:
+    db: sqlite3.Connection, request: RequestKey, *, now: datetime, seconds: float
+) -> RequestClaim | KeptResponse:
     known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-    if known is None or ROWS.read_time(known[1]) <= now:
-        db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now),))
-        claimed = (request.owner, request.key, request.body, ROWS.write_time(until))
-        db.execute(sql.CLAIM_REQUEST, claimed)
-        return None
+    if known is not None and ROWS.read_time(known[1]) > now:
+        return _answered(known, request)
+    db.execute(
+        sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), ROWS.write_time(now - UNANSWERED_KEPT))
+    )
+    claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
+    if known is not None and known[0] == request.body and known[2] is None:
+        claim = msgspec.structs.replace(claim, headers=_headers_of(known[3]), body=known[4])
+    key = (request.owner, request.key, request.body)
+    db.execute(sql.CLAIM_REQUEST, (*key, ROWS.write_time(claim.until), *_content(claim)))
+    return claim
+
+
+def _answered(known: Row, request: RequestKey) -> KeptResponse:
     body, _, status, headers, response = known
     if body != request.body:
         raise RequestConflictError
     if status is None:
         raise RequestInFlightError
-    return KeptResponse(status=status, headers=_headers.decode(headers), body=response)
+    return KeptResponse(status=status, headers=_headers_of(headers), body=response)
 
 
-def keep_response(db: sqlite3.Connection, request: RequestKey, response: KeptResponse) -> None:
-    kept = (response.status, encode_json(response.headers), response.body)
-    db.execute(sql.KEEP_RESPONSE, (*kept, request.owner, request.key, request.body))
+def hold_request(
+    db: sqlite3.Connection,
+    claim: RequestClaim,
+    *,
+    now: datetime,
+    seconds: float,
+    status: int | None = None,
+) -> RequestClaim:
+    """A claim is known by when it runs out: whoever takes it over gets a later time."""
+    until = now + timedelta(seconds=seconds)
+    held = (claim.request.owner, claim.request.key, ROWS.write_time(claim.until))
+    changed = (ROWS.write_time(until), status, *_content(claim))
+    if db.execute(sql.HOLD_REQUEST, (*changed, *held)).rowcount == 0:
+        raise RequestInFlightError
+    return msgspec.structs.replace(claim, until=until)
 
 
-def drop_request(db: sqlite3.Connection, request: RequestKey) -> None:
-    db.execute(sql.DROP_REQUEST, (request.owner, request.key, request.body))
+def forget_responses(db: sqlite3.Connection, header: str, value: str, *, owner: str) -> None:
+    db.execute(sql.FORGET_RESPONSES, (owner, header, value))
+
+
+def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:
+    return encode_json(claim.headers), claim.body
+
+
+def _headers_of(kept: str | None) -> dict[str, str]:
+    return {} if kept is None else _headers.decode(kept)
 
 
 def add_events(

@@ -4,7 +4,10 @@ Runs in the file's thread; each function is one transaction. The time comes in a
 """
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+
+import msgspec
 
 from cllm.core.conversation import Conversation, Turn, title_from
 from cllm.core.errors import (
@@ -17,8 +20,15 @@ from cllm.core.identity import check_id
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, decode_message, encode_json, encode_system
-from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, load, look_up
+from cllm.stores.sql.recent import RecentTurns, window_of
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    Row,
+    decode_message,
+    encode_json,
+    encode_system,
+)
+from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, load, pins_of
 from cllm.stores.sql.sqlite_writing import (
     add_conversation,
     add_messages,
@@ -33,6 +43,16 @@ from cllm.stores.sql.sqlite_writing import (
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)
 LONGEST = timedelta(hours=1)
+LEASE_AT = len(CONVERSATION_COLUMNS)
+NEWEST_AT = LEASE_AT + 3
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    """A conversation's row, the lease on it, and its newest turn, as far as there are any."""
+
+    row: Row
+    lease: Row | None
+    newest: Row | None
 
 
 def begin(
@@ -45,14 +65,18 @@ def begin(
     tail: Tail,
     now: datetime,
     lasting: timedelta,
+    recent: RecentTurns,
 ) -> Lease | None:
     """The lease, or None while somebody else has one."""
-    row = look_up(db, check_id(ref), owner)
-    held = _lease_on(db, row, ref, owner, create)
+    recent.look(db)
+    found = _standing(db, check_id(ref), owner)
+    row = None if found is None else found.row
+    held = _lease_creating(db, ref, owner, create) if found is None else found.lease
     if held is not None and is_held(held, now):
         return None
-    if row is not None:
-        conversation, number = _continued(db, row, start, tail, now)
+    if found is not None:
+        number = _next_number(db, found, start, now)
+        conversation = _with_recent(db, found.row, tail, recent)
     elif create is None:
         raise ConversationNotFoundError(ref)
     else:
@@ -87,34 +111,45 @@ def holder(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> str | None:
     """The id of the turn that has the lease."""
-    held = _lease_on(db, look_up(db, ref, owner), ref, owner, create)
+    found = _standing(db, ref, owner)
+    held = _lease_creating(db, ref, owner, create) if found is None else found.lease
     return None if held is None else held[0]
 
 
-def _lease_on(
-    db: sqlite3.Connection, row: Row | None, ref: str, owner: str, create: NewConversation | None
+def _standing(db: sqlite3.Connection, ref: str, owner: str) -> _Standing | None:
+    """The conversation with that id, or else that name."""
+    found = db.execute(sql.STANDING_BY_ID, (owner, ref)).fetchone()
+    if found is None:
+        found = db.execute(sql.STANDING_BY_NAME, (owner, ref)).fetchone()
+    if found is None:
+        return None
+    row, lease, newest = found[:LEASE_AT], found[LEASE_AT:NEWEST_AT], found[NEWEST_AT:]
+    return _Standing(
+        row=row,
+        lease=None if lease[0] is None else lease,
+        newest=None if newest[0] is None else newest,
+    )
+
+
+def _lease_creating(
+    db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> Row | None:
-    """The lease on a conversation, also on one that a hidden first turn is about to make."""
-    if row is not None:
-        found: Row | None = db.execute(sql.LEASE_OF, row[:2]).fetchone()
-        return found
+    """The lease on a conversation that a hidden first turn is about to make."""
     if create is None:
         return None
     for name in dict.fromkeys((ref, create.id, create.name or create.id)):
-        found = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
+        found: Row | None = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
         if found is not None:
             return found
     return None
 
 
-def _continued(
-    db: sqlite3.Connection, row: Row, start: TurnStart, tail: Tail, now: datetime
-) -> tuple[Conversation, int]:
-    """The conversation as the turn finds it, and the number that the turn gets."""
-    key = row[:2]
-    newest = db.execute(sql.NEWEST_TURN, key).fetchone()
+def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now: datetime) -> int:
+    """The number that the turn gets, if it can be in the conversation."""
+    key, newest = found.row[:2], found.newest
     settle(db, key, newest, now)
-    if db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
+    # One that is shown is refused by the database itself.
+    if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.taken_turn(key[1], start.id)
     if start.place is not None:
         there = db.execute(sql.TURN_IN_PLACE, (*key, start.place)).fetchone()
@@ -123,7 +158,18 @@ def _continued(
         after = db.execute(sql.SAID_AFTER, (*key, there[1])).fetchall()
         if edits.asks_anew(decode_message(*said) for said in after):
             raise edits.not_the_last(key[1], start.place)
-    return load(db, row, tail), 1 if newest is None else newest[0] + 1
+    return 1 if newest is None else newest[0] + 1
+
+
+def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTurns) -> Conversation:
+    """The conversation as the turn finds it; what is known of it is not read again."""
+    known = recent.take(row[:2])
+    if known is None or known.message_count != row[COUNT_AT]:
+        return load(db, row, tail)
+    window = window_of(known, pins_of(row), tail)
+    if window is None:
+        return load(db, row, tail)
+    return ROWS.decode_conversation(row, turns=window.turns, variants=window.variants)
 
 
 def new_conversation(
@@ -140,12 +186,14 @@ def new_conversation(
 def _show(db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int) -> None:
     """Keep the turn while it runs: at the end of the path, or among the variants of its place."""
     key = (conversation.owner, conversation.id)
-    if turn.place != turn.id:
-        add_turn(db, key, turn, number=number, position=None, sequence=None)
-        return
-    total = conversation.message_count
-    add_turn(db, key, turn, number=number, position=number, sequence=total + 1)
-    db.execute(sql.CHANGE_COUNT, (total + len(turn.messages), *key))
+    total, is_last = conversation.message_count, turn.place == turn.id
+    position, sequence = (number, total + 1) if is_last else (None, None)
+    try:
+        add_turn(db, key, turn, number=number, position=position, sequence=sequence)
+    except sqlite3.IntegrityError as error:
+        raise edits.taken_turn(key[1], turn.id) from error
+    if is_last:
+        db.execute(sql.CHANGE_COUNT, (total + len(turn.messages), *key))
 
 
 def _next_fence(held: Row | None, now: datetime) -> int:
@@ -189,7 +237,13 @@ def _held(lease: Lease) -> Row:
 
 
 def finish(
-    db: sqlite3.Connection, lease: Lease, turn: Turn, *, opening: Opening | None, now: datetime
+    db: sqlite3.Connection,
+    lease: Lease,
+    turn: Turn,
+    *,
+    opening: Opening | None,
+    now: datetime,
+    recent: RecentTurns,
 ) -> None:
     """Keep the turn as it ended, and give the lease back.
 
@@ -205,6 +259,8 @@ def finish(
     count = _keep(db, key, lease, turn)
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
+    if turn.place == turn.id:
+        recent.bring(conversation, turn)
 
 
 def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) -> None:
@@ -227,13 +283,13 @@ def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn) -> int:
     there = None
     if turn.place != turn.id:
         there = db.execute(sql.TURN_IN_PLACE, (*key, turn.place)).fetchone()
-    number = _numbered(db, key, lease)
+    number, said = _numbered(db, key, lease)
     if there is not None:
-        _write(db, key, lease, turn, number=number, position=None, sequence=None)
+        _write(db, key, lease, turn, said, number=number, position=None, sequence=None)
         if not turn.is_history:
             return before
         return _answer_anew(db, lease.conversation, number, there)
-    _write(db, key, lease, turn, number=number, position=number, sequence=before + 1)
+    _write(db, key, lease, turn, said, number=number, position=number, sequence=before + 1)
     return before + len(turn.messages)
 
 
@@ -253,13 +309,15 @@ def _answer_anew(
     return count
 
 
-def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> int:
-    """The turn's number: the one it was shown with, or the next one."""
+def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> tuple[int, list[int]]:
+    """The turn's number, and those of the messages that it was shown with, if it was."""
+    if lease.visible and lease.turn.messages:
+        rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
+        return rows[0][0], [row for _, row in rows]
     newest = db.execute(sql.NEWEST_TURN, key).fetchone()
     if newest is None:
-        return 1
-    number: int = newest[0] if lease.visible else newest[0] + 1
-    return number
+        return 1, []
+    return newest[0] if lease.visible else newest[0] + 1, []
 
 
 def _write(
@@ -267,6 +325,7 @@ def _write(
     key: Row,
     lease: Lease,
     turn: Turn,
+    shown: Sequence[int],
     *,
     number: int,
     position: int | None,
@@ -275,13 +334,13 @@ def _write(
     if not lease.visible:
         add_turn(db, key, turn, number=number, position=position, sequence=sequence)
         return
-    db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn), *key, number))
+    db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn)[1:], *key, number))
     said = lease.turn.messages
     kept = len(said) if turn.messages[: len(said)] == said else 0
     if not kept:
         delete_messages(db, key, number, "running")
     elif turn.is_history:
-        index_said(db, key, number, said)
+        index_said(db, key, shown, said)
     add_messages(
         db,
         key,

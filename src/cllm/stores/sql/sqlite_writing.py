@@ -7,11 +7,13 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, decode_message, encode_json, encode_message
+from cllm.stores.sql.rows import Row, encode_json, encode_message
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sql.sqlite_reading import ROWS
 
@@ -72,10 +74,11 @@ def add_messages(
             _index(db, key, added, message)
 
 
-def index_said(db: sqlite3.Connection, key: Row, number: int, messages: Sequence[Message]) -> None:
+def index_said(
+    db: sqlite3.Connection, key: Row, rows: Sequence[int], messages: Sequence[Message]
+) -> None:
     """Make the messages with which a turn began, now answered, findable."""
-    rows = db.execute(sql.MESSAGE_NUMBERS, (*key, number)).fetchall()
-    for (row,), message in zip(rows, messages, strict=True):
+    for row, message in zip(rows, messages, strict=True):
         _index(db, key, row, message)
 
 
@@ -94,20 +97,21 @@ def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> No
 def delete_messages(
     db: sqlite3.Connection, key: Row, number: int, state: str, *, first: int = 0
 ) -> None:
-    """Delete the messages of a turn from its `first` one on."""
+    """Delete the messages of a turn from its `first` one on, readable or not."""
     if state in HISTORY:
-        for row, message in _messages_of(db, key, number, first):
-            terms = indexed_terms(message, key[0])
+        for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
+            terms = _terms_of(raw, key[0])
             if terms:
                 db.execute(sql.UNINDEX, (row, terms))
     db.execute(sql.DELETE_MESSAGES, (*key, number, first))
 
 
-def _messages_of(
-    db: sqlite3.Connection, key: Row, number: int, first: int = 0
-) -> list[tuple[int, Message]]:
-    rows = db.execute(sql.TURN_MESSAGES, (*key, number, first)).fetchall()
-    return [(row[0], decode_message(*row[2:])) for row in rows]
+def _terms_of(raw: bytes, owner: str) -> str:
+    """What the index has for a message; nobody knows that of a damaged one."""
+    try:
+        return indexed_terms(Message(role="user", raw=raw), owner)
+    except (msgspec.MsgspecError, UnicodeError):
+        return ""
 
 
 def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: Row) -> int:

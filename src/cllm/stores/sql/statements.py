@@ -36,6 +36,18 @@ BY_ID = _sql(
 BY_NAME = _sql(
     "SELECT", _listed(CONVERSATION_COLUMNS), "FROM conversations WHERE owner = ? AND name = ?"
 )
+_STANDING = _sql(
+    "SELECT",
+    ", ".join(f"c.{column}" for column in CONVERSATION_COLUMNS),
+    ", l.turn_id, l.fence, l.expires_at, t.number, t.state FROM conversations c",
+    "LEFT JOIN leases l ON l.owner = c.owner AND l.conversation_id = c.id",
+    "LEFT JOIN turns t ON t.owner = c.owner AND t.conversation_id = c.id AND t.number =",
+    "(SELECT max(number) FROM turns WHERE owner = c.owner AND conversation_id = c.id)",
+)
+STANDING_BY_ID = _sql(_STANDING, "WHERE c.owner = ? AND c.id = ?")
+STANDING_BY_NAME = _sql(_STANDING, "WHERE c.owner = ? AND c.name = ?")
+KEY_BY_ID = "SELECT owner, id FROM conversations WHERE owner = ? AND id = ?"
+KEY_BY_NAME = "SELECT owner, id FROM conversations WHERE owner = ? AND name = ?"
 SUMMARY_BY_ID = _sql(
     "SELECT", _listed(SUMMARY_COLUMNS), "FROM conversations WHERE owner = ? AND id = ?"
 )
@@ -128,7 +140,7 @@ ADD_TURN = _sql(
 )
 CHANGE_TURN = _sql(
     "UPDATE turns SET",
-    ", ".join(f'"{column}" = ?' for column in TURN_COLUMNS),
+    ", ".join(f'"{column}" = ?' for column in TURN_COLUMNS[1:]),
     _OF_CONVERSATION,
     "AND number = ?",
 )
@@ -154,13 +166,15 @@ VARIANT_MESSAGES = _sql(
     _OF_CONVERSATION,
     "AND sequence_number IS NULL AND turn >= ? ORDER BY turn, ordinal",
 )
-TURN_MESSAGES = _sql(
-    "SELECT number, ordinal, role, dialect, raw FROM messages",
+RAW_BYTES = _sql(
+    "SELECT number, CAST(raw AS BLOB) FROM messages",
     _OF_CONVERSATION,
-    "AND turn = ? AND ordinal >= ? ORDER BY ordinal",
+    "AND turn = ? AND ordinal >= ?",
 )
-MESSAGE_NUMBERS = _sql(
-    "SELECT number FROM messages", _OF_CONVERSATION, "AND turn = ? ORDER BY ordinal"
+NEWEST_MESSAGES = _sql(
+    "SELECT turn, number FROM messages WHERE owner = ?1 AND conversation_id = ?2",
+    "AND turn = (SELECT max(number) FROM turns WHERE owner = ?1 AND conversation_id = ?2)",
+    "ORDER BY ordinal",
 )
 ADD_MESSAGE = (
     "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
@@ -234,7 +248,8 @@ COUNT = {
 }
 SEARCH = {
     shown: _sql(
-        "SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw, t.started_at",
+        "SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),",
+        "t.started_at",
         "FROM message_search s CROSS JOIN messages m ON m.number = s.rowid",
         "CROSS JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id",
         "CROSS JOIN turns t ON t.owner = m.owner AND t.conversation_id = m.conversation_id",
@@ -291,13 +306,21 @@ USAGE: dict[UsageBy, str] = {"day": _usage("day"), "model": _usage("model")}
 REQUEST = (
     "SELECT body, expires_at, status, headers, response FROM requests WHERE owner = ? AND key = ?"
 )
-CLAIM_REQUEST = "INSERT OR REPLACE INTO requests (owner, key, body, expires_at) VALUES (?, ?, ?, ?)"
-KEEP_RESPONSE = (
-    "UPDATE requests SET status = ?, headers = ?, response = ?"
-    " WHERE owner = ? AND key = ? AND body = ?"
+CLAIM_REQUEST = (
+    "INSERT OR REPLACE INTO requests (owner, key, body, expires_at, headers, response)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
 )
-DROP_REQUEST = "DELETE FROM requests WHERE owner = ? AND key = ? AND body = ? AND status IS NULL"
-DROP_OLD_REQUESTS = "DELETE FROM requests WHERE expires_at <= ?"
+HOLD_REQUEST = (
+    "UPDATE requests SET expires_at = ?, status = ?, headers = ?, response = ?"
+    " WHERE owner = ? AND key = ? AND expires_at = ? AND status IS NULL"
+)
+FORGET_RESPONSES = (
+    "DELETE FROM requests WHERE owner = ? AND headers IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM json_each(headers) WHERE key = ? AND value = ?)"
+)
+DROP_OLD_REQUESTS = (
+    "DELETE FROM requests WHERE expires_at <= ?1 AND (status IS NOT NULL OR expires_at <= ?2)"
+)
 ADD_EVENT = (
     "INSERT INTO events (owner, conversation_id, turn_id, number, data) VALUES (?, ?, ?, ?, ?)"
 )

@@ -123,11 +123,14 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     beside a message and has no column here.
     """
     natural = ("owner", "conversation_id", "turn", "ordinal")
-    by_turn: sa.Index | sa.PrimaryKeyConstraint
+    keys: tuple[sa.Index | sa.PrimaryKeyConstraint, ...]
     if engine == "sqlite":
-        by_turn = sa.Index("messages_by_turn", *natural, unique=True)
+        keys = (sa.Index("messages_by_turn", *natural, unique=True),)
     else:
-        by_turn = sa.PrimaryKeyConstraint(*natural, name="messages_by_turn")
+        keys = (
+            sa.PrimaryKeyConstraint(*natural, name="messages_by_turn"),
+            sa.Index("messages_by_number", "owner", "number", unique=True),
+        )
     sa.Table(
         "messages",
         metadata,
@@ -141,7 +144,7 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("dialect", sa.Text, nullable=False),
         sa.Column("raw", sa.Text, nullable=False),
         sa.Column("imported", sa.Text),
-        by_turn,
+        *keys,
         sa.ForeignKeyConstraint(
             ["owner", "conversation_id", "turn"],
             ["turns.owner", "turns.conversation_id", "turns.number"],

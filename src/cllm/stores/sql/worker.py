@@ -1,35 +1,45 @@
 """One thread that does what it is given, in the order in which it came.
 
-An executor of the standard library costs twice as much for each hop, with a lock and a second
-future. Nothing here knows what the work is about.
+What waits for it at one time is done together, so that one wake-up, and whatever else can be
+shared, serves all of it. An executor of the standard library costs twice as much for each hop,
+with a lock and a second future. Nothing here knows what the work is about.
 """
 
 import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
-_Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
+Piece = TypeVar("Piece")
+Outcome = tuple[Any, BaseException | None]
+"""What came of a piece of work: a result, or a failure."""
+_Do = Callable[[Sequence[Any]], Sequence[Outcome]]
+_Job = tuple["asyncio.Future[Any]", Any, _Do]
 _Jobs = SimpleQueue[_Job | None]
 
+MOST_TOGETHER = 64
 
-class Worker:
-    """The thread. It starts with the first piece of work, and ends when it is told or forgotten."""
 
-    def __init__(self, name: str) -> None:
+class Worker(Generic[Piece]):
+    """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
+
+    `do` is given the pieces that wait and says what came of each, in their order; it never raises.
+    """
+
+    def __init__(self, name: str, do: Callable[[Sequence[Piece]], Sequence[Outcome]]) -> None:
         self._name = name
+        self._do = do
         self._jobs: _Jobs | None = None
 
-    def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def run(self, piece: Piece) -> "asyncio.Future[Any]":
         """Have it done; the future belongs to the running loop."""
         if self._jobs is None:
             self._jobs = self._start()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put((future, work))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._jobs.put((future, piece, self._do))
         return future
 
     def end(self) -> None:
@@ -46,26 +56,44 @@ class Worker:
 
 
 def _serve(jobs: _Jobs) -> None:
-    """Work until None comes."""
-    while (job := jobs.get()) is not None:
-        _do(*job)
-        del job
+    """Work until None comes. Between two jobs nothing of the first is held."""
+    while (first := jobs.get()) is not None:
+        together = [first]
+        is_last = _take_waiting(jobs, together)
+        _work_off(together)
+        del first, together
+        if is_last:
+            return
 
 
-def _do(future: "asyncio.Future[Any]", work: Callable[[], Any]) -> None:
-    result, failure = None, None
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
-        failure = error
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        future.get_loop().call_soon_threadsafe(_settle, future, result, failure)
+def _take_waiting(jobs: _Jobs, together: list[_Job]) -> bool:
+    """Add what waits already; whether None was behind it."""
+    with contextlib.suppress(Empty):
+        while len(together) < MOST_TOGETHER:
+            job = jobs.get_nowait()
+            if job is None:
+                return True
+            together.append(job)
+    return False
 
 
-def _settle(future: "asyncio.Future[Any]", result: object, failure: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if failure is None:
-        future.set_result(result)
-    else:
-        future.set_exception(failure)
+def _work_off(jobs: Sequence[_Job]) -> None:
+    """Do the jobs, and tell those who wait: one call for each loop that they wait in."""
+    do = jobs[0][2]
+    outcomes = do([piece for _, piece, _ in jobs])
+    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    for (future, _, _), outcome in zip(jobs, outcomes, strict=True):
+        told.setdefault(future.get_loop(), []).append((future, outcome))
+    for loop, settled in told.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+    for future, (result, failure) in settled:
+        if future.cancelled():
+            continue
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)

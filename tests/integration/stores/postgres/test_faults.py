@@ -3,11 +3,13 @@
 import asyncio
 from datetime import UTC, datetime
 
+import asyncpg
 import pytest
 from tests.postgres import Server, own_server
 
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.stores.sql import postgres_statements
 from cllm.stores.sql.postgres import PostgresStore
 from cllm.testing.store_contract import answered, say, start
 
@@ -163,3 +165,20 @@ async def test_a_user_who_may_not_make_tables_is_told_so(
         await store.load("demo")
     await store.close()
     await postgres_server.execute(f"DROP ROLE {user}")
+
+
+async def test_a_turn_begun_on_a_lost_connection_is_undone_even_after_its_lease_ran_out(
+    postgres_server: Server, database: str, open_store
+):
+    store = await open_store(lease_seconds=0.05)
+    await say(store, "demo", "t1")
+    lease = await store.begin_turn("demo", start("t2"))
+    await asyncio.sleep(0.1)
+    connection = await asyncpg.connect(postgres_server.url(database))
+    key = (lease.conversation.owner, "demo", lease.fence, "t2")
+    assert await connection.fetch(postgres_statements.DROP, *key) == []
+    assert len(await connection.fetch(postgres_statements.DROP_UNTAKEN, *key)) == 1
+    await connection.close()
+    assert (await store.load("demo")).message_count == 2
+    await say(store, "demo", "t2")
+    assert [turn.id for turn in (await store.load("demo")).turns] == ["t1", "t2"]

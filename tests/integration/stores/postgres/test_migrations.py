@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from tests.postgres import Server
@@ -16,7 +17,7 @@ from cllm.core.ports import NewConversation
 from cllm.stores.sql import migrate
 from cllm.stores.sql.connection import with_postgres
 from cllm.stores.sql.postgres import PostgresStore
-from cllm.testing.store_contract import answered, replace, say, start, texts
+from cllm.testing.store_contract import answered, say, start, texts
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ async def test_what_only_we_can_store_survives_going_down_and_up(older: Database
     )
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     messages = (*answered(lease).messages, reply)
-    await store.finish_turn(lease, replace(answered(lease), messages=messages))
+    await store.finish_turn(lease, msgspec.structs.replace(answered(lease), messages=messages))
     before = await store.load("demo")
     await store.close()
     await older.downgrade("0001")

@@ -2,6 +2,8 @@
 
 import random
 import sqlite3
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +12,9 @@ import pytest
 from tests.scale import scaled
 
 from cllm.core.errors import ConversationNotFoundError
+from cllm.core.ports import NewConversation
 from cllm.stores.sql.sqlite import SqliteStore
+from cllm.testing.store_contract import start
 
 ENDLESS = 1_000_000
 
@@ -36,6 +40,23 @@ async def test_eight_processes_open_a_fresh_file_at_once(database, work):
     for number in range(8):
         own = [turn_id for turn_id in kept if turn_id.startswith(f"p{number}-")]
         assert own == sorted(own, key=lambda turn_id: int(turn_id.partition("-")[2]))
+
+
+async def test_another_process_that_closes_the_file_takes_nothing_from_this_one(database):
+    """Whoever closes it last deletes the log beside it; that is not who merely thinks so."""
+    store = open_store(database)
+    await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    await store.load("demo")
+    for _ in range(2):
+        look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM turns')"
+        subprocess.run([sys.executable, "-c", look, str(database)], check=True)
+    await store.create(NewConversation(id="later"))
+
+    assert Path(f"{database}-wal").exists()
+    beside = open_store(database)
+    assert (await beside.load("later")).id == "later"
+    await beside.close()
+    await store.close()
 
 
 @pytest.mark.torture

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from cllm.core.message import Message
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.kept import conversation_kept, message_kept
+from cllm.stores.sql.migrations.kept import KeptMessage, KeptTurn, conversation_kept, message_kept
 from cllm.stores.sql.migrations.older import LOCAL, Row, id_text, in_utc, json_text
 from cllm.stores.sql.search import indexed_terms
 
@@ -22,6 +22,7 @@ _TURNS = older.newer(
     "turns",
     ("started_at", "ended_at"),
     *("owner", "conversation_id", "number", "id", "place", "position", "state", "cost"),
+    "failure",
 )
 _MESSAGES = older.newer(
     "messages",
@@ -79,15 +80,17 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int
     bind.execute(sa.insert(_CONVERSATIONS), [conversation])
     where = {"owner": key["owner"], "conversation_id": key["id"]}
     sequence = 0
-    for turn_number, group in enumerate(_grouped(said), 1):
-        bind.execute(sa.insert(_TURNS), [where | _turn(turn_number, group)])
+    for turn_number, group in enumerate(_grouped([_read(message) for message in said]), 1):
+        turn = _turn(turn_number, group)
+        bind.execute(sa.insert(_TURNS), [where | turn])
         rows = []
         for ordinal, message in enumerate(group):
             number, sequence = number + 1, sequence + 1
             at = {"number": number, "turn": turn_number, "ordinal": ordinal}
             rows.append(where | at | {"sequence_number": sequence} | _message(message))
         bind.execute(sa.insert(_MESSAGES), rows)
-        _index(bind, rows)
+        if turn["state"] != "failed":
+            _index(bind, rows)
     return number
 
 
@@ -98,11 +101,17 @@ def _free_name(bind: sa.Connection, owner: str, name: str | None) -> str | None:
     return None if name is None or bind.execute(taken).first() is not None else name
 
 
+def _read(row: Row) -> Row:
+    """The row with its metadata and what was kept there side by side."""
+    metadata, kept = message_kept(row["metadata"])
+    return {**row, "metadata": metadata, "kept": kept}
+
+
 def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
-    """Turns: a run of user messages and everything that answers them."""
+    """Turns: as they were kept, or as the roles of messages tell them."""
     group: list[Row] = []
     for row in said:
-        if group and row["role"] == "user" and group[-1]["role"] != "user":
+        if group and _is_next(group, row):
             yield group
             group = []
         group.append(row)
@@ -110,15 +119,28 @@ def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
         yield group
 
 
+def _is_next(group: Sequence[Row], row: Row) -> bool:
+    kept: KeptTurn | None = group[0]["kept"].turn
+    if row["kept"].turn is not None:
+        return True
+    if kept is not None:
+        return len(group) >= kept.messages
+    return older.begins_turn(row["role"], group[-1]["role"])
+
+
 def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
     turn_id = id_text(group[0]["id"])
+    kept: KeptTurn | None = group[0]["kept"].turn
+    if kept is None or kept.messages != len(group):
+        kept = None
     return {
         "number": number,
         "position": number,
         "id": turn_id,
         "place": turn_id,
-        "state": "complete" if group[-1]["role"] != "user" else "incomplete",
+        "state": older.state_after(group[-1]["role"]) if kept is None else kept.state,
+        "failure": None if kept is None else kept.failure,
         "cost": float(sum(costs)) if costs else None,
         "started_at": in_utc(group[0]["created_at"]),
         "ended_at": in_utc(group[-1]["created_at"]),
@@ -126,10 +148,10 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
 
 
 def _message(row: Row) -> dict[str, Any]:
-    metadata, kept = message_kept(row["metadata"])
+    kept: KeptMessage = row["kept"]
     imported = {
         "id": id_text(row["id"]),
-        "metadata": metadata,
+        "metadata": row["metadata"],
         "reasoning_events": row["reasoning_events"],
         "total_cost": None if row["total_cost"] is None else str(row["total_cost"]),
         "created_at": in_utc(row["created_at"]),

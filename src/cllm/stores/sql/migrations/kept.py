@@ -5,11 +5,11 @@ an owner and an id only if the row's own id was made from them, which nobody els
 """
 
 import uuid
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.conversation import SystemRecord
+from cllm.core.conversation import SystemRecord, TurnFailure
 from cllm.core.identity import is_valid_id
 from cllm.core.message import Dialect, Role
 from cllm.stores.sql.rows import StoredMessage
@@ -30,12 +30,21 @@ class KeptConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     theirs: Any = msgspec.UNSET
 
 
+class KeptTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a turn, with its first message: how many it has, and how it ended."""
+
+    messages: int
+    state: Literal["complete", "incomplete", "failed"]
+    failure: str | None = None
+
+
 class KeptMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a message; without `raw` the other columns say all of it."""
 
     raw: str | None = None
     dialect: Dialect = "openai"
     role: Role | None = None
+    turn: KeptTurn | None = None
     theirs: Any = msgspec.UNSET
 
 
@@ -69,7 +78,7 @@ def message_kept(metadata: Any) -> tuple[dict[str, Any], KeptMessage]:
     """The metadata without what is kept, and that."""
     whole = _object(metadata)
     kept = _decoded(whole, KeptMessage)
-    if kept is None or not (kept.raw is None or _decodes(kept.raw, dict[str, Any])):
+    if kept is None or not _is_whole(kept):
         return whole, KeptMessage()
     return _without(whole, kept.theirs), kept
 
@@ -102,6 +111,11 @@ def _is_ours(kept: KeptConversation, row_id: uuid.UUID) -> bool:
     if not all(is_valid_id(ref) for ref in (kept.id, kept.name) if ref is not None):
         return False
     return _decodes(kept.system, StoredMessage) and _decodes(kept.system_record, SystemRecord)
+
+
+def _is_whole(kept: KeptMessage) -> bool:
+    failure = None if kept.turn is None else kept.turn.failure
+    return _decodes(kept.raw, dict[str, Any]) and _decodes(failure, TurnFailure)
 
 
 def _decodes(text: str | None, kind: Any) -> bool:

@@ -95,6 +95,16 @@ def our_role(role: str) -> str:
     return "tool" if role in TOOL_ROLES else ROLES.get(role, "user")
 
 
+def begins_turn(role: str, before: str | None) -> bool:
+    """Whether a message begins a turn, as far as roles tell: a run of users, and what answers."""
+    return before is None or (role == "user" and before != "user")
+
+
+def state_after(role: str) -> str:
+    """How a turn ended, as far as its last role tells."""
+    return "incomplete" if role == "user" else "complete"
+
+
 def json_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 

@@ -1,7 +1,7 @@
 """From our rows back to those of an older deployment: the default path, as messages in a row.
 
-Variants, events and usage have no place there and go; ids, owners and JSON that do not fit are
-kept in a metadata column.
+Variants, events and usage have no place there and go; ids, owners, JSON that does not fit, and how
+turns ended if the messages do not tell, are kept in a metadata column.
 """
 
 import uuid
@@ -14,15 +14,17 @@ import msgspec
 import sqlalchemy as sa
 
 from cllm.core.message import Message
+from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql.migrations import older
 from cllm.stores.sql.migrations.kept import (
     NAMESPACE,
     KeptConversation,
     KeptMessage,
+    KeptTurn,
     id_from,
     with_kept,
 )
-from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, naive
+from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, json_text, naive
 
 _CONVERSATIONS = older.newer(
     "conversations",
@@ -31,7 +33,10 @@ _CONVERSATIONS = older.newer(
     prefix="newer_",
 )
 _TURNS = older.newer(
-    "turns", ("started_at",), "owner", "conversation_id", "number", prefix="newer_"
+    "turns",
+    ("started_at",),
+    *("owner", "conversation_id", "number", "state", "failure"),
+    prefix="newer_",
 )
 _MESSAGES = older.newer(
     "messages",
@@ -50,7 +55,7 @@ def take_down(bind: sa.Connection) -> None:
         where = (_CONVERSATIONS.c.owner == owner, _CONVERSATIONS.c.id == conversation_id)
         row = bind.execute(sa.select(_CONVERSATIONS).where(*where)).mappings().one()
         query = (
-            sa.select(_MESSAGES, _TURNS.c.started_at)
+            sa.select(_MESSAGES, _TURNS.c.started_at, _TURNS.c.state, _TURNS.c.failure)
             .join(
                 _TURNS,
                 sa.and_(
@@ -92,23 +97,60 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUI
         "metadata": with_kept(metadata, kept),
     }
     bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
-    rows = [_message(bind, key, message) for message in said]
+    turns = _turns_kept(said)
+    rows = [_message(bind, key, row, turns.get(place)) for place, row in enumerate(said)]
     if rows:
         bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
     return key
 
 
-def _message(bind: sa.Connection, conversation: uuid.UUID, row: Row) -> dict[str, Any]:
+def _role(row: Row) -> str:
+    said: dict[str, Any] = msgspec.json.decode(row["raw"], type=dict[str, Any])
+    return said.get("role") or str(row["role"])
+
+
+def _turns_kept(said: Sequence[Row]) -> dict[int, KeptTurn]:
+    """The turns of a conversation by the places of their first messages, if roles do not tell."""
+    roles = [_role(row) for row in said]
+    numbers = [row["turn"] for row in said]
+    begun = [at for at, turn in enumerate(numbers) if at == 0 or turn != numbers[at - 1]]
+    guessed = [
+        at
+        for at, role in enumerate(roles)
+        if older.begins_turn(role, roles[at - 1] if at else None)
+    ]
+    ends = [*begun, len(said)][1:]
+    is_told = begun == guessed and all(
+        said[first]["state"] == older.state_after(roles[end - 1])
+        for first, end in zip(begun, ends, strict=True)
+    )
+    if is_told:
+        return {}
+    return {
+        first: _kept_turn(said[first], end - first) for first, end in zip(begun, ends, strict=True)
+    }
+
+
+def _kept_turn(row: Row, messages: int) -> KeptTurn:
+    """Who comes back finds no turn that runs."""
+    if row["state"] == "running":
+        return KeptTurn(messages=messages, state="failed", failure=json_text(INTERRUPTION))
+    return KeptTurn(messages=messages, state=row["state"], failure=row["failure"])
+
+
+def _message(
+    bind: sa.Connection, conversation: uuid.UUID, row: Row, turn: KeptTurn | None
+) -> dict[str, Any]:
     imported = msgspec.json.decode(row["imported"] or "{}", type=dict[str, Any])
     said = msgspec.json.decode(row["raw"], type=dict[str, Any])
-    role: str = said.get("role") or row["role"]
+    role = _role(row)
     content = said.get("content")
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
     own = older.plain_raw(role, content)
-    kept = KeptMessage()
+    kept = KeptMessage(turn=turn)
     if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
-        kept = KeptMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"])
+        kept = KeptMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
     created = imported.get("created_at")
     moment = datetime.fromisoformat(created) if created else row["started_at"]
     cost = imported.get("total_cost")

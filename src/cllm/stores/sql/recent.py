@@ -1,0 +1,111 @@
+"""The turns that this process kept last, so that the next turn need not read them again.
+
+What is remembered of a conversation holds as long as nobody else has written to the file, which
+SQLite itself says (`data_version`), and nothing of ours but turns has either. A turn that begins
+takes what there is, and one that ends brings it back: whatever else becomes of a turn leaves
+nothing behind. Never holds more bytes than it is allowed.
+"""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.ports import Tail
+
+MOST_BYTES = 8 * 2**20
+_BESIDE = 512
+"""What a message takes in memory beside its bytes."""
+_Key = tuple[str, str]
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a conversation's path, from the message with this sequence number on."""
+
+    turns: tuple[Turn, ...]
+    variants: tuple[Turn, ...]
+    first_sequence: int
+    message_count: int
+    size: int
+
+
+class RecentTurns:
+    """Conversations by owner and id, the one that was answered last at the end."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._version = 0
+        self._known: OrderedDict[_Key, Remembered] = OrderedDict()
+
+    def look(self, db: sqlite3.Connection) -> None:
+        """Forget everything if somebody else wrote to the file. Every turn begins with this."""
+        version = db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self.forget()
+            self._version = version
+
+    def take(self, key: _Key) -> Remembered | None:
+        """What is known of the conversation, which is not known from now on."""
+        found = self._known.pop(key, None)
+        if found is not None:
+            self._bytes -= found.size
+        return found
+
+    def bring(self, conversation: Conversation, turn: Turn) -> None:
+        """Remember the conversation with a turn that was added at its end."""
+        self._known.pop(key := (conversation.owner, conversation.id), None)
+        turns = (*conversation.turns, turn)
+        count = conversation.message_count + len(turn.messages)
+        size = _size(turns) + _size(conversation.variants)
+        self._known[key] = Remembered(
+            turns=turns,
+            variants=conversation.variants,
+            first_sequence=conversation.first_sequence,
+            message_count=count,
+            size=size,
+        )
+        self._bytes += size
+        while self._bytes > self._most_bytes:
+            self._bytes -= self._known.popitem(last=False)[1].size
+
+    def forget(self) -> None:
+        """Know nothing any more: something else than a turn was written, or a turn was not."""
+        self._known.clear()
+        self._bytes = 0
+
+
+def window_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | None:
+    """What a store loads for a window; None where more is needed than is known."""
+    last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
+    if tail != "window" or last is None:
+        return None
+    cut = 1 if last.window is None else last.window.first_sequence
+    first = min((cut, *pins))
+    if first < known.first_sequence or first > known.message_count:
+        return None
+    return _from(known, first)
+
+
+def _from(known: Remembered, first: int) -> Remembered:
+    """What is known from the turn on that this message is in."""
+    sequence, before = known.first_sequence, 0
+    while sequence + len(known.turns[before].messages) <= first:
+        sequence += len(known.turns[before].messages)
+        before += 1
+    if before == 0:
+        return known
+    turns = known.turns[before:]
+    places = {turn.place for turn in turns}
+    return msgspec.structs.replace(
+        known,
+        turns=turns,
+        variants=tuple(turn for turn in known.variants if turn.place in places),
+        first_sequence=sequence,
+    )
+
+
+def _size(turns: Sequence[Turn]) -> int:
+    return sum(len(message.raw) + _BESIDE for turn in turns for message in turn.messages)

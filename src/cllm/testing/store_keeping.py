@@ -1,0 +1,236 @@
+"""What every store does with whole conversations: making, naming, listing, changing, deleting."""
+
+import msgspec
+import pytest
+
+from cllm.core.errors import (
+    ConversationBusyError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    InvalidIdError,
+    SequenceNotFoundError,
+    UsageError,
+)
+from cllm.core.ports import Changes, NewConversation, Store
+from cllm.testing.store_harness import (
+    OPENING,
+    SYSTEM,
+    StoreSuite,
+    answered,
+    failed,
+    say,
+    say_again,
+    start,
+    texts,
+)
+
+replace = msgspec.structs.replace
+
+
+class KeepingContract(StoreSuite):
+    """The tests. `StoreContract` has them."""
+
+    async def test_what_is_created_can_be_loaded(self, store: Store, other: Store) -> None:
+        new = NewConversation(id="demo", model="m", title="T", metadata={"a": [1, {"b": "é"}]})
+        created = await store.create(new, opening=OPENING)
+        assert await other.load("demo") == created
+        assert (created.model, created.title, created.metadata) == ("m", "T", new.metadata)
+        assert created.system == SYSTEM
+
+    async def test_an_id_is_taken_once(self, store: Store, other: Store) -> None:
+        created = await store.create(NewConversation(id="demo"))
+        with pytest.raises(ConversationExistsError):
+            await other.create(NewConversation(id="demo", title="another"))
+        assert await store.load("demo") == created
+
+    async def test_a_name_finds_its_conversation(self, store: Store, other: Store) -> None:
+        created = await store.create(NewConversation(id="c-1", name="demo"))
+        assert await other.load("demo") == created
+        assert await other.load(created.id) == created
+        with pytest.raises(ConversationExistsError):
+            await other.create(NewConversation(id="c-2", name="demo"))
+
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_a_conversation_can_be_begun_by_its_name(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
+        new = NewConversation(id="c-1", name="demo")
+        lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
+        again = replace(new, id="c-2")
+        with pytest.raises(ConversationBusyError):
+            await other.begin_turn("demo", start("t2", visible=visible), create=again)
+        await store.finish_turn(lease, answered(lease))
+        second = await other.begin_turn("demo", start("t3"), create=replace(new, id="c-3"))
+        assert not second.created
+        await other.finish_turn(second, answered(second))
+        loaded = await store.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
+        assert (await store.load(loaded.id)) == loaded
+
+    @pytest.mark.parametrize("ref", ["", "../x", "a/b", "a.b", "ä", "a b", "a\n", "x" * 129, "\0"])
+    async def test_what_cannot_be_an_id_is_refused(self, store: Store, ref: str) -> None:
+        new = NewConversation(id=ref)
+        for attempt in (
+            store.load(ref),
+            store.begin_turn(ref, start("t1"), create=new),
+            store.create(new),
+            store.update(ref, Changes(title="x")),
+            store.delete(ref),
+            store.delete_from(ref, 1),
+            store.choose_variant(ref, "t1"),
+            store.branch(ref, NewConversation(id="copy")),
+        ):
+            with pytest.raises(InvalidIdError):
+                await attempt
+
+    async def test_what_is_not_there_is_not_found(self, store: Store) -> None:
+        for attempt in (
+            store.load("demo"),
+            store.update("demo", Changes(title="x")),
+            store.capture("demo", OPENING),
+            store.delete("demo"),
+            store.delete_from("demo", 1),
+            store.choose_variant("demo", "t1"),
+            store.branch("demo", NewConversation(id="copy")),
+        ):
+            with pytest.raises(ConversationNotFoundError):
+                await attempt
+
+    async def test_another_owner_finds_nothing(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        assert (await store.list_conversations(owner="eve")).items == ()
+        for attempt in (
+            store.load("demo", owner="eve"),
+            store.begin_turn("demo", start("t2"), owner="eve"),
+            store.update("demo", Changes(title="x"), owner="eve"),
+            store.capture("demo", OPENING, owner="eve"),
+            store.delete("demo", owner="eve"),
+            store.delete_from("demo", 1, owner="eve"),
+            store.choose_variant("demo", "t1", owner="eve"),
+            store.branch("demo", NewConversation(id="copy"), owner="eve"),
+        ):
+            with pytest.raises(ConversationNotFoundError):
+                await attempt
+
+    async def test_the_tail_is_whole_turns_with_their_numbers(self, store: Store) -> None:
+        for number in range(1, 5):
+            await say(store, "demo", f"t{number}")
+        tail = await store.load("demo", tail=3)
+        assert [turn.id for turn in tail.turns] == ["t3", "t4"]
+        assert tail.first_sequence == 5
+        assert tail.message_count == 8
+        assert tail.system == SYSTEM
+        assert (await store.load("demo", tail=100)).first_sequence == 1
+        assert (await store.load("demo", tail=0)).turns == ()
+
+    async def test_lists_are_newest_first_and_go_on_where_they_stopped(self, store: Store) -> None:
+        for name in ("a", "b", "c", "d", "e"):
+            await store.create(NewConversation(id=name))
+        await say(store, "b", "t1")
+        first = await store.list_conversations(limit=2)
+        second = await store.list_conversations(limit=2, cursor=first.next_cursor)
+        third = await store.list_conversations(limit=2, cursor=second.next_cursor)
+        pages = [[item.id for item in page.items] for page in (first, second, third)]
+        assert pages == [["b", "e"], ["d", "c"], ["a"]]
+        assert third.next_cursor is None
+
+    async def test_a_list_entry_says_what_the_conversation_does(self, store: Store) -> None:
+        await store.create(NewConversation(id="demo", model="m", metadata={"k": "v"}))
+        await say(store, "demo", "t1", "one")
+        lease = await store.begin_turn("demo", start("t2", "two"))
+        await store.finish_turn(lease, failed(lease))
+        loaded = await store.load("demo")
+        (entry,) = (await store.list_conversations()).items
+        assert entry.message_count == loaded.message_count == 3
+        for field in ("id", "title", "model", "created_at", "updated_at", "metadata"):
+            assert getattr(entry, field) == getattr(loaded, field)
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    async def test_a_page_has_at_least_one_entry(self, store: Store, limit: int) -> None:
+        with pytest.raises(UsageError):
+            await store.list_conversations(limit=limit)
+
+    @pytest.mark.parametrize("cursor", ["", "x", "2026-01-01~a", "~"])
+    async def test_a_made_up_cursor_is_refused(self, store: Store, cursor: str) -> None:
+        with pytest.raises(UsageError):
+            await store.list_conversations(cursor=cursor)
+
+    async def test_archived_conversations_are_listed_apart(self, store: Store) -> None:
+        await store.create(NewConversation(id="kept"))
+        await store.create(NewConversation(id="gone"))
+        assert (await store.update("gone", Changes(archived=True))).archived_at is not None
+
+        async def listed(**options: object) -> set[str]:
+            page = await store.list_conversations(**options)  # type: ignore[arg-type]
+            return {item.id for item in page.items}
+
+        assert await listed() == {"kept"}
+        assert await listed(archive_filter="archived") == {"gone"}
+        assert await listed(archive_filter="all") == {"kept", "gone"}
+        assert (await store.update("gone", Changes(archived=False))).archived_at is None
+        assert await listed() == {"kept", "gone"}
+
+    async def test_archiving_twice_keeps_the_first_time(self, store: Store) -> None:
+        await store.create(NewConversation(id="demo"))
+        first = await store.update("demo", Changes(archived=True))
+        second = await store.update("demo", Changes(archived=True))
+        assert second.archived_at == first.archived_at
+
+    async def test_an_update_changes_what_it_names_only(self, store: Store, other: Store) -> None:
+        await store.create(NewConversation(id="demo", title="Old", metadata={"a": 1}))
+        await say(store, "demo", "t1")
+        summary = await store.update("demo", Changes(title="New"))
+        assert (summary.title, summary.metadata, summary.message_count) == ("New", {"a": 1}, 2)
+        summary = await store.update("demo", Changes(metadata={"b": 2}))
+        assert (summary.title, summary.metadata) == ("New", {"b": 2})
+        loaded = await other.load("demo")
+        assert (loaded.title, loaded.metadata) == ("New", {"b": 2})
+        assert texts(loaded) == ["Hello", "Hello?"]
+
+    async def test_what_is_deleted_is_gone(self, store: Store, other: Store) -> None:
+        await say(store, "demo", "t1")
+        await store.delete("demo")
+        with pytest.raises(ConversationNotFoundError):
+            await other.load("demo")
+        assert (await other.list_conversations()).items == ()
+        await say(other, "demo", "t1", "again")
+        assert texts(await store.load("demo")) == ["again", "again?"]
+
+    async def test_nothing_is_deleted_while_a_turn_runs(self, store: Store, other: Store) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2"))
+        with pytest.raises(ConversationBusyError):
+            await other.delete("demo")
+        with pytest.raises(ConversationBusyError):
+            await other.delete_from("demo", 1)
+        await store.finish_turn(lease, answered(lease))
+        assert len((await other.load("demo")).turns) == 2
+
+    async def test_deleting_from_a_message_on_deletes_all_later_ones(self, store: Store) -> None:
+        for number in (1, 2, 3):
+            await say(store, "demo", f"t{number}", str(number))
+        await store.delete_from("demo", 3)
+        assert texts(await store.load("demo")) == ["1", "1?"]
+        await store.delete_from("demo", 1)
+        loaded = await store.load("demo")
+        assert (loaded.turns, loaded.system) == ((), SYSTEM)
+
+    async def test_a_turn_without_its_end_is_incomplete(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        await say_again(store, "demo", "t2", place="t1", text="other")
+        await store.delete_from("demo", 2)
+        loaded = await store.load("demo")
+        assert [(turn.state, len(turn.messages)) for turn in loaded.turns] == [("incomplete", 1)]
+        assert loaded.variants == ()
+
+    @pytest.mark.parametrize("sequence", [0, 3, -1])
+    async def test_a_number_that_no_message_has_is_refused(
+        self, store: Store, sequence: int
+    ) -> None:
+        await say(store, "demo", "t1")
+        with pytest.raises(SequenceNotFoundError):
+            await store.delete_from("demo", sequence)
+        with pytest.raises(SequenceNotFoundError):
+            await store.branch("demo", NewConversation(id="copy"), at=sequence)
+        with pytest.raises(ConversationNotFoundError):
+            await store.load("copy")

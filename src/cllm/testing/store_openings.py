@@ -1,0 +1,113 @@
+"""What every store keeps of how a conversation begins: its prompt, its records and its title."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from cllm.core.conversation import ContextRecord, SystemRecord
+from cllm.core.errors import ConversationBusyError
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, Opening, Store
+from cllm.testing.store_harness import OPENING, SYSTEM, StoreSuite, answered, say, start
+
+replace = msgspec.structs.replace
+
+
+class OpeningContract(StoreSuite):
+    """The tests. `StoreContract` has them."""
+
+    async def test_a_conversation_is_opened_once(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        second = Opening(
+            system=plain_message("system", "Other."), system_record=SystemRecord(policy="captured")
+        )
+        lease = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(lease, answered(lease), opening=second)
+        loaded = await store.load("demo")
+        assert (loaded.system, loaded.system_record) == (SYSTEM, OPENING.system_record)
+
+    async def test_an_opening_without_a_prompt_is_remembered_too(self, store: Store) -> None:
+        nothing = _opening_without_a_prompt()
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, answered(lease), opening=nothing)
+        again = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(again, answered(again), opening=OPENING)
+        loaded = await store.load("demo")
+        assert loaded.system is None
+        assert loaded.system_record == nothing.system_record
+        assert loaded.context_record == nothing.context_record
+
+    async def test_a_pinned_prompt_is_kept_beside_the_messages_and_goes_into_branches(
+        self, store: Store, other: Store
+    ) -> None:
+        record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
+        pinned = Opening(system=None, system_record=record)
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, answered(lease), opening=pinned)
+        branch = await other.branch("demo", NewConversation(id="branch"))
+        for kept in (await other.load("demo"), branch, await store.load("branch", tail=0)):
+            assert (kept.system, kept.system_record) == (None, record)
+            assert kept.kept_prompt is not None
+            assert kept.kept_prompt.text == "Be kind. é"
+
+    async def test_as_long_as_nothing_was_said_an_opening_takes_the_place_of_another(
+        self, store: Store
+    ) -> None:
+        await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())
+        lease = await store.begin_turn("demo", start("t1"))
+        await store.finish_turn(lease, answered(lease), opening=OPENING)
+        loaded = await store.load("demo")
+        assert loaded.system == OPENING.system
+        assert loaded.system_record == OPENING.system_record
+
+    async def test_an_old_conversation_can_be_given_a_prompt_and_keeps_its_times(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
+        await store.finish_turn(lease, answered(lease))
+        before = await store.load("old")
+        captured = await store.capture("old", OPENING)
+        loaded = await other.load("old")
+        assert captured == loaded
+        assert loaded == replace(before, system=SYSTEM, system_record=OPENING.system_record)
+        await say(store, "old", "t2")
+        assert len((await store.load("old")).turns) == len(before.turns) + 1
+
+    async def test_only_an_old_conversation_is_given_a_prompt(self, store: Store) -> None:
+        await say(store, "captured", "t1")
+        await store.create(NewConversation(id="empty"))
+        lease = await store.begin_turn("none", start("t1"), create=NewConversation(id="none"))
+        await store.finish_turn(lease, answered(lease), opening=_opening_without_a_prompt())
+        second = replace(OPENING, system=plain_message("system", "Other."))
+        for ref in ("captured", "empty", "none"):
+            before = await store.load(ref)
+            assert await store.capture(ref, second) is None
+            assert await store.load(ref) == before
+
+    async def test_no_prompt_is_given_while_a_turn_runs(self, store: Store, other: Store) -> None:
+        first = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
+        await store.finish_turn(first, answered(first))
+        lease = await store.begin_turn("old", start("t2"))
+        with pytest.raises(ConversationBusyError):
+            await other.capture("old", OPENING)
+        await store.finish_turn(lease, answered(lease))
+        assert (await other.load("old")).system is None
+
+    async def test_a_title_comes_from_the_first_thing_said(self, store: Store) -> None:
+        await say(store, "demo", "t1", "  My cat\nis called Luna. ")
+        await say(store, "demo", "t2", "What is my cat called?")
+        assert (await store.load("demo")).title == "My cat is called Luna."
+
+    async def test_a_given_title_stays(self, store: Store) -> None:
+        await store.create(NewConversation(id="demo", title="Mine"))
+        await say(store, "demo", "t1")
+        assert (await store.load("demo")).title == "Mine"
+
+
+def _opening_without_a_prompt() -> Opening:
+    return Opening(
+        system=None,
+        system_record=SystemRecord(policy="captured"),
+        context_record=ContextRecord(executed_at=datetime(2026, 1, 1, tzinfo=UTC)),
+    )

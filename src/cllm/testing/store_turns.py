@@ -1,0 +1,261 @@
+"""What every store does with a turn: begun with a lease, one at a time, finished or dropped."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from cllm.core.errors import (
+    ConversationBusyError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    UsageError,
+)
+from cllm.core.message import Message
+from cllm.core.ports import NewConversation, Store
+from cllm.testing.store_harness import (
+    OPENING,
+    SYSTEM,
+    StoreHarness,
+    StoreSuite,
+    answered,
+    failed,
+    say,
+    start,
+    texts,
+)
+
+replace = msgspec.structs.replace
+
+
+class TurnContract(StoreSuite):
+    """The tests. `StoreContract` has them."""
+
+    async def test_a_finished_turn_is_there_for_everybody(self, store: Store, other: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        turn = answered(lease)
+        await store.finish_turn(lease, turn, opening=OPENING)
+        loaded = await other.load("demo")
+        assert loaded.turns == (turn,)
+        assert loaded.system == SYSTEM
+        assert loaded.system_record == OPENING.system_record
+        assert loaded.total_tokens == 7
+
+    async def test_messages_come_back_byte_for_byte(self, store: Store, other: Store) -> None:
+        said = Message(role="user", raw='{"role":"user","content":"\\u00e9é","n":1.50e3}'.encode())
+        reply = Message(
+            role="assistant",
+            dialect="anthropic",
+            raw=b'{"role":"assistant","content":[{"type":"thinking","thinking":"x",'
+            b'"signature":"s"},{"type":"text","text":"ok"}]}',
+        )
+        lease = await store.begin_turn(
+            "demo", start("t1", messages=(said,)), create=NewConversation(id="demo")
+        )
+        turn = replace(lease.turn, state="complete", messages=(said, reply))
+        await store.finish_turn(lease, turn)
+        assert (await other.load("demo")).turns[0].messages == (said, reply)
+
+    async def test_turns_follow_one_another(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        await say(store, "demo", "t2", "two")
+        loaded = await store.load("demo")
+        assert texts(loaded) == ["one", "one?", "two", "two?"]
+        assert [number for number, _, _ in loaded.numbered_messages()] == [1, 2, 3, 4]
+
+    async def test_a_lease_shows_what_was_there_without_its_turn(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        lease = await store.begin_turn("demo", start("t2", "two"))
+        assert texts(lease.conversation) == ["one", "one?"]
+        assert lease.turn.state == "running"
+        assert not lease.created
+        await store.drop_turn(lease)
+
+    async def test_a_visible_turn_can_be_seen_while_it_runs(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        assert [turn.state for turn in (await other.load("demo")).turns] == ["running"]
+        await store.drop_turn(lease)
+
+    async def test_a_hidden_turn_leaves_nothing_until_it_is_finished(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn(
+            "demo", start("t1", visible=False), create=NewConversation(id="demo")
+        )
+        with pytest.raises(ConversationNotFoundError):
+            await other.load("demo")
+        assert (await other.list_conversations()).items == ()
+        await store.finish_turn(lease, answered(lease))
+        assert texts(await other.load("demo")) == ["Hello", "Hi"]
+
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_a_dropped_turn_takes_the_conversation_it_made_with_it(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
+        lease = await store.begin_turn(
+            "demo", start("t1", visible=visible), create=NewConversation(id="demo")
+        )
+        await store.drop_turn(lease)
+        with pytest.raises(ConversationNotFoundError):
+            await other.load("demo")
+
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_a_dropped_turn_leaves_the_others_alone(
+        self, store: Store, *, visible: bool
+    ) -> None:
+        await say(store, "demo", "t1")
+        before = await store.load("demo")
+        await store.drop_turn(await store.begin_turn("demo", start("t2", visible=visible)))
+        assert await store.load("demo") == before
+
+    async def test_there_is_no_turn_in_a_conversation_that_is_not_there(self, store: Store) -> None:
+        with pytest.raises(ConversationNotFoundError):
+            await store.begin_turn("demo", start("t1"))
+
+    @pytest.mark.parametrize("visible", [True, False])
+    async def test_a_second_turn_is_refused_while_one_runs(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
+        new = NewConversation(id="demo")
+        lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
+        for another in (store, other):
+            with pytest.raises(ConversationBusyError):
+                await another.begin_turn("demo", start("t2"), create=new)
+        await store.finish_turn(lease, answered(lease))
+        await say(other, "demo", "t2")
+        assert len((await store.load("demo")).turns) == 2
+
+    async def test_a_second_turn_waits_for_the_first_and_sees_it(
+        self, store: Store, other: Store
+    ) -> None:
+        new = NewConversation(id="demo")
+        first = await store.begin_turn("demo", start("t1", visible=False), create=new)
+        waiting = asyncio.create_task(other.begin_turn("demo", start("t2"), create=new, wait=None))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await store.finish_turn(first, answered(first))
+        second = await waiting
+        assert [turn.id for turn in second.conversation.turns] == ["t1"]
+        assert not second.created
+        await other.drop_turn(second)
+
+    async def test_waiting_ends_when_its_time_is_over(self, store: Store, other: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        with pytest.raises(ConversationBusyError):
+            await other.begin_turn("demo", start("t2"), wait=0.02)
+        await store.drop_turn(lease)
+
+    async def test_who_gives_up_waiting_leaves_nothing_behind(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        waiting = asyncio.create_task(other.begin_turn("demo", start("t2"), wait=None))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await store.finish_turn(lease, answered(lease))
+        await say(other, "demo", "t3")
+        assert [turn.id for turn in (await store.load("demo")).turns] == ["t1", "t3"]
+
+    async def test_turns_in_different_conversations_do_not_wait_for_one_another(
+        self, store: Store
+    ) -> None:
+        one = await store.begin_turn("one", start("t1"), create=NewConversation(id="one"))
+        two = await store.begin_turn("two", start("t1"), create=NewConversation(id="two"))
+        await store.finish_turn(two, answered(two))
+        await store.finish_turn(one, answered(one))
+        assert len((await store.list_conversations()).items) == 2
+
+    async def test_a_lease_is_good_for_one_ending(self, store: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, answered(lease))
+        with pytest.raises(StaleLeaseError):
+            await store.finish_turn(lease, answered(lease))
+        with pytest.raises(StaleLeaseError):
+            await store.drop_turn(lease)
+        with pytest.raises(StaleLeaseError):
+            await store.renew_lease(lease)
+
+    async def test_a_lease_is_for_its_own_turn(self, store: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        with pytest.raises(UsageError):
+            await store.finish_turn(lease, replace(answered(lease), id="t2", place="t2"))
+        await store.finish_turn(await store.renew_lease(lease), answered(lease))
+        assert [turn.id for turn in (await store.load("demo")).turns] == ["t1"]
+
+    async def test_fencing_numbers_grow(self, store: Store, other: Store) -> None:
+        first = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(first, answered(first))
+        second = await other.begin_turn("demo", start("t2"))
+        assert second.fence > first.fence
+        await other.drop_turn(second)
+
+    async def test_who_lost_a_lease_writes_nothing(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await harness.lose(store)
+        await say(other, "demo", "t2")
+        before = await other.load("demo")
+        with pytest.raises(StaleLeaseError):
+            await store.finish_turn(lease, answered(lease))
+        with pytest.raises(StaleLeaseError):
+            await store.drop_turn(lease)
+        with pytest.raises(StaleLeaseError):
+            await store.renew_lease(lease)
+        assert await other.load("demo") == before
+
+    async def test_who_lost_a_lease_cannot_end_the_turn_that_followed(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        lost = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await harness.lose(store)
+        lease = await other.begin_turn("demo", start("t2"))
+        for attempt in (
+            store.finish_turn(lost, answered(lost)),
+            store.drop_turn(lost),
+            store.renew_lease(lost),
+        ):
+            with pytest.raises(StaleLeaseError):
+                await attempt
+        await other.finish_turn(lease, answered(lease))
+        states = [(turn.id, turn.state) for turn in (await other.load("demo")).turns]
+        assert states == [("t1", "failed"), ("t2", "complete")]
+
+    async def test_a_turn_whose_holder_died_has_failed(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await harness.lose(store)
+        await say(other, "demo", "t2")
+        first, second = (await other.load("demo")).turns
+        assert (first.id, first.state) == ("t1", "failed")
+        assert first.failure is not None
+        assert first.failure.code == "interrupted"
+        assert second.state == "complete"
+
+    async def test_a_hidden_turn_whose_holder_died_never_was(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        new = NewConversation(id="demo")
+        await store.begin_turn("demo", start("t1", visible=False), create=new)
+        await harness.lose(store)
+        with pytest.raises(ConversationNotFoundError):
+            await other.begin_turn("demo", start("t2"))
+        await say(other, "demo", "t2")
+        assert [turn.id for turn in (await other.load("demo")).turns] == ["t2"]
+
+    async def test_a_failed_turn_is_kept_and_is_not_history(self, store: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, failed(lease))
+        turn = (await store.load("demo")).turns[0]
+        assert turn == failed(lease)
+        assert not turn.is_history
+
+    async def test_an_incomplete_turn_is_history(self, store: Store) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        await store.finish_turn(lease, replace(answered(lease), state="incomplete"))
+        assert (await store.load("demo")).turns[0].is_history

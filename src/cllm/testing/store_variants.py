@@ -1,0 +1,172 @@
+"""What every store does with other answers in the same place, and with branches."""
+
+import pytest
+
+from cllm.core.conversation import SystemRecord
+from cllm.core.errors import ConversationExistsError, TurnNotFoundError, UsageError
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes, NewConversation, Opening, Store
+from cllm.testing.store_harness import (
+    OPENING,
+    SYSTEM,
+    StoreHarness,
+    StoreSuite,
+    answered,
+    bring_results,
+    failed,
+    say,
+    say_again,
+    start,
+    texts,
+)
+
+
+class VariantContract(StoreSuite):
+    """The tests. `StoreContract` has them."""
+
+    async def test_a_finished_variant_takes_the_place_of_what_was_there(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        await say(store, "demo", "t2", "two")
+        await say_again(store, "demo", "t3", place="t2", text="better")
+        loaded = await store.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
+        assert [turn.id for turn in loaded.variants] == ["t2"]
+        assert {turn.place for turn in (loaded.turns[1], *loaded.variants)} == {"t2"}
+
+    async def test_a_running_variant_leaves_the_path_alone(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        await say(store, "demo", "t1")
+        await store.begin_turn("demo", start("t2", place="t1"))
+        assert [turn.id for turn in (await other.load("demo")).turns] == ["t1"]
+        await harness.lose(store)
+        await say(other, "demo", "t3")
+        loaded = await other.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
+        assert [(turn.id, turn.state) for turn in loaded.variants] == [("t2", "failed")]
+
+    async def test_a_failed_variant_stays_off_the_path(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2", place="t1"))
+        await store.finish_turn(lease, failed(lease))
+        loaded = await store.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1"]
+        assert [turn.id for turn in loaded.variants] == ["t2"]
+
+    async def test_a_failed_turn_can_be_asked_again_in_its_place(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(lease, failed(lease))
+        await say_again(store, "demo", "t3", place="t2", text="now")
+        loaded = await store.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
+        assert [turn.id for turn in loaded.variants] == ["t2"]
+
+    async def test_the_last_answer_can_be_asked_again_after_a_failure(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2"))
+        await store.finish_turn(lease, failed(lease))
+        await say_again(store, "demo", "t3", place="t1", text="now")
+        assert [turn.id for turn in (await store.load("demo")).turns] == ["t3", "t2"]
+
+    async def test_what_went_on_with_tools_leaves_the_path_with_the_answer_they_were_for(
+        self, store: Store, other: Store
+    ) -> None:
+        await say(store, "demo", "t1")
+        await say(store, "demo", "t2", "And now?")
+        await bring_results(store, "demo", "t3")
+        await bring_results(store, "demo", "t4")
+        await store.update("demo", Changes(pins=(1, 6)))
+        await say_again(store, "demo", "t5", place="t2", text="Anew")
+        found = await other.load("demo")
+        assert [turn.id for turn in found.turns] == ["t1", "t5"]
+        assert {turn.id for turn in found.variants} == {"t2", "t3", "t4"}
+        assert (await other.summary("demo")).message_count == found.message_count == 4
+        assert found.pins == (1,)
+        await say(store, "demo", "t6")
+        assert [turn.id for turn in (await other.load("demo", tail=1)).turns] == ["t6"]
+
+    async def test_a_variant_of_an_earlier_or_unknown_turn_is_refused(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        await say(store, "demo", "t2")
+        before = await store.load("demo")
+        with pytest.raises(UsageError):
+            await store.begin_turn("demo", start("t3", place="t1"))
+        with pytest.raises(TurnNotFoundError):
+            await store.begin_turn("demo", start("t3", place="nowhere"))
+        assert await store.load("demo") == before
+        await say(store, "demo", "t4")
+
+    async def test_a_turn_id_is_used_once(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        with pytest.raises(UsageError):
+            await store.begin_turn("demo", start("t1"))
+        assert len((await store.load("demo")).turns) == 1
+
+    async def test_another_variant_can_be_chosen(self, store: Store, other: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        await say_again(store, "demo", "t2", place="t1", text="better")
+        chosen = await store.choose_variant("demo", "t1")
+        assert texts(chosen) == ["one", "one?"]
+        assert [turn.id for turn in chosen.variants] == ["t2"]
+        assert await other.load("demo") == chosen
+        assert await store.choose_variant("demo", "t1") == chosen
+
+    async def test_a_variant_without_an_answer_cannot_be_chosen(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        lease = await store.begin_turn("demo", start("t2", place="t1"))
+        await store.finish_turn(lease, failed(lease))
+        with pytest.raises(UsageError):
+            await store.choose_variant("demo", "t2")
+        with pytest.raises(TurnNotFoundError):
+            await store.choose_variant("demo", "t9")
+
+    async def test_a_branch_has_the_path_up_to_its_point(self, store: Store, other: Store) -> None:
+        await store.create(NewConversation(id="demo", model="m"))
+        for number in (1, 2, 3):
+            await say(store, "demo", f"t{number}", str(number))
+        branch = await store.branch("demo", NewConversation(id="copy"), at=4)
+        assert texts(branch) == ["1", "1?", "2", "2?"]
+        assert branch.parent is not None
+        assert (branch.parent.conversation, branch.parent.sequence) == ("demo", 4)
+        assert (branch.system, branch.system_record) == (SYSTEM, OPENING.system_record)
+        assert branch.model == "m"
+        assert await other.load("copy") == branch
+
+    async def test_a_branch_in_a_turn_keeps_its_beginning(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        branch = await store.branch("demo", NewConversation(id="copy"), at=1)
+        assert [(turn.state, len(turn.messages)) for turn in branch.turns] == [("incomplete", 1)]
+
+    async def test_a_branch_outlives_its_parent_and_leaves_it_alone(self, store: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        before = await store.load("demo")
+        await store.branch("demo", NewConversation(id="copy"))
+        await say(store, "copy", "t2", "two")
+        assert await store.load("demo") == before
+        await store.delete("demo")
+        assert texts(await store.load("copy")) == ["one", "one?", "two", "two?"]
+
+    async def test_a_branch_can_go_on_under_another_prompt(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        other_prompt = Opening(
+            system=plain_message("system", "Be long."),
+            system_record=SystemRecord(policy="captured", source="branch"),
+        )
+        branch = await store.branch("demo", NewConversation(id="copy"), opening=other_prompt)
+        assert branch.system == other_prompt.system
+        assert branch.system_record == other_prompt.system_record
+        assert (await store.load("demo")).system == SYSTEM
+
+    async def test_a_branch_is_without_the_turn_that_runs(self, store: Store, other: Store) -> None:
+        await say(store, "demo", "t1", "one")
+        lease = await store.begin_turn("demo", start("t2", "two"))
+        branch = await other.branch("demo", NewConversation(id="copy"))
+        assert texts(branch) == ["one", "one?"]
+        await store.finish_turn(lease, answered(lease))
+
+    async def test_a_branch_needs_an_id_of_its_own(self, store: Store) -> None:
+        await say(store, "demo", "t1")
+        await say(store, "copy", "t1")
+        with pytest.raises(ConversationExistsError):
+            await store.branch("demo", NewConversation(id="copy"))

@@ -1,0 +1,264 @@
+"""What is remembered of a conversation is what the file has, and writes that wait are one."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cllm.core.conversation import WindowRecord
+from cllm.core.errors import StaleLeaseError, StoreUnavailableError
+from cllm.core.ports import Changes, NewConversation
+from cllm.stores.edits import INTERRUPTION
+from cllm.stores.sql import sqlite_turns
+from cllm.stores.sql.recent import RecentTurns
+from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile
+from cllm.stores.sql.sqlite_reading import load
+from cllm.testing.store_harness import answered, start
+
+
+def opened(path: Path, busy_seconds: float = BUSY_SECONDS) -> SqliteStore:
+    return SqliteStore(path, clock=lambda: datetime.now(UTC), busy_seconds=busy_seconds)
+
+
+async def say(store: SqliteStore, ref: str, turn_id: str, text: str = "Hello") -> None:
+    """One whole turn that loads what a window can use."""
+    new = NewConversation(id=ref)
+    lease = await store.begin_turn(ref, start(turn_id, text), create=new, tail="window")
+    await store.finish_turn(lease, answered(lease))
+
+
+@contextmanager
+def refusing(database: Path) -> Iterator[None]:
+    """No conversation can be written for a while."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute(
+            "CREATE TRIGGER refusing BEFORE UPDATE ON conversations BEGIN"
+            " SELECT RAISE(ROLLBACK, 'no'); END"
+        )
+        yield
+        other.execute("DROP TRIGGER refusing")
+
+
+async def texts_found(store: SqliteStore, turn_id: str) -> list[str]:
+    """What a turn finds that begins now, and is then dropped."""
+    lease = await store.begin_turn("demo", start(turn_id), tail="window")
+    await store.drop_turn(lease)
+    return [message.text for message in lease.conversation.messages]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The conversations that turns had to read from the file."""
+    read: list[str] = []
+
+    def noted(db, row, tail):
+        read.append(row[1])
+        return load(db, row, tail)
+
+    monkeypatch.setattr(sqlite_turns, "load", noted)
+    return read
+
+
+async def test_a_turn_does_not_read_again_what_this_process_kept(database, reads):
+    store = opened(database)
+    await say(store, "demo", "t1")
+    await say(store, "demo", "t2")
+    lease = await store.begin_turn("demo", start("t3"), tail="window")
+    assert [turn.id for turn in lease.conversation.turns] == ["t1", "t2"]
+    assert reads == []
+    await store.close()
+
+
+async def test_a_window_that_moved_on_is_cut_from_what_is_known(database, reads):
+    store = opened(database)
+    for number in range(5):
+        await say(store, "demo", f"t{number}")
+    lease = await store.begin_turn("demo", start("t5"), tail="window")
+    cut = WindowRecord(first_sequence=8, sent_messages=4)
+    await store.finish_turn(lease, msgspec.structs.replace(answered(lease), window=cut))
+    known = await store.begin_turn("demo", start("t6"), tail="window")
+    assert reads == []
+    await store.drop_turn(known)
+    loaded = await store.load("demo", tail="window")
+    assert known.conversation == loaded
+    assert [turn.id for turn in loaded.turns] == ["t3", "t4", "t5"]
+    await store.close()
+
+
+async def test_what_another_process_said_is_seen(database):
+    one, other = opened(database), opened(database)
+    await say(one, "demo", "t1")
+    await say(other, "demo", "t2")
+    lease = await one.begin_turn("demo", start("t3"), tail="window")
+    assert [turn.id for turn in lease.conversation.turns] == ["t1", "t2"]
+    await one.close()
+    await other.close()
+
+
+async def test_what_another_process_did_to_a_message_is_seen(database):
+    """Of the same length, with the conversation's own row as it was."""
+    store = opened(database)
+    await say(store, "demo", "t1")
+    with sqlite3.connect(database) as other:
+        other.execute("UPDATE messages SET raw = replace(raw, 'user', 'USER')")
+    other.close()
+    lease = await store.begin_turn("demo", start("t2"), tail="window")
+    assert b'"USER"' in lease.conversation.messages[0].raw
+    await store.close()
+
+
+async def test_what_was_deleted_pinned_or_chosen_here_is_seen(database):
+    store = opened(database)
+    for number in range(3):
+        await say(store, "demo", f"t{number}")
+    await store.delete_from("demo", 3)
+    lease = await store.begin_turn("demo", start("t3"), tail="window")
+    assert [turn.id for turn in lease.conversation.turns] == ["t0"]
+    await store.finish_turn(lease, answered(lease))
+    await store.update("demo", Changes(pins=(1,)))
+    assert (await store.begin_turn("demo", start("t4"), tail="window")).conversation.pins == (1,)
+    await store.close()
+
+
+async def test_a_variant_that_was_chosen_is_seen(database):
+    """It has as many messages as the one that was in its place."""
+    store = opened(database)
+    await say(store, "demo", "t1")
+    again = await store.begin_turn("demo", start("t2", place="t1"), tail="window")
+    await store.finish_turn(again, answered(again, "Other"))
+    await store.choose_variant("demo", "t1")
+    assert await texts_found(store, "t3") == ["Hello", "Hi"]
+    await say(store, "demo", "t4")
+    await store.delete_from("demo", 3)
+    await store.choose_variant("demo", "t2")
+    assert await texts_found(store, "t5") == ["Hello", "Other"]
+    await store.close()
+
+
+async def test_a_turn_that_was_not_kept_is_not_remembered(database):
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    store = SqliteStore(database, clock=lambda: moment[0])
+    await say(store, "demo", "t1")
+    lease = await store.begin_turn("demo", start("t2"), tail="window")
+    failed = msgspec.structs.replace(lease.turn, state="failed", ended_at=moment[0])
+    with refusing(database), pytest.raises(StoreUnavailableError):
+        await store.finish_turn(lease, failed)
+    moment[0] += timedelta(hours=2)
+    found = await store.begin_turn("demo", start("t3"), tail="window")
+    await store.drop_turn(found)
+    assert found.conversation == await store.load("demo")
+    assert found.conversation.turns[1].failure == INTERRUPTION
+    await store.close()
+
+
+async def test_whoever_remembers_hears_that_a_write_was_not_kept(database):
+    heard: list[str] = []
+    file = SqliteFile(database, on_rollback=lambda: heard.append("rolled back"))
+
+    def break_a_promise_at_the_commit(db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA defer_foreign_keys = ON")
+        db.execute(
+            "INSERT INTO turns (owner, conversation_id, number, id, place, state, started_at)"
+            " VALUES ('o', 'nobody', 1, 't', 't', 'running', '2026-01-01')"
+        )
+
+    await file.write(lambda db: db.execute("SELECT 1").fetchone())
+    assert heard == []
+    with pytest.raises(StoreUnavailableError):
+        await file.write(break_a_promise_at_the_commit)
+    assert heard == ["rolled back"]
+    await file.close()
+
+
+async def held_up(store: SqliteStore, *writes):
+    """The writes, all of which wait while another is being done."""
+    begun, free = threading.Event(), threading.Event()
+
+    def hold(_db: sqlite3.Connection) -> None:
+        begun.set()
+        free.wait(5)
+
+    holding = asyncio.ensure_future(store._file.write(hold))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    waiting = [asyncio.ensure_future(write) for write in writes]
+    await asyncio.sleep(0)
+    free.set()
+    await holding
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_writes_that_wait_share_a_commit(database):
+    store = opened(database)
+    for number in range(8):
+        await store.create(NewConversation(id=f"c{number}"))
+    commits: list[str] = []
+    await store._file.write(lambda db: db.set_trace_callback(commits.append))
+    commits.clear()
+    await held_up(
+        store, *(store.begin_turn(f"c{number}", start(f"t{number}")) for number in range(8))
+    )
+    assert commits.count("COMMIT") == 2
+    for number in range(8):
+        assert [turn.id for turn in (await store.load(f"c{number}")).turns] == [f"t{number}"]
+    await store.close()
+
+
+async def test_a_write_that_fails_takes_no_other_with_it(database):
+    store = opened(database)
+    await say(store, "demo", "t1")
+    lease = await store.begin_turn("demo", start("t2"))
+    await store.finish_turn(lease, answered(lease))
+    found = await held_up(
+        store,
+        store.begin_turn("one", start("o1"), create=NewConversation(id="one")),
+        store.finish_turn(lease, answered(lease)),
+        store.begin_turn("two", start("o2"), create=NewConversation(id="two")),
+    )
+    assert isinstance(found[1], StaleLeaseError)
+    for lease, ref in ((found[0], "one"), (found[2], "two")):
+        await store.finish_turn(lease, answered(lease))
+        assert [turn.state for turn in (await store.load(ref)).turns] == ["complete"]
+    await store.close()
+
+
+async def test_a_locked_file_is_waited_for_once_by_all_who_wait(database):
+    store = opened(database, busy_seconds=0.2)
+    await say(store, "demo", "t1")
+    other = sqlite3.connect(database, isolation_level=None)
+    begun: list[str] = []
+    await store._file.write(lambda db: db.set_trace_callback(begun.append))
+    other.execute("BEGIN IMMEDIATE")
+    begun.clear()
+    creating = [store.create(NewConversation(id=f"c{number}")) for number in range(20)]
+    # The first one meets the lock while the others come.
+    found = await asyncio.gather(*creating, return_exceptions=True)
+    assert all(isinstance(error, StoreUnavailableError) for error in found)
+    assert 1 <= begun.count("BEGIN IMMEDIATE") <= 2
+    other.execute("ROLLBACK")
+    other.close()
+    await store.create(NewConversation(id="c1"))
+    await store.close()
+
+
+async def test_what_is_remembered_is_never_more_than_it_may_be(database):
+    store = opened(database)
+    recent = RecentTurns(most_bytes=10_000)
+    for number in range(30):
+        ref = f"c{number}"
+        await say(store, ref, f"t{number}", text="x" * 1000)
+        loaded = await store.load(ref)
+        before = msgspec.structs.replace(loaded, turns=())
+        recent.bring(before, loaded.turns[0])
+        assert recent._bytes <= 10_000
+        assert recent._bytes == sum(known.size for known in recent._known.values())
+    assert 1 < len(recent._known) < 10
+    assert list(recent._known)[-1][1] == "c29"
+    await store.close()

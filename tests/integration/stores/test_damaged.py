@@ -1,0 +1,80 @@
+"""Rows that were damaged after they were written: they can go, and nobody else is held up."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+import sqlalchemy as sa
+
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.ports import ServerStore
+from cllm.stores.registry import open_store
+from cllm.stores.sql.database import Database
+from cllm.testing.store_contract import say
+
+DAMAGES = {
+    "no JSON": "UPDATE messages SET raw = '{' WHERE conversation_id = 'bad'",
+    "no object": "UPDATE messages SET raw = '7' WHERE conversation_id = 'bad'",
+    "a turn": "UPDATE turns SET \"window\" = '[]' WHERE conversation_id = 'bad'",
+    "a blob": "UPDATE messages SET raw = x'ff00' WHERE conversation_id = 'bad'",
+    "no text": "UPDATE messages SET raw = CAST(x'ff7b' AS TEXT) WHERE conversation_id = 'bad'",
+    "a title": "UPDATE conversations SET title = CAST(x'ff' AS TEXT) WHERE id = 'bad'",
+}
+ONLY_SQLITE = {"a blob", "no text", "a title"}
+"""PostgreSQL lets nobody write what is no text into a column of text."""
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[ServerStore]:
+    opened = cast("ServerStore", open_store(url, clock=lambda: datetime.now(UTC)))
+    yield opened
+    await opened.close()
+
+
+def spoil(url: str, damage: str) -> None:
+    if damage in ONLY_SQLITE and not url.startswith("sqlite:"):
+        pytest.skip("PostgreSQL refuses to be damaged like that")
+    Database(url).run(lambda bind: bind.execute(sa.text(DAMAGES[damage])) and None)
+
+
+async def two_conversations(store: ServerStore) -> None:
+    await say(store, "good", "t1", "zebra")
+    await say(store, "bad", "t1", "zebra")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_conversation_can_be_deleted(url: str, store: ServerStore, damage: str):
+    await two_conversations(store)
+    spoil(url, damage)
+    await store.delete("bad")
+    with pytest.raises(ConversationNotFoundError):
+        await store.load("bad")
+    assert {hit.conversation for hit in (await store.search("zebra")).items} == {"good"}
+    await say(store, "bad", "t1", "lion")
+    assert (await store.search("lion")).total == 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_message_is_in_nobody_elses_way(url: str, store: ServerStore, damage: str):
+    await two_conversations(store)
+    spoil(url, damage)
+    if damage != "a title":
+        assert {item.id for item in (await store.list_conversations()).items} == {"good", "bad"}
+        found = await store.search("zebra")
+        assert {hit.conversation for hit in found.items} == {"good", "bad"}
+        snippets = {hit.snippet for hit in found.items if hit.conversation == "good"}
+        assert snippets == {"zebra", "zebra?"}
+    await say(store, "good", "t2", "lion")
+    assert len((await store.load("good")).turns) == 2
+
+
+@pytest.mark.parametrize("damage", ["no JSON", "no object", "a blob", "no text"])
+async def test_the_damaged_end_of_a_conversation_can_be_cut_off(
+    url: str, store: ServerStore, damage: str
+):
+    await say(store, "bad", "t1", "zebra")
+    await say(store, "bad", "t2", "lion")
+    spoil(url, damage)
+    await store.delete_from("bad", 1)
+    assert (await store.load("bad")).message_count == 0
