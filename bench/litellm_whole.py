@@ -57,6 +57,20 @@ class Peer:
 
     def ask(self, body: bytes, client: Client, provider: Protocol) -> None:
         """Send the request of a client to a provider, and wait for the answer and what follows."""
+        if client == "openai":
+            litellm.completion(**self._said(body, client, provider))
+            time.sleep(AFTERWARDS_SECONDS)
+        else:
+            self._runner.run(self._ask_for_anthropic(body, provider))
+
+    async def _ask_for_anthropic(self, body: bytes, provider: Protocol) -> None:
+        # What it takes to start an event loop is not counted, nor is it for ours.
+        self._watch.begin()
+        await litellm.anthropic_messages(**self._said(body, "anthropic", provider))
+        await asyncio.sleep(AFTERWARDS_SECONDS)
+
+    def _said(self, body: bytes, client: Client, provider: Protocol) -> Fields:
+        """What is asked for, as its functions take it."""
         fields = json.loads(body)
         fields["model"] = f"{provider}/{NAMES[provider]}"
         said = {**fields, "api_key": KEY, "client": self._http(client, provider)}
@@ -64,11 +78,7 @@ class Peer:
             said["api_base"] = URL
         if provider == "bedrock":
             said["aws_region_name"] = "us-east-1"
-        if client == "openai":
-            litellm.completion(**said)
-            time.sleep(AFTERWARDS_SECONDS)
-        else:
-            self._runner.run(_ask_for_anthropic(said))
+        return said
 
     def _new_http(self, client: Client, provider: Protocol) -> Any:
         if provider == "openai":
@@ -99,8 +109,3 @@ def _openai_client(client: Client, transport: httpx2.MockTransport) -> Any:
         return openai.OpenAI(api_key=KEY, base_url=URL, http_client=http)
     later = httpx2.AsyncClient(transport=transport)
     return openai.AsyncOpenAI(api_key=KEY, base_url=URL, http_client=later)
-
-
-async def _ask_for_anthropic(said: Fields) -> None:
-    await litellm.anthropic_messages(**said)
-    await asyncio.sleep(AFTERWARDS_SECONDS)

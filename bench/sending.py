@@ -26,6 +26,10 @@ class Stopwatch:
         assert len(self._costs) == 1, f"sent {len(self._costs)} times"
         return self._costs[0]
 
+    def begin(self) -> None:
+        """Called where the request begins, if something went before that is not to be counted."""
+        self._began = _now()
+
     def sent(self, body: bytes) -> None:
         """Called with the body where the network would be."""
         now, began = _now(), self._began

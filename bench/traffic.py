@@ -120,9 +120,37 @@ def answer(number: int) -> str:
     )
 
 
-def request_body(client: Client, model: str, *, stream: bool = True) -> bytes:
-    """A request of 200 messages, as a client of that protocol sends it."""
-    exchanges = range(MESSAGES // MESSAGES_OF_EXCHANGE[client])
+def request_body(
+    client: Client, model: str, *, stream: bool = True, conversation: int = 0
+) -> bytes:
+    """A request of 200 messages, as a client of that protocol sends it.
+
+    No message of one `conversation` is in another one; system prompt and tools are.
+    """
+    return _written(_request(client, model, stream=stream, conversation=conversation))
+
+
+def requests_of_agent(
+    client: Client, model: str, *, stream: bool = True, conversation: int = 0
+) -> Iterator[bytes]:
+    """The requests by which the same conversation came to be, each with all that was said before.
+
+    The model is asked after every question, and after the results of its calls.
+    """
+    whole = _request(client, model, stream=stream, conversation=conversation)
+    messages = whole["messages"]
+    for place, message in enumerate(messages):
+        if message["role"] == "assistant":
+            yield _written(whole | {"messages": messages[:place]})
+
+
+def _written(body: Fields) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _request(client: Client, model: str, *, stream: bool, conversation: int) -> Fields:
+    count = MESSAGES // MESSAGES_OF_EXCHANGE[client]
+    exchanges = range(conversation * count, (conversation + 1) * count)
     if client == "openai":
         said: list[Fields] = [{"role": "system", "content": SYSTEM}]
         for number in exchanges:
@@ -144,8 +172,7 @@ def request_body(client: Client, model: str, *, stream: bool = True) -> bytes:
             "tools": [_anthropic_tool(number, name) for number, name in enumerate(TOOLS)],
             "tool_choice": {"type": "auto"},
         }
-    ending = {"temperature": 0.2, "stream": stream}
-    return json.dumps(body | ending, ensure_ascii=False, separators=(",", ":")).encode()
+    return body | {"temperature": 0.2, "stream": stream}
 
 
 def _call_ids(number: int) -> tuple[tuple[str, str, int], ...]:

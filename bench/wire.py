@@ -1,22 +1,24 @@
 """What translating between protocols costs, beside JSON alone and beside LiteLLM's translation.
 
-Translation: the body of a client, 200 messages long and full of tool calls, becomes the body for a
-provider the way a request really does: decoded to a prompt, checked, mended and encoded by the
-provider. Beside it `json.loads` and `json.dumps` of the same body, the bare functions of LiteLLM's
-translation (`litellm_peer.py`), and a floor that no translation can go below: reading the body and
-writing it again with the quickest JSON we know. The limit beside JSON is held here. How we compare
-with the bare functions is shown and not judged: the floor alone is more than a twentieth of them.
+Requests go the whole way, from what a program calls to where the network would be, which answers
+from memory: ours is in `cllm_whole.py`, LiteLLM's, what its users call, in `litellm_whole.py`. A
+client's conversation is 200 messages long and full of tool calls. It is sent in two ways.
 
-Whole way: the same from what a program calls to where the network would be. Ours is the decoding of
-the client's body and the provider's `ask`, in an event loop, with its headers; LiteLLM's is what
-its users call (`litellm_whole.py`). Both end when the body is handed to a transport that answers
-from memory. The limit beside LiteLLM is held here, where client and provider differ in protocol.
+Cold: all 200 messages at once, of a conversation that nobody has seen a word of. Beside it
+`json.loads` and `json.dumps` of the same body, and a floor that no translation of all of it can go
+below: reading the body and writing it again with the quickest JSON we know.
+
+As an agent sends it: from the first question on, the whole conversation with every request, two or
+three messages longer each time, each request timed. This is what a gateway sees. What is shown is
+the mean of a conversation's requests; LiteLLM is sent exactly the same ones. What is the same from
+request to request is remembered by us (docs/decisions/0012-conversations-that-go-on.md): this is
+what the limit beside LiteLLM is held to. The limit beside JSON is held in both ways.
 
 Streams: an event of a provider's becomes an event of the client's, from bytes to bytes, through
 the provider's own reader. What opens and ends a stream is not counted, on either side.
 
-`litellm_peer.py` and `litellm_whole.py` say what of LiteLLM is timed. Where a client and a provider
-speak the same protocol there is nothing to translate, and no limit is held beside LiteLLM.
+Where a client and a provider speak the same protocol there is nothing to translate, and no limit is
+held beside LiteLLM. `litellm_peer.py` says what of LiteLLM's streams is timed.
 """
 
 # The reader and the encoder of a provider are its own; a request would bring the network along.
@@ -28,22 +30,18 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice, product
+from itertools import count, islice, product
 
 import msgspec
 
 import litellm_peer
 import litellm_whole
-from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.asking import HttpProvider, Request
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.openai import OpenAIProvider
-from cllm.wire import anthropic_answer, anthropic_request, openai_answer, openai_request
+from cllm.wire import anthropic_answer, openai_answer
+from cllm_whole import Ours
 from measure import Cost, Sample, Targets, counted, interleave
 from sending import Stopwatch
 from traffic import (
@@ -55,8 +53,8 @@ from traffic import (
     Kind,
     Protocol,
     request_body,
+    requests_of_agent,
     stream,
-    whole_answer,
 )
 
 JSON_LIMIT = 5
@@ -68,86 +66,17 @@ OPENING_EVENTS = 10
 OUR_EVENTS = 350
 THEIR_EVENTS = 100
 Pair = tuple[Client, Protocol]
+Ask = Callable[[bytes, Client, Protocol], object]
 Restream = Callable[[], Iterator[bytes]]
 
 PAIRS: tuple[Pair, ...] = tuple(product(CLIENTS, PROTOCOLS))
-DECODERS: dict[Client, Callable[[bytes], Prompt]] = {
-    "openai": openai_request.decode_request,
-    "anthropic": anthropic_request.decode_request,
-}
 
 
-class MemoryResponse(Response):
-    """An answer that was there before it was asked for."""
-
-    status = 200
-
-    def __init__(self, body: bytes, *, provider: str, timeouts: Timeouts) -> None:
-        super().__init__(provider=provider, timeouts=timeouts)
-        self.headers = {"Content-Type": "application/json"}
-        self._body = body
-
-    async def _next(self, limit: float) -> bytes:
-        del limit
-        body, self._body = self._body, b""
-        return body
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-
-class MemoryHttp(Http):
-    """Stands where the network would be: says when a request was sent, and answers at once."""
-
-    def __init__(self, protocol: Protocol, watch: Stopwatch) -> None:
-        self._answer = whole_answer(protocol)
-        self._watch = watch
-
-    async def post(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes,
-        provider: str,
-        timeouts: Timeouts,
-    ) -> Response:
-        del url, headers
-        self._watch.sent(body)
-        return MemoryResponse(self._answer, provider=provider, timeouts=timeouts)
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-
-def providers(watch: Stopwatch) -> dict[Protocol, HttpProvider]:
-    """One of each, without a network."""
-    http = {protocol: MemoryHttp(protocol, watch) for protocol in PROTOCOLS}
-    url, key = "http://127.0.0.1:9", "unused"
-    account = Account(endpoint_url=url, bearer=key)
-    return {
-        "openai": OpenAIProvider(name="openai", base_url=url, api_key=key, http=http["openai"]),
-        "anthropic": AnthropicProvider(
-            name="anthropic", base_url=url, api_key=key, http=http["anthropic"]
-        ),
-        "bedrock": BedrockProvider(name="bedrock", account=account, http=http["bedrock"]),
-    }
-
-
-async def ask(body: bytes, client: Client, provider: HttpProvider) -> None:
-    async for _ in provider.ask(DECODERS[client](body)):
-        pass
-
-
-def translate(body: bytes, client: Client, provider: HttpProvider) -> bytes:
-    return provider._encode(DECODERS[client](body)).body
-
-
-def through_json(body: bytes) -> bytes:
+def through_json(body: bytes, _client: Client, _provider: Protocol) -> bytes:
     return json.dumps(json.loads(body)).encode()
 
 
-def through_msgspec(body: bytes) -> bytes:
+def through_msgspec(body: bytes, _client: Client, _provider: Protocol) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(body))
 
 
@@ -189,39 +118,56 @@ def name(tool: str, pair: Pair, kind: Kind | None = None) -> str:
     return words if kind is None else f"{words}, {kind}"
 
 
-def measure_requests(ours: dict[Protocol, HttpProvider], rounds: int) -> dict[str, Sample]:
-    runs: dict[str, Callable[[], Cost]] = {}
-    for pair in PAIRS:
-        client, protocol = pair
-        body = request_body(client, MODELS[protocol])
-        runs[name("json", pair)] = partial(counted, partial(through_json, body))
-        runs[name("floor", pair)] = partial(counted, partial(through_msgspec, body))
-        work = partial(translate, body, client, ours[protocol])
-        runs[name("cllm", pair)] = partial(counted, work)
-        if compared(pair):
-            theirs = partial(litellm_peer.translate, body, client, protocol)
-            runs[name("litellm", pair)] = partial(counted, theirs)
+class Requests:
+    """Sends conversations of one pair through one tool, another one with each run."""
+
+    def __init__(
+        self, ask: Ask, pair: Pair, time_of: Callable[[Callable[[], object]], Cost]
+    ) -> None:
+        self._ask = ask
+        self._pair = pair
+        self._time_of = time_of
+        self._conversations = count()
+
+    def cold(self) -> Cost:
+        """The cost of a whole conversation at once."""
+        client, protocol = self._pair
+        number = next(self._conversations)
+        return self._cost(request_body(client, MODELS[protocol], stream=False, conversation=number))
+
+    def as_agent(self) -> Cost:
+        """The mean cost of the requests by which a conversation comes to be."""
+        client, protocol = self._pair
+        number = next(self._conversations)
+        bodies = requests_of_agent(client, MODELS[protocol], stream=False, conversation=number)
+        return mean(map(self._cost, bodies))
+
+    def _cost(self, body: bytes) -> Cost:
+        return self._time_of(partial(self._ask, body, *self._pair))
+
+
+def mean(costs: Iterable[Cost]) -> Cost:
+    seen = list(costs)
+    return Cost(
+        cpu=sum(cost.cpu for cost in seen) / len(seen),
+        wall=sum(cost.wall for cost in seen) / len(seen),
+    )
+
+
+def measure_requests(tools: dict[str, Requests], way: str, rounds: int) -> dict[str, Sample]:
+    runs = {words: getattr(requests, way) for words, requests in tools.items()}
     return interleave(runs, rounds=rounds)
 
 
-def measure_whole_ways(
-    ours: dict[Protocol, HttpProvider], watch: Stopwatch, rounds: int
-) -> dict[str, Sample]:
-    runs: dict[str, Callable[[], Cost]] = {}
-    with asyncio.Runner() as runner:
-        peer = litellm_whole.Peer(watch, runner)
-
-        def run_ours(body: bytes, client: Client, provider: HttpProvider) -> None:
-            runner.run(ask(body, client, provider))
-
-        for pair in PAIRS:
-            client, protocol = pair
-            body = request_body(client, MODELS[protocol], stream=False)
-            work = partial(run_ours, body, client, ours[protocol])
-            theirs = partial(peer.ask, body, client, protocol)
-            runs[name("cllm", pair)] = partial(watch.time, work)
-            runs[name("litellm", pair)] = partial(watch.time, theirs)
-        return interleave(runs, rounds=rounds)
+def requests_of(watch: Stopwatch, ours: Ours, peer: litellm_whole.Peer) -> dict[str, Requests]:
+    tools: dict[str, Requests] = {}
+    for pair in PAIRS:
+        tools[name("json", pair)] = Requests(through_json, pair, counted)
+        tools[name("floor", pair)] = Requests(through_msgspec, pair, counted)
+        tools[name("cllm", pair)] = Requests(ours.ask, pair, watch.time)
+        if compared(pair):
+            tools[name("litellm", pair)] = Requests(peer.ask, pair, watch.time)
+    return tools
 
 
 def measure_streams(ours: dict[Protocol, HttpProvider], rounds: int) -> dict[str, Sample]:
@@ -237,22 +183,15 @@ def measure_streams(ours: dict[Protocol, HttpProvider], rounds: int) -> dict[str
     return interleave(runs, rounds=rounds)
 
 
-def print_requests(samples: dict[str, Sample]) -> None:
-    print_milliseconds("translating 200 messages", ("json", "floor", "cllm", "litellm"), samples)
-
-
-def print_whole_ways(samples: dict[str, Sample]) -> None:
-    print_milliseconds("the whole way of 200 messages", ("cllm", "litellm"), samples)
-
-
-def print_milliseconds(title: str, tools: tuple[str, ...], samples: dict[str, Sample]) -> None:
+def print_requests(title: str, samples: dict[str, Sample]) -> None:
     """A row for each pair; at its end what ours is of LiteLLM's."""
+    tools = ("json", "floor", "cllm", "litellm")
     heads = "".join(f"{tool + ' ms':>12}" for tool in tools)
     print(f"{title:40}{heads}{'ratio':>12}")
     for pair in PAIRS:
-        seen = [samples[name(tool, pair)] for tool in tools if name(tool, pair) in samples]
-        costs = "".join(f"{sample.cpu * 1000:12.2f}" for sample in seen)
-        ratio = f"{seen[-2].cpu / seen[-1].cpu:12.3f}" if len(seen) == len(tools) else ""
+        seen = [samples[name(tool, pair)].cpu for tool in tools if name(tool, pair) in samples]
+        costs = "".join(f"{cpu * 1000:12.2f}" for cpu in seen)
+        ratio = f"{seen[-2] / seen[-1]:12.3f}" if compared(pair) else ""
         print(f"{f'{pair[0]} client to {pair[1]}':40}{costs}{ratio}")
 
 
@@ -268,18 +207,16 @@ def print_streams(samples: dict[str, Sample]) -> None:
         print(f"{what:40}{quickest * 1e6:12.2f}{ours.cpu * 1e6:12.2f}{beside}")
 
 
-def judge_requests(samples: dict[str, Sample], targets: Targets) -> None:
+def judge_json(way: str, samples: dict[str, Sample], targets: Targets) -> None:
     for pair in PAIRS:
-        what = f"{pair[0]} client to {pair[1]}, request"
-        ours = samples[name("cllm", pair)].cpu
-        targets.at_most(f"{what} / json", ours / samples[name("json", pair)].cpu, JSON_LIMIT)
+        ratio = samples[name("cllm", pair)].cpu / samples[name("json", pair)].cpu
+        targets.at_most(f"{pair[0]} client to {pair[1]}, {way} / json", ratio, JSON_LIMIT)
 
 
-def judge_whole_ways(samples: dict[str, Sample], targets: Targets) -> None:
+def judge_peer(way: str, samples: dict[str, Sample], targets: Targets) -> None:
     for pair in filter(compared, PAIRS):
-        what = f"{pair[0]} client to {pair[1]}, whole way / LiteLLM"
         ratio = samples[name("cllm", pair)].cpu / samples[name("litellm", pair)].cpu
-        targets.at_most(what, ratio, REQUEST_LIMIT)
+        targets.at_most(f"{pair[0]} client to {pair[1]}, {way} / LiteLLM", ratio, REQUEST_LIMIT)
 
 
 def judge_streams(samples: dict[str, Sample], targets: Targets) -> None:
@@ -296,21 +233,25 @@ def judge_streams(samples: dict[str, Sample], targets: Targets) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--conversations", type=int, default=3, help="sent as an agent does")
     options = parser.parse_args()
     watch = Stopwatch()
-    ours = providers(watch)
-    # What was imported is not looked through again: a large heap is not the translation's cost.
-    gc.collect()
-    gc.freeze()
-    requests = measure_requests(ours, options.rounds)
-    whole_ways = measure_whole_ways(ours, watch, options.rounds)
-    streams = measure_streams(ours, options.rounds)
-    print_requests(requests)
-    print_whole_ways(whole_ways)
+    with asyncio.Runner() as runner:
+        ours = Ours(watch, runner)
+        tools = requests_of(watch, ours, litellm_whole.Peer(watch, runner))
+        # What was imported is not looked through again: a large heap is not the translation's cost.
+        gc.collect()
+        gc.freeze()
+        cold = measure_requests(tools, "cold", options.rounds)
+        agent = measure_requests(tools, "as_agent", options.conversations)
+    streams = measure_streams(ours.providers, options.rounds)
+    print_requests("200 messages, never seen before", cold)
+    print_requests("a request as an agent sends it", agent)
     print_streams(streams)
     targets = Targets()
-    judge_requests(requests, targets)
-    judge_whole_ways(whole_ways, targets)
+    judge_json("cold", cold, targets)
+    judge_json("as an agent", agent, targets)
+    judge_peer("as an agent", agent, targets)
     judge_streams(streams, targets)
     return targets.finish()
 

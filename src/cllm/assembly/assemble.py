@@ -86,6 +86,8 @@ def _changed(said: tuple[Message, ...], told: tuple[Message, ...]) -> int:
 
 def _foreign(turns: tuple[Turn, ...], model: str) -> frozenset[int]:
     """The positions of what another model wrote, as far as the turns say who did."""
+    if {turn.model for turn in turns} <= {None, model}:
+        return frozenset()
     positions: set[int] = set()
     start = 0
     for turn in turns:

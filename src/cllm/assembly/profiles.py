@@ -4,6 +4,7 @@ Facts only. What they mean for a history is in `validity`; nothing here looks at
 """
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -104,6 +105,7 @@ _VERSION = re.compile(r"\D*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _RESULTS_ALONE = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
 
+@lru_cache(maxsize=1000)
 def profile_for(dialect: Dialect, model: str) -> Profile:
     """The rules by which a model of this name takes a history in this protocol.
 

@@ -73,6 +73,8 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._until = self._rings_at = 0.0
         self._paused = False
         self.is_open = False
         self.free_since = 0.0
@@ -90,20 +92,27 @@ class Line(asyncio.Protocol):
         self.is_broken = self.is_nonsense = False
 
     def send(self, data: bytes) -> None:
-        """Begin a new exchange."""
+        """Begin a new exchange; over a line that was lost meanwhile there is none."""
         self._begin()
-        if self._transport is not None:
-            self._transport.write(data)
+        if self._transport is None or not self.is_open:
+            self.is_broken = True
+            return
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._transport.write(data)
 
-    async def head(self) -> None:
-        """Wait for the head of the answer, or the end of the connection."""
+    async def head(self, limit: float) -> None:
+        """Wait for the head of the answer, or the end of the connection; TimeoutError if late."""
+        until = self._loop.time() + limit
         while not (self.has_head or self.is_broken or self.is_whole):
-            await self._wait()
+            await self._wait(until)
 
-    async def more(self) -> bytes:
+    async def more(self, limit: float) -> bytes:
         """What has come of the body; nothing at its end or at that of the connection."""
+        until = self._loop.time() + limit
         while not (self._pieces or self.is_whole or self.is_broken):
-            await self._wait()
+            await self._wait(until)
         return self.taken()
 
     def taken(self) -> bytes:
@@ -123,12 +132,35 @@ class Line(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _wait(self) -> None:
-        self._waiting = self._loop.create_future()
+    async def _wait(self, until: float) -> None:
+        self._waiting, self._until = self._loop.create_future(), until
+        if self._timer is None or self._rings_at > until:
+            self._set_timer(until)
         try:
             await self._waiting
         finally:
             self._waiting = None
+
+    def _set_timer(self, at: float) -> None:
+        """One timer for many waits: a piece of a stream costs less than a timer of its own."""
+        self._stop_timer()
+        self._rings_at = at
+        self._timer = self._loop.call_at(at, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Whether what is waited for is late; the timer may be that of a wait before."""
+        self._timer = None
+        if self._waiting is None or self._waiting.done():
+            return
+        if self._loop.time() < self._until:
+            self._set_timer(self._until)
+        else:
+            self._waiting.set_exception(TimeoutError())
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -141,6 +173,7 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, _reason: Exception | None) -> None:
         self.is_open = False
+        self._stop_timer()
         if self.has_head and not self.is_whole and _ends_with_connection(self.headers):
             self.is_whole = True
         self.is_broken = not self.is_whole
@@ -237,8 +270,7 @@ class DirectResponse(Response):
         piece = line.taken()
         if not piece and not (line.is_whole or line.is_broken):
             try:
-                async with asyncio.timeout(limit):
-                    piece = await line.more()
+                piece = await line.more(limit)
             except TimeoutError as error:
                 raise silent(self._provider, limit) from error
         if not piece and line.is_broken:
@@ -282,8 +314,7 @@ class DirectHttp:
         line = self._taken(target) or await self._opened(target, url, provider, timeouts)
         try:
             line.send(data)
-            async with asyncio.timeout(timeouts.first_byte):
-                await line.head()
+            await line.head(timeouts.first_byte)
         except TimeoutError as error:
             line.close()
             raise silent(provider, timeouts.first_byte) from error

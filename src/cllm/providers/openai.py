@@ -14,11 +14,13 @@ from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.mending import mending_for
+from cllm.providers.recalling import Recalling
 from cllm.wire import openai_chat
+from cllm.wire.body import Recall, encode_openai, encode_responses, unknown
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
 from cllm.wire.spoken import Mend
-from cllm.wire.translate import encode_openai, encode_responses, is_refused_by_chat
+from cllm.wire.translate import is_refused_by_chat
 
 Api = Literal["chat", "responses"]
 
@@ -116,12 +118,15 @@ class OpenAIProvider(HttpProvider):
         api = self._api or api_for(prompt, url=self._urls["responses"])
         mending = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
         plainly, mend = mending.takes_texts_as_they_are, cast("Mend", mending)
+        recall: Recall = Recalling("openai", prompt.model, mending)
         if self._reads_text_only and first_media(prompt) is not None:
-            plainly, mend = False, in_words(mending)
+            plainly, mend, recall = False, in_words(mending), unknown
         if api == "responses":
             encoded = encode_responses(prompt, mend=mend)
         else:
-            encoded = encode_openai(prompt, mend=mend, takes_texts_as_they_are=plainly)
+            encoded = encode_openai(
+                prompt, mend=mend, takes_texts_as_they_are=plainly, recall=recall
+            )
         body = encoded.body
         if self._defaults:
             body = msgspec.json.encode(self._defaults | _fields.decode(body))

@@ -25,7 +25,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_parts, encode_block
+from cllm.wire.anthropic_blocks import encode_block
+from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_parts
 from cllm.wire.bedrock_citations import citations_of
 from cllm.wire.cut_calls import as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError

@@ -75,7 +75,7 @@ def arrange(
     begun = False
     for index, spoken in enumerate(messages):
         path = f"messages[{spoken.place}]"
-        cleaned = _clean_message(spoken, path, notes)
+        cleaned = clean_message(spoken, path, notes)
         if index == len(messages) - 1:
             check_still_asks(spoken, cleaned, "Anthropic")
         if cleaned.role != "system" or _may_stay(messages, index, model):
@@ -99,7 +99,8 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
     return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
 
 
-def _clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+    """The message in parts that Anthropic has words for; the same one if it is in such."""
     if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
         return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))

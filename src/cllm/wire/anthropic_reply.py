@@ -21,6 +21,25 @@ from cllm.core.reply import (
     ToolCallDelta,
 )
 from cllm.wire.anthropic_errors import decode_error, error_details
+from cllm.wire.anthropic_events import (
+    KNOWN_EVENTS,
+    KNOWN_PIECES,
+    AnyPiece,
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    CitationPiece,
+    ErrorEvent,
+    JsonPiece,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    SignaturePiece,
+    TextPiece,
+    ThinkingPiece,
+    events,
+    loose_events,
+)
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_block, decode_parts
 from cllm.wire.anthropic_usage import decode_usage
 from cllm.wire.cut_calls import as_object
@@ -131,84 +150,6 @@ def _cited(citation: Any, index: int) -> PartAdded:
     return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
 
 
-class _Piece(msgspec.Struct, tag_field="type"):
-    """What a delta carries."""
-
-
-class _TextPiece(_Piece, tag="text_delta"):
-    text: str
-
-
-class _JsonPiece(_Piece, tag="input_json_delta"):
-    partial_json: str
-
-
-class _ThinkingPiece(_Piece, tag="thinking_delta"):
-    thinking: str
-
-
-class _SignaturePiece(_Piece, tag="signature_delta"):
-    signature: str
-
-
-class _CitationPiece(_Piece, tag="citations_delta"):
-    citation: Any
-
-
-_AnyPiece = _TextPiece | _JsonPiece | _ThinkingPiece | _SignaturePiece | _CitationPiece
-
-
-class _Event(msgspec.Struct, tag_field="type"):
-    """What an event's data says of itself; the event's name says the same."""
-
-
-class _Start(_Event, tag="message_start"):
-    message: Fields
-
-
-class _BlockStart(_Event, tag="content_block_start"):
-    index: int
-    content_block: msgspec.Raw
-
-
-class _BlockDelta(_Event, tag="content_block_delta"):
-    index: int
-    delta: _AnyPiece
-
-
-class _BlockStop(_Event, tag="content_block_stop"):
-    index: int
-
-
-class _MessageDelta(_Event, tag="message_delta"):
-    delta: Fields
-    usage: Fields | None = None
-    context_management: Any = msgspec.UNSET
-
-
-class _Stop(_Event, tag="message_stop"):
-    pass
-
-
-class _Ping(_Event, tag="ping"):
-    pass
-
-
-class _Error(_Event, tag="error"):
-    error: Any = None
-
-
-class _Loose(msgspec.Struct):
-    """An event of a kind that has no struct here, or a delta of one."""
-
-    type: str
-    index: int | None = None
-    delta: Fields | None = None
-
-
-_AnyEvent = _BlockDelta | _BlockStart | _BlockStop | _Start | _MessageDelta | _Stop | _Ping | _Error
-_events = msgspec.json.Decoder(_AnyEvent)
-_loose_events = msgspec.json.Decoder(_Loose)
 _block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -267,7 +208,7 @@ class StreamDecoder:
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
         """The events in one event's data; `name` is asked only where the data does not say."""
         try:
-            event = _events.decode(data)
+            event = events.decode(data)
         except msgspec.ValidationError as error:
             return self._decode_loosely(name, data, error)
         except UNREADABLE as error:
@@ -275,30 +216,30 @@ class StreamDecoder:
             if mended is None:
                 raise MalformedError(f"not an event of a message: {error}") from error
             return self.decode(name, mended)
-        if type(event) is _BlockDelta:
+        if type(event) is BlockDelta:
             return self._delta(event.index, event.delta)
         return self._decode_event(event)
 
     def _decode_event(self, event: Any) -> list[ReplyEvent]:
         match event:
-            case _BlockStart():
+            case BlockStart():
                 return self._start_block(event)
-            case _BlockStop():
+            case BlockStop():
                 return self._stop_block(event.index)
-            case _Start():
+            case MessageStart():
                 self._begin(event.message)
-            case _MessageDelta():
+            case MessageDelta():
                 self._end(event)
-            case _Stop():
+            case MessageStop():
                 return self._stop()
-            case _Error():
+            case ErrorEvent():
                 raise ProviderSaidError(error_details(event.error))
         return []
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
         """An event of a new kind is passed over; a delta of a new kind is kept in its block."""
         try:
-            event = _loose_events.decode(data)
+            event = loose_events.decode(data)
         except UNREADABLE as error:
             if name == "error":
                 raise ProviderSaidError(decode_error(data)) from error
@@ -334,14 +275,14 @@ class StreamDecoder:
         usage = message.get("usage")
         self._usage = usage if isinstance(usage, dict) else {}
 
-    def _end(self, event: _MessageDelta) -> None:
+    def _end(self, event: MessageDelta) -> None:
         self._fields.update(event.delta)
         if event.context_management is not msgspec.UNSET:
             self._fields["context_management"] = event.context_management
         counted = event.usage or {}
         self._usage.update({name: count for name, count in counted.items() if count is not None})
 
-    def _start_block(self, event: _BlockStart) -> list[ReplyEvent]:
+    def _start_block(self, event: BlockStart) -> list[ReplyEvent]:
         try:
             check_utf8(event.content_block)
             fields = _block_fields.decode(event.content_block)
@@ -356,24 +297,24 @@ class StreamDecoder:
         begin = BEGINNINGS.get(kind)
         return [] if begin is None else begin(fields, event.index)
 
-    def _delta(self, index: int, piece: _AnyPiece) -> list[ReplyEvent]:
+    def _delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
         block = self._block(index)
         match piece:
-            case _TextPiece():
+            case TextPiece():
                 block.add("text", piece.text)
                 return [TextDelta(text=piece.text, index=index)]
-            case _JsonPiece():
+            case JsonPiece():
                 block.add("input", piece.partial_json)
                 if block.kind != "tool_use" or not piece.partial_json:
                     return []
                 return [ToolCallDelta(index=index, arguments=piece.partial_json)]
-            case _ThinkingPiece():
+            case ThinkingPiece():
                 block.add("thinking", piece.thinking)
                 return [ThinkingDelta(text=piece.thinking, index=index)]
-            case _SignaturePiece():
+            case SignaturePiece():
                 block.add("signature", piece.signature)
                 return [ThinkingDelta(signature=piece.signature, index=index)]
-            case _CitationPiece():
+            case CitationPiece():
                 block.citations.append(piece.citation)
                 return [_cited(piece.citation, index)]
             case _:
@@ -437,18 +378,3 @@ BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], list[ReplyEvent]]]
     "thinking": _begin_thinking,
     "tool_use": _begin_call,
 }
-KNOWN_PIECES = frozenset(
-    ("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta")
-)
-KNOWN_EVENTS = frozenset(
-    (
-        "content_block_delta",
-        "content_block_start",
-        "content_block_stop",
-        "error",
-        "message_delta",
-        "message_start",
-        "message_stop",
-        "ping",
-    )
-)

@@ -18,16 +18,17 @@ from cllm.core.message import (
     Role,
     Text,
     Thinking,
-    ToolCall,
     ToolResult,
 )
 from cllm.core.prompt import Original, Prompt
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.anthropic_betas import read_betas
+from cllm.wire.anthropic_blocks import encode_block
 from cllm.wire.anthropic_history import (
     MAX_MARKS,
     Turn,
     arrange,
+    clean_message,
     count_marks,
     limit_marks,
     order_marks,
@@ -43,9 +44,11 @@ from cllm.wire.anthropic_options import (
     fit,
     without_idle_choice,
 )
-from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, encode_block
+from cllm.wire.anthropic_parts import DIALECT, UNREADABLE
+from cllm.wire.beginnings import Beginnings
+from cllm.wire.history import End, History, Order, end_of, names_called, stands_alone
 from cllm.wire.notes import Notes
-from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
+from cllm.wire.spoken import Encoded, Mend, Mended, Spoken, unmended
 
 __all__ = [
     "EncodedRequest",
@@ -53,6 +56,7 @@ __all__ = [
     "decode_request",
     "encode_options",
     "encode_request",
+    "say_history",
 ]
 
 LOOP = ("assistant", "user")
@@ -75,22 +79,26 @@ def encode_request(
     stream: bool,
     mend: Mend = unmended,
     system_raw: bytes | None = None,
+    history: History | None = None,
 ) -> EncodedRequest:
     """The request body; `parameters` are in Anthropic's words. The same input, the same bytes.
 
-    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words.
+    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words. A
+    `history` is sent as it is; `messages` are those of the system that stood before it then.
     """
     notes = Notes()
     aliases = Aliases(names=NAMES, ids=IDS)
     said, moved = arrange(messages, model, notes)
-    mended = mend(tuple(address(said, aliases)))
+    mended = Mended(messages=()) if history else mend(tuple(address(said, aliases)))
     turns = [_as_turn(spoken) for spoken in mended.messages]
+    ends = history.ends if history else tuple(end_of(t.role, t.parts) for t in turns[-2:])
+    called = history.called if history else _called(turns)
     head = _head(system or (), moved, system_raw, notes)
     fitted: Notices = []
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = fit(without_idle_choice(fields, fitted), model, fitted)
-    fields = _with_tools(fields, turns, notes)
-    fields = _fit_thinking(fields, turns, notes)
+    fields = _with_tools(fields, called, notes)
+    fields = _fit_thinking(fields, ends, notes)
     marks = count_marks(fields, head, turns)
     if marks > MAX_MARKS:
         fields = limit_marks(fields, head, turns, notes)
@@ -100,7 +108,7 @@ def encode_request(
     body: Fields = {"model": model, **asked}
     if head.parts:
         body["system"] = _encode_system(head)
-    body["messages"] = [_encode_turn(turn) for turn in turns]
+    body["messages"] = history.listed() if history else [_encode_turn(turn) for turn in turns]
     if stream:
         body["stream"] = True
     return EncodedRequest(
@@ -110,8 +118,29 @@ def encode_request(
         names=aliases.names,
         ids=aliases.ids,
         own=asked == _without_betas(parameters)
-        and _is_own(messages, turns)
+        and (history.own if history else _is_own(messages, turns))
         and head.raw is system_raw,
+    )
+
+
+def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> History | None:
+    """The messages as they are sent, if they are in order and each says the same anywhere."""
+    del model
+    notes = Notes()
+    aliases = Aliases(names=NAMES, ids=IDS)
+    cleaned = [clean_message(spoken, "", notes) for spoken in messages]
+    said = tuple(address(cleaned, aliases))
+    if notes or aliases or not all(map(stands_alone, said)):
+        return None
+    ordered = order(said)
+    if ordered is None:
+        return None
+    turns = [_as_turn(spoken) for spoken in ordered]
+    return History(
+        said=(msgspec.json.encode([_encode_turn(turn) for turn in turns])[1:-1],),
+        ends=tuple(end_of(turn.role, turn.parts) for turn in turns[-2:]),
+        own=_is_own(messages, turns),
+        called=_called(turns),
     )
 
 
@@ -153,20 +182,20 @@ def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw
     return _raw_fields.decode(head.raw)["content"]
 
 
-def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+def _called(turns: Sequence[Turn]) -> tuple[str, ...]:
+    return names_called(part for turn in turns for part in turn.parts)
+
+
+def _with_tools(parameters: Fields, called: Sequence[str], notes: Notes) -> Fields:
     """The parameters; with the tools that the history names, if it has calls and they have none."""
-    if parameters.get("tools"):
-        return parameters
-    parts = (part for turn in turns for part in turn.parts)
-    called = dict.fromkeys(part.name for part in parts if isinstance(part, ToolCall))
-    if not called:
+    if parameters.get("tools") or not called:
         return parameters
     notes.add("tools_added", "tools", "the tools called in the history, not to be called again")
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 
 
-def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+def _fit_thinking(fields: Fields, ends: Sequence[End], notes: Notes) -> Fields:
     """Without thinking, where the answer is begun or an open tool loop began without.
 
     A model that thinks does not go on from words that were put into its mouth, and the API wants
@@ -175,23 +204,23 @@ def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields
     thinking = fields.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
         return fields
-    if turns and _begins_answer(turns[-1]):
+    if ends and _begins_answer(ends[-1]):
         notes.add("thinking_disabled", "thinking", "the beginning of the answer was given")
         return {**fields, "thinking": DISABLED}
-    if thinking["type"] != "enabled" or len(turns) < len(LOOP):
+    if thinking["type"] != "enabled" or len(ends) < len(LOOP):
         return fields
-    asked, answered = turns[-2:]
-    is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
-    thought = bool(asked.parts) and isinstance(asked.parts[0], Thinking | RedactedThinking)
+    asked, answered = ends
+    is_loop = ToolResult in answered.kinds
+    thought = asked.kinds[:1] in ((Thinking,), (RedactedThinking,))
     if (asked.role, answered.role) != LOOP or not is_loop or thought:
         return fields
     notes.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
     return {**fields, "thinking": DISABLED}
 
 
-def _begins_answer(turn: Turn) -> bool:
+def _begins_answer(end: End) -> bool:
     """Whether it is the assistant's text, to be gone on with; a paused turn ends in a block."""
-    return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
+    return end.role == "assistant" and end.kinds[-1:] == (Text,)
 
 
 def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:
@@ -232,13 +261,27 @@ _wire_messages = msgspec.json.Decoder(_WireMessage)
 
 def decode_request(body: bytes) -> Prompt:
     """A client's request: its messages as the bytes they were, all that is not one a parameter."""
+    original = _beginnings.read(body)
+    return Prompt(
+        model=original.model,
+        system=original.system,
+        messages=original.messages,
+        parameters=original.parameters,
+        dialect=DIALECT,
+        stream=original.stream,
+        # A body that names its beta flags itself is not one that Anthropic takes.
+        original=None if "betas" in original.parameters else original,
+    )
+
+
+def _decode_whole(body: bytes) -> Original:
     try:
         said = _bodies.decode(body)
         fields = _raw_fields.decode(body)
         parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
     except UNREADABLE as error:
         raise field_error(error) from error
-    original = Original(
+    return Original(
         body=body,
         dialect=DIALECT,
         model=said.model,
@@ -247,16 +290,9 @@ def decode_request(body: bytes) -> Prompt:
         parameters=parameters,
         stream=bool(said.stream),
     )
-    return Prompt(
-        model=original.model,
-        system=original.system,
-        messages=original.messages,
-        parameters=parameters,
-        dialect=DIALECT,
-        stream=original.stream,
-        # A body that names its beta flags itself is not one that Anthropic takes.
-        original=None if "betas" in parameters else original,
-    )
+
+
+_beginnings = Beginnings(_decode_whole)
 
 
 def _decode_system(system: msgspec.Raw) -> Message:

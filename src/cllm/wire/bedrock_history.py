@@ -36,13 +36,14 @@ def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spok
     """The messages in words that Converse has; system messages are not among them."""
     for number, spoken in enumerate(messages, start=1):
         if spoken.role != "system":
-            cleaned = _clean_message(spoken, f"messages[{spoken.place}]", cleaner)
+            cleaned = clean_message(spoken, f"messages[{spoken.place}]", cleaner)
             if number == len(messages):
                 check_still_asks(spoken, cleaned, "Bedrock")
             yield cleaned
 
 
-def _clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
+def clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
+    """The message in parts that Converse takes; the same one if it is in such."""
     if len(spoken.parts) == 1 and is_plain_text(spoken.parts[0]):
         return spoken
     parts: list[AnyPart] = []

@@ -15,9 +15,9 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
 from cllm.wire import openai_chat
+from cllm.wire.body import encode_openai
 from cllm.wire.malformed import FieldError, MalformedError
 from cllm.wire.spoken import Mend, unmended
-from cllm.wire.translate import encode_openai
 
 KEPT_THINKING = "reasoning_details"
 SENT_THINKING = "thinking_blocks"

@@ -22,6 +22,10 @@ class Notes:
         self._sentences = sentences
         self._places: dict[tuple[str, str, str], list[str]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._places)
+
     def add(self, code: str, path: str, message: str, *, subject: str = "") -> None:
         """Tell of something; about another `subject` the same sentence is another notice."""
         self._places.setdefault((code, message, subject), []).append(path)

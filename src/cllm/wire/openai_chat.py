@@ -49,7 +49,7 @@ from cllm.wire.openai_chunks import (
 )
 from cllm.wire.openai_errors import decode_error, error_details
 from cllm.wire.openai_usage import decode_usage
-from cllm.wire.reasoning import without_reasoning
+from cllm.wire.reasoning import REASONING, without_reasoning
 from cllm.wire.surrogates import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error", "encode_request"]
@@ -68,10 +68,7 @@ NOTHING: tuple[Any, ...] = (None, [], {})
 
 def encode_request(prompt: Prompt) -> bytes:
     """The request body: the same prompt gives the same bytes."""
-    body: dict[str, Any] = {
-        "model": prompt.model,
-        "messages": [_encode_message(message) for message in prompt.all_messages],
-    }
+    body: dict[str, Any] = {"model": prompt.model, "messages": _encode_messages(prompt)}
     body = body | prompt.parameters | body
     if prompt.stream:
         options = prompt.parameters.get("stream_options")
@@ -80,11 +77,17 @@ def encode_request(prompt: Prompt) -> bytes:
     return msgspec.json.encode(body)
 
 
-def _encode_message(message: Message) -> msgspec.Raw:
-    """The message's own bytes, but for reasoning, which servers refuse to be sent back."""
-    if message.dialect != "openai":
-        raise MalformedError(f"a message in the words of {message.dialect} has to be translated")
-    return msgspec.Raw(without_reasoning(message.raw))
+def _encode_messages(prompt: Prompt) -> msgspec.Raw:
+    """The messages' own bytes, but for reasoning, which servers refuse to be sent back."""
+    for message in prompt.all_messages:
+        if message.dialect != "openai":
+            words = message.dialect
+            raise MalformedError(f"a message in the words of {words} has to be translated")
+    own = [message.raw for message in prompt.all_messages]
+    said = b",".join(own)
+    if REASONING in said:
+        said = b",".join(map(without_reasoning, own))
+    return msgspec.Raw(b"[%b]" % said)
 
 
 class _Head(msgspec.Struct):

@@ -5,7 +5,7 @@ for a client, and never calls an answer finished that its provider did not finis
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -19,10 +19,9 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
-    Usage,
 )
-from cllm.wire import openai_chat
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.responses_errors import error_details
 from cllm.wire.responses_parts import (
     BETWEEN_SUMMARIES,
     DIALECT,
@@ -32,6 +31,7 @@ from cllm.wire.responses_parts import (
     decode_parts,
     item_kind,
 )
+from cllm.wire.responses_usage import decode_usage
 from cllm.wire.surrogates import HalfCharacters
 
 NO_NAMES: Mapping[str, str] = {}
@@ -49,32 +49,6 @@ INCOMPLETE: dict[str, StopReason] = {
     "content_filter": "content_filter",
     "max_output_tokens": "length",
 }
-BAD_REQUEST = 400
-STATUSES = {
-    "insufficient_quota": 429,
-    "rate_limit_exceeded": 429,
-    "server_error": 500,
-    "server_is_overloaded": 503,
-    "vector_store_timeout": 504,
-}
-BAD_REQUESTS = ("bio_policy", "data_residency", "empty_image", "image", "invalid", "misalignment")
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class _InputDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: Count
-    output_tokens: Count = 0
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
 
 
 class _Details(msgspec.Struct):
@@ -127,7 +101,7 @@ def _finished(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> 
     return ReplyFinished(
         message=_message(items),
         stop_reason=_stop_reason(response, items),
-        usage=_usage(response.usage),
+        usage=decode_usage(response.usage),
         model=response.model,
         raw=raw,
     )
@@ -175,24 +149,6 @@ def _stop_reason(response: _Response, items: Sequence[msgspec.Raw]) -> StopReaso
     return "end" if kinds.isdisjoint(CALLS) else "tool_calls"
 
 
-def _usage(given: Any) -> Usage | None:
-    """The counts; unknown where they are not given, or are no counts."""
-    try:
-        usage = msgspec.convert(given, _Usage)
-    except msgspec.ValidationError:
-        return None
-    details = usage.input_tokens_details or _InputDetails()
-    read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-    reasoning = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
-    return Usage(
-        input=max(usage.input_tokens - read - written, 0),
-        cache_read=read,
-        cache_write=written,
-        output=max(usage.output_tokens - reasoning, 0),
-        reasoning=reasoning,
-    )
-
-
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
     match part:
         case Text():
@@ -220,15 +176,6 @@ def _annotated(annotation: Any, index: int) -> PartAdded:
 def _named(item_id: str, index: int) -> PartAdded:
     """The id of the thinking at this place, without which the API does not take it back."""
     return PartAdded(part=Thinking(text="", extra={"id": item_id}), index=index)
-
-
-def error_details(error: Any) -> ErrorDetails:
-    """What an error says, with the status that its code has when it comes before an answer."""
-    details = openai_chat.decode_error(msgspec.json.encode({"error": error}))
-    status = STATUSES.get(details.code)
-    if status is None and (details.too_long or details.code.startswith(BAD_REQUESTS)):
-        status = BAD_REQUEST
-    return msgspec.structs.replace(details, status=status)
 
 
 class _Event(msgspec.Struct):

@@ -1,14 +1,12 @@
-"""A prompt in the words of one protocol: as it is where nothing has to change, else translated.
+"""A prompt's pieces in the words of one protocol.
 
 A table of the dialects and the one way through parts between any two of them. What a target
-cannot say comes back as notices. Decides nothing about what is sent; what a history has to be like
-is the business of the `mend` that is passed through to the codec.
+cannot say comes back as notices. Decides nothing about what is sent, and writes no body.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from operator import is_
 from typing import Any, Protocol
 
 import msgspec
@@ -25,25 +23,20 @@ from cllm.core.message import (
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
-from cllm.wire import openai_chat
-from cllm.wire.openai_glance import check_contents, is_legacy, is_ordinary, without_developer
+from cllm.wire.history import History, Order
 from cllm.wire.openai_legacy import (
     restricted_to_allowed,
     with_calls_for_functions,
     with_ids_of_calls,
     with_tools_for_functions,
 )
-from cllm.wire.openai_models import calls_elsewhere, knows_developer
-from cllm.wire.openai_options import check_parameters, fit_parameters
-from cllm.wire.reasoning import without_reasoning
+from cllm.wire.openai_models import calls_elsewhere
 from cllm.wire.spoken import (
     NOTHING,
     Encoded,
-    Mend,
     Spoken,
     left_out_fields,
     rewritten,
-    unmended,
 )
 
 DecodeParts = Callable[[Message], tuple[AnyPart, ...]]
@@ -60,6 +53,10 @@ class RequestCodec(Protocol):
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
     def encode_request(self, **pieces: Any) -> Encoded: ...
+
+    def say_history(
+        self, messages: Sequence[Spoken], *, model: str, order: Order
+    ) -> History | None: ...
 
 
 # A row is imported when it is used: most programs speak one protocol.
@@ -142,9 +139,12 @@ def unmarked(said: Translated) -> Translated:
     return said
 
 
-def translate(prompt: Prompt, target: Dialect) -> Translated:
-    """The prompt's pieces for that dialect; the codec makes a body of them."""
-    kept = with_ids_of_calls(prompt.messages, _call_ids)
+def translate(prompt: Prompt, target: Dialect, history: History | None = None) -> Translated:
+    """The prompt's pieces for that dialect; the codec makes a body of them.
+
+    Of a `history` that is sent as it is, only what stands before it is among them.
+    """
+    kept = with_ids_of_calls(history.lead if history else prompt.messages, call_ids)
     kept = kept if target == "openai" else with_calls_for_functions(kept)
     messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
     messages, notices = _without_foreign_fields(messages)
@@ -156,7 +156,8 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
     if prompt.dialect != target:
         options = _options_for(target, prompt)
         # Only Bedrock wants tools described that were called before and are not offered now.
-        known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
+        has_tools = bool(history.called) if history else _has_tools(messages)
+        known = {"history_has_tools": has_tools} if target == "bedrock" else {}
         codec = request_codec(target)
         parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
         notices = (*notices, *unsaid)
@@ -170,7 +171,7 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
     )
 
 
-def _call_ids(message: Message) -> list[str]:
+def call_ids(message: Message) -> list[str]:
     return [part.id for part in parts_of(message) if isinstance(part, ToolCall)]
 
 
@@ -247,152 +248,3 @@ def is_refused_by_chat(prompt: Prompt) -> bool:
         return False
     reasoning = _options_for("responses", prompt).reasoning
     return calls_elsewhere(prompt.model, thinks=None if reasoning is None else reasoning.enabled)
-
-
-def encode_openai(
-    prompt: Prompt, *, mend: Mend = unmended, takes_texts_as_they_are: bool = True
-) -> Encoded:
-    """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
-
-    With `takes_texts_as_they_are` a history whose calls are answered in order is not looked into:
-    all but the strictest servers take it, whatever else is said in it.
-    """
-    check_contents(prompt.messages)
-    if prompt.dialect == "openai":
-        check_parameters(prompt.parameters)
-    prompt = _for_model(_with_ids(prompt))
-    parameters, unfit = _fitted(prompt)
-    own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
-    plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
-    if plain or (own and is_legacy(prompt.messages)):
-        body = _original_for_openai(prompt) or openai_chat.encode_request(
-            msgspec.structs.replace(prompt, parameters=parameters)
-        )
-        return Encoded(body=body, notices=unfit)
-    said = translate(prompt, "openai")
-    encoded = request_codec("openai").encode_request(
-        model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters=parameters if prompt.dialect == "openai" else said.parameters,
-        stream=prompt.stream,
-        mend=mend,
-        own_names=prompt.dialect == "openai",
-    )
-    return _untouched(with_notices(encoded, (*said.notices, *unfit)), prompt, "openai")
-
-
-def _with_ids(prompt: Prompt) -> Prompt:
-    """The prompt with answers of functions under the ids of their calls, where these have any."""
-    messages = tuple(with_ids_of_calls(prompt.messages, _call_ids))
-    same = all(map(is_, messages, prompt.messages))
-    return prompt if same else msgspec.structs.replace(prompt, messages=messages)
-
-
-def _for_model(prompt: Prompt) -> Prompt:
-    """The prompt in roles that its model knows."""
-    if knows_developer(prompt.model):
-        return prompt
-    messages = tuple(map(without_developer, prompt.messages))
-    system = prompt.system and without_developer(prompt.system)
-    same = system is prompt.system and all(map(is_, messages, prompt.messages))
-    return prompt if same else msgspec.structs.replace(prompt, messages=messages, system=system)
-
-
-def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
-    """Parameters in OpenAI's words as the model takes them; a client's own request keeps its own.
-
-    What is said of a stream is left out where there is none.
-    """
-    parameters = prompt.parameters
-    if prompt.dialect != "openai":
-        return parameters, ()
-    if prompt.original is not None and prompt.original.says(prompt):
-        return parameters, ()
-    if not prompt.stream and "stream_options" in parameters:
-        parameters = {k: v for k, v in parameters.items() if k != "stream_options"}
-    return fit_parameters(parameters, model=prompt.model)
-
-
-def _original_for_openai(prompt: Prompt) -> bytes | None:
-    """The client's own body, if the one that is spliced would say the same."""
-    original = prompt.original
-    if original is None or original.dialect != "openai" or not original.says(prompt):
-        return None
-    options = original.parameters.get("stream_options")
-    if original.stream and not (isinstance(options, dict) and "include_usage" in options):
-        return None
-    same = all(without_reasoning(message.raw) is message.raw for message in original.messages)
-    return original.body if same else None
-
-
-def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
-    """A body for OpenAI's Responses API, which is sent the whole history and keeps none."""
-    said = translate(prompt, "responses")
-    encoded = request_codec("responses").encode_request(
-        model=prompt.model,
-        system=said.system,
-        messages=said.messages,
-        parameters=said.parameters,
-        stream=prompt.stream,
-        mend=mend,
-        own_names=prompt.dialect == "responses",
-    )
-    return _untouched(with_notices(encoded, said.notices), prompt, "responses")
-
-
-def encode_anthropic(
-    prompt: Prompt, *, default_max_tokens: int, mend: Mend = unmended, mark: Mark = unmarked
-) -> Encoded:
-    """A body for the Messages API, which wants a limit on the answer."""
-    said = mark(translate(prompt, "anthropic"))
-    given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
-    encoded = request_codec("anthropic").encode_request(
-        model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters={"max_tokens": default_max_tokens, **given},
-        stream=prompt.stream,
-        mend=mend,
-    )
-    if "max_tokens" not in given or said.marked:
-        encoded = msgspec.structs.replace(encoded, own=False)
-    return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
-
-
-def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:
-    """A body for Converse; the model is named in the address."""
-    said = mark(translate(prompt, "bedrock"))
-    encoded = request_codec("bedrock").encode_request(
-        model=prompt.model,
-        system=said.system,
-        messages=said.messages,
-        parameters=said.parameters,
-        mend=mend,
-    )
-    return with_notices(encoded, said.notices)
-
-
-def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
-    """The same request, with what was noticed before it was encoded."""
-    return msgspec.structs.replace(encoded, notices=(*more, *encoded.notices)) if more else encoded
-
-
-def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
-    """The client's own body, if it is in the target's words and says all that is to be said."""
-    original = prompt.original
-    if original is None or original.dialect != target or not original.says(prompt):
-        return encoded
-    if encoded.notices or encoded.names or encoded.ids:
-        return encoded
-    if not encoded.own and _meaning(original.body) != _meaning(encoded.body):
-        return encoded
-    return msgspec.structs.replace(encoded, body=original.body)
-
-
-def _meaning(body: bytes) -> dict[str, Any]:
-    """What a body says; not to stream, and no system prompt, are said by silence too."""
-    fields: dict[str, Any] = msgspec.json.decode(body)
-    return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}

@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 import uvloop
 
-from cllm.core.errors import BadReplyError, BrokenStreamError, UnreachableError
+from cllm.core.errors import (
+    BadReplyError,
+    BrokenStreamError,
+    ProviderTimeoutError,
+    UnreachableError,
+)
 from cllm.providers.http import Timeouts
-from cllm.providers.http_direct import LONGEST_HEAD, DirectHttp
+from cllm.providers.http_direct import (
+    LONGEST_HEAD,
+    MOST_WAITING,
+    DirectHttp,
+    DirectResponse,
+    Line,
+)
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -66,9 +77,15 @@ async def provider_of(*answers: bytes) -> AsyncIterator[Provider]:
         server.close()
 
 
-async def asked(http: DirectHttp, url: str, headers: dict[str, str] | None = None) -> bytes:
+async def asked(
+    http: DirectHttp,
+    url: str,
+    headers: dict[str, str] | None = None,
+    *,
+    timeouts: Timeouts = QUICK,
+) -> bytes:
     response = await http.post(
-        url, headers=headers or {}, body=b"body", provider="test", timeouts=QUICK
+        url, headers=headers or {}, body=b"body", provider="test", timeouts=timeouts
     )
     try:
         return await response.read()
@@ -167,3 +184,65 @@ async def test_leaving_before_the_answer_closes_the_connection():
     asking.cancel()
     await asyncio.wait_for(left.wait(), 5)
     server.close()
+
+
+@on_a_servers_loop
+async def test_a_connection_that_was_lost_before_the_request_is_not_waited_for():
+    loop = asyncio.get_running_loop()
+    hanging_up = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = hanging_up.sockets[0].getsockname()[1]
+    async with hanging_up:
+        _, line = await loop.create_connection(Line, "127.0.0.1", port)
+        while line.is_open:
+            await asyncio.sleep(0.01)
+        line.send(b"POST / HTTP/1.1\r\n\r\n")
+        await line.head(5)
+
+    assert line.is_broken
+    assert not line.has_head
+
+
+@on_a_servers_loop
+async def test_a_connection_whose_long_answer_nobody_read_can_be_used_again():
+    http = DirectHttp()
+    size = MOST_WAITING + 40_000
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (size, b"x" * size)
+    async with provider_of(long, OK) as provider:
+        response = await http.post(
+            provider.url, headers={}, body=b"body", provider="test", timeouts=QUICK
+        )
+        assert isinstance(response, DirectResponse)
+        async with asyncio.timeout(5):
+            while response._line is not None and not response._line.is_whole:
+                await asyncio.sleep(0.01)
+        await response.close()
+
+        assert await asked(http, provider.url) == b"ok"
+        assert provider.connections == 1
+        await http.close()
+
+
+@on_a_servers_loop
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+async def test_silence_is_given_up_in_time_also_after_a_longer_wait(said: bytes):
+    http = DirectHttp()
+    patient = Timeouts(connect=5, first_byte=0.4, idle=0.2)
+    hold = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await hold.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ProviderTimeoutError):
+        await asked(http, url, timeouts=patient)
+    took = asyncio.get_running_loop().time() - began
+    hold.set()
+    server.close()
+    await http.close()
+
+    assert 0.15 < took < 4

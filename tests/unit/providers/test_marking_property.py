@@ -14,8 +14,9 @@ from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
+from cllm.wire.body import encode_anthropic, encode_bedrock
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import Mark, encode_anthropic, encode_bedrock, unmarked
+from cllm.wire.translate import Mark, unmarked
 
 LONG = "All work and no play makes Jack a dull boy. " * 120
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

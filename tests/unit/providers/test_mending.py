@@ -36,7 +36,7 @@ from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.mending import ADVICE, Mending, mending_for
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.anthropic_parts import encode_block
+from cllm.wire.anthropic_blocks import encode_block
 from cllm.wire.bedrock_blocks import encode_blocks
 from cllm.wire.openai_parts import encode_parts
 from cllm.wire.spoken import Spoken

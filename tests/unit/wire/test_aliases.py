@@ -11,8 +11,9 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, ToolCallDelta
 from cllm.wire import anthropic_reply, bedrock_reply, openai_chat
 from cllm.wire.aliases import Aliases, Rule, named
+from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
+from cllm.wire.translate import parts_of
 
 NAME = "mcp.files/read file"
 LONG = "n" * 200

@@ -26,6 +26,7 @@ from cllm.core.message import (
 from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_options
+from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.malformed import FieldError, NotExpressibleError
 from cllm.wire.responses_answer import Heading, encode_answer
 from cllm.wire.responses_parts import decode_parts, encode_parts
@@ -36,12 +37,6 @@ from cllm.wire.responses_request import (
     encode_request,
 )
 from cllm.wire.spoken import Encoded, Spoken
-from cllm.wire.translate import (
-    encode_anthropic,
-    encode_bedrock,
-    encode_openai,
-    encode_responses,
-)
 
 MODEL = "gpt-5-codex"
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}

@@ -10,8 +10,8 @@ from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.providers.mending import mending_for
 from cllm.wire import anthropic_request, openai_request, responses_request
+from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 OPENAI: dict[str, Any] = {
     "model": "gpt-4o",

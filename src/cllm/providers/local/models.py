@@ -14,6 +14,7 @@ MAX_NAME_LENGTH = 4000
 TEMPERATURE = 0.1
 
 # SmolLM2's own template puts in a system prompt when there is none; this one says what was said.
+# It shows no tools, which so small a model cannot use, but what was called in the history.
 CHATML_TEMPLATE = """\
 {%- macro text_of(content) -%}
 {%- if content is string -%}
@@ -24,8 +25,16 @@ CHATML_TEMPLATE = """\
 {%- endfor -%}
 {%- endif -%}
 {%- endmacro -%}
+{%- macro told(arguments) -%}
+{{- arguments if arguments is string else arguments | tojson -}}
+{%- endmacro -%}
 {%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) + '<|im_end|>\\n' -}}
+{{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) -}}
+{%- for call in message['tool_calls'] or [] -%}
+{{- '' if loop.first and not message['content'] else '\\n' -}}
+{{- call['function']['name'] + '(' + told(call['function']['arguments']) + ')' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{- '<|im_start|>assistant\\n' -}}
@@ -128,6 +137,11 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def template(self) -> str | None:
         return None if self.known is None else self.known.template
+
+    @property
+    def sees_tools(self) -> bool:
+        """Whether it is shown the tools of a request: our own template does not."""
+        return self.template is None
 
     @property
     def is_whole(self) -> bool:

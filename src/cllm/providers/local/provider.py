@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from cllm.core.errors import MissingExtraError, UnsendableError
+from cllm.core.errors import MissingExtraError
+from cllm.core.notice import Notice
 from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers.local import process
 from cllm.providers.local.models import CachePaths, ModelFile, check_is_gguf
 from cllm.providers.local.process import DEFAULT_CONTEXT, ChildSettings
@@ -75,7 +76,9 @@ class LocalProvider:
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Ask once. One prompt at a time: the child has one slot."""
-        _check_is_text(prompt)
+        prompt, notices = self._readable(prompt)
+        for notice in notices:
+            yield Noticed(notice=notice)
         finished: ReplyEvent | None = None
         async with self._asking:
             child = await self._restored(prompt.cache_key)
@@ -91,16 +94,21 @@ class LocalProvider:
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount:
         """How many tokens the prompt is, exactly: the model's own template and vocabulary."""
-        _check_is_text(prompt)
+        prompt, notices = self._readable(prompt)
         child = await self._connected()
         tokens = await child.count(bounded(prompt))
-        return TokenCount(tokens=tokens)
+        return TokenCount(tokens=tokens, notices=notices)
 
     async def close(self) -> None:
         """End the child."""
         child, self._child = self._child, None
         if child is not None:
             await child.close()
+
+    def _readable(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
+        from cllm.providers.local.readable import readable  # noqa: PLC0415 - as its codec, by now
+
+        return readable(prompt, provider=self.name, sees_tools=self._model.sees_tools)
 
     async def _connected(self) -> "Connection":
         async with self._starting:
@@ -174,21 +182,6 @@ def _pool() -> "Http":
     from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
 
     return PooledHttp()
-
-
-def _check_is_text(prompt: Prompt) -> None:
-    """The child has a model for words, and none that sees what it is asked about."""
-    from cllm.wire.media import asked_about  # noqa: PLC0415 - as the connection's codec, by now
-
-    found = asked_about(prompt)
-    if found is not None:
-        path, what = found
-        raise UnsendableError(
-            f"The local model reads text only, and it was given {what}; ask another model, as in: "
-            "-m openai/gpt-4o",
-            provider=LocalProvider.name,
-            path=path,
-        )
 
 
 def bounded(prompt: Prompt) -> Prompt:

@@ -1,0 +1,62 @@
+"""What the local model is shown of a prompt."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.core.errors import StrictError, UnsendableError
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.providers.local.readable import readable
+
+ABOUT_TOOLS: list[dict[str, Any]] = [
+    {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
+    {"tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": "auto"},
+    {"functions": [{"name": "look"}], "function_call": "auto"},
+    {"toolConfig": {"tools": [{"toolSpec": {"name": "look"}}]}},
+]
+
+
+def prompt(**fields: Any) -> Prompt:
+    return Prompt(model="smollm2-135m", **{"messages": (plain_message("user", "Hi."),), **fields})
+
+
+@pytest.mark.parametrize("parameters", ABOUT_TOOLS)
+def test_tools_that_are_not_shown_are_left_out_and_told(parameters: dict[str, Any]):
+    asked = prompt(parameters={"max_tokens": 5, **parameters})
+    shown, notices = readable(asked, provider="local", sees_tools=False)
+
+    assert shown.parameters == {"max_tokens": 5}
+    assert [notice.code for notice in notices] == ["tools_left_out"]
+
+
+@pytest.mark.parametrize("parameters", ABOUT_TOOLS)
+def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, Any]):
+    asked = prompt(parameters=parameters)
+
+    assert readable(asked, provider="local", sees_tools=True) == (asked, ())
+
+
+def test_no_tools_are_nothing_to_tell():
+    asked = prompt(parameters={"tools": [], "tool_choice": None, "seed": 1})
+    shown, notices = readable(asked, provider="local", sees_tools=False)
+
+    assert (shown.parameters, notices) == ({"seed": 1}, ())
+
+
+def test_in_strict_mode_tools_are_refused():
+    asked = prompt(parameters=ABOUT_TOOLS[0], strict=True)
+
+    with pytest.raises(StrictError, match="tools"):
+        readable(asked, provider="local", sees_tools=False)
+
+
+def test_an_image_that_is_asked_about_is_refused():
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    content = [{"type": "image", "source": source}]
+    raw = msgspec.json.encode({"role": "user", "content": content})
+    asked = prompt(messages=(Message(role="user", raw=raw, dialect="anthropic"),))
+
+    with pytest.raises(UnsendableError, match="text only"):
+        readable(asked, provider="local", sees_tools=True)
