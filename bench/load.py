@@ -14,10 +14,14 @@ import aiohttp
 
 from gateways import Gateway
 from measure import Cost
-from upstream import LONG
+from upstream import wanted
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
+HISTORY = (
+    {"role": "user", "content": "My cat is called Luna."},
+    {"role": "assistant", "content": "A fine name for a cat."},
+)
 SAID = "What is the capital of France? Answer in one sentence."
 
 
@@ -29,15 +33,19 @@ class Load:
     at_once: int = 16
     path: str = CHAT
     stream: bool = False
-    long: bool = False
+    words: int | None = None
+    """How many words a stream has; None for a few."""
+    burst: bool = False
+    """Whether they all come at once, and not as from a model."""
+    continues: bool = False
+    """Whether only something new is said, in a conversation that the server knows."""
 
     def body(self) -> bytes:
         model = "gpt-4o" if self.path == CHAT else "claude-sonnet-4-5"
-        said = f"{LONG}: {SAID}" if self.long else SAID
-        history = [
-            {"role": "user", "content": "My cat is called Luna."},
-            {"role": "assistant", "content": "A fine name for a cat."},
-        ]
+        said = SAID
+        if self.words is not None:
+            said = f"{SAID} {wanted(self.words, at_once=self.burst)}"
+        history = () if self.continues else HISTORY
         fields: dict[str, object] = {"model": model, "max_tokens": 256}
         fields["messages"] = [*history, {"role": "user", "content": said}]
         if self.stream:

@@ -11,7 +11,7 @@ import asyncio
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,8 @@ from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.library.stores import open_store
 from gateways import Gateway, free_port, running, write_cllmfile, write_litellm, write_nginx
 from load import MESSAGES, Load, cost_of
-from loopback import WORDS
-from measure import Sample, Targets, interleave
-from upstream import LONG_STREAM
+from measure import Cost, Sample, Targets, interleave
+from streaming import event_costs
 
 HERE = Path(__file__).parent
 CLLM, BARE, LITELLM, PORTKEY, NGINX = "cllm", "bare proxy", "LiteLLM", "Portkey", "nginx"
@@ -35,6 +34,9 @@ NOT_STREAMING = (PORTKEY,)
 LONG_CONVERSATION = 10_000
 SHORT_CONVERSATION = 100
 CONVERSATIONS = 4
+AT_ONCE = 16
+TURNS = 10
+DURABLE = "cllm, durable"
 MOST_MEMORY = 120 * 2**20
 
 
@@ -108,11 +110,11 @@ def _answered(turn: Turn, reply: object, window: WindowRecord) -> Turn:
     )
 
 
-async def filled(url: str, messages: int) -> list[dict[str, str]]:
+async def filled(url: str, messages: int, count: int) -> list[dict[str, str]]:
     """Headers that continue conversations of such a length."""
     store = open_store(url)
     try:
-        return [{"X-Conversation-ID": await fill(store, messages)} for _ in range(CONVERSATIONS)]
+        return [{"X-Conversation-ID": await fill(store, messages)} for _ in range(count)]
     finally:
         await store.close()
 
@@ -142,10 +144,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=320)
     parser.add_argument("--flat", type=int, default=20_000, help="requests for the memory")
+    parser.add_argument("--events", action="store_true", help="only what a streamed event costs")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         found = stack.enter_context(gateways(given.peers, given.portkey, given.nginx, folder))
+        if given.events:
+            targets = Targets()
+            streamed_report(found, targets, given.rounds)
+            return targets.finish()
         return report(found, folder, given)
 
 
@@ -166,18 +173,7 @@ def report(found: dict[str, Gateway], folder: Path, given: argparse.Namespace) -
     floor = alone.get(NGINX, alone[BARE]).wall
     added = (alone[CLLM].wall - floor) / (alone[LITELLM].wall - floor)
     targets.at_most("time to the first word that cllm adds / LiteLLM adds", added, 1 / 5)
-    url = f"sqlite:{folder}/conversations.db"
-    turns = Load(requests=CONVERSATIONS * 20, at_once=CONVERSATIONS)
-    lengths = (SHORT_CONVERSATION, LONG_CONVERSATION)
-    heads = {length: asyncio.run(filled(url, length)) for length in lengths}
-    runs = {
-        f"{length} messages": partial(cost_of, ours, turns, heads[length]) for length in lengths
-    }
-    kept = interleave(runs, rounds=rounds)
-    print_costs("A durable turn on SQLite", kept)
-    short, long = (kept[f"{length} messages"].cpu for length in lengths)
-    targets.at_most("a durable turn / LiteLLM stateless", short / whole[LITELLM].cpu, 1 / 11)
-    targets.at_most("a turn in 10,000 messages / in 100", long / short, 1.3)
+    durable_report(found, targets, rounds, folder)
     events_report(found, targets, rounds)
     before = ours.memory()
     cost_of(ours, Load(requests=given.flat))
@@ -186,6 +182,36 @@ def report(found: dict[str, Gateway], folder: Path, given: argparse.Namespace) -
     targets.at_most("resident MB", after / 2**20, MOST_MEMORY / 2**20)
     targets.at_most("memory after / before", after / before, 1.05)
     return targets.finish()
+
+
+def durable_report(found: dict[str, Gateway], targets: Targets, rounds: int, folder: Path) -> None:
+    """Turns that go on with conversations, as many at once as there are stateless requests.
+
+    Each round has conversations of its own, so that all rounds are of the same length.
+    """
+    url, ours = f"sqlite:{folder}/conversations.db", found[CLLM]
+    stateless = {name: found[name] for name in (CLLM, LITELLM)}
+    turns = Load(requests=AT_ONCE * TURNS, at_once=AT_ONCE, continues=True)
+    fresh = iter([asyncio.run(filled(url, SHORT_CONVERSATION, AT_ONCE)) for _ in range(rounds + 1)])
+    runs: dict[str, Callable[[], Cost]] = {
+        f"{name}, stateless": partial(cost_of, gateway, Load(requests=320))
+        for name, gateway in stateless.items()
+    }
+    runs[DURABLE] = lambda: cost_of(ours, turns, next(fresh))
+    kept = interleave(runs, rounds=rounds)
+    print_costs("A durable turn on SQLite, 40 to 60 messages in its window", kept)
+    ratio = kept[DURABLE].cpu / kept[f"{LITELLM}, stateless"].cpu
+    targets.at_most("a durable turn / LiteLLM stateless", ratio, 1 / 11)
+    lengths = (SHORT_CONVERSATION, LONG_CONVERSATION)
+    few = Load(requests=CONVERSATIONS * 20, at_once=CONVERSATIONS, continues=True)
+    heads = {length: asyncio.run(filled(url, length, CONVERSATIONS)) for length in lengths}
+    lengths_runs = {
+        f"{length} messages": partial(cost_of, ours, few, heads[length]) for length in lengths
+    }
+    both = interleave(lengths_runs, rounds=rounds)
+    print_costs("A durable turn, by the length of its conversation", both)
+    short, long = (both[f"{length} messages"].cpu for length in lengths)
+    targets.at_most("a turn in 10,000 messages / in 100", long / short, 1.3)
 
 
 def events_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> None:
@@ -199,13 +225,20 @@ def events_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> N
     passed = measure(alone, Load(requests=160, path=MESSAGES), rounds)
     ratio = passed[CLLM].cpu / chat[CLLM].cpu
     targets.at_most("a message passed through / a chat completion", ratio, 1.2)
-    short = measure(pair, Load(requests=32, path=MESSAGES, stream=True), rounds)
-    long = measure(pair, Load(requests=32, path=MESSAGES, stream=True, long=True), rounds)
-    events = LONG_STREAM - len(WORDS)
-    costs = {name: (long[name].cpu - short[name].cpu) / events for name in pair}
-    for name, cost in costs.items():
-        print(f"  {name}: {cost * 1e6:.1f} us a streamed event")
-    targets.at_most("a streamed event / LiteLLM's", costs[CLLM] / costs[LITELLM], 1 / 20)
+    streamed_report(found, targets, rounds)
+
+
+def streamed_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> None:
+    """What one event more of a stream costs, coming one by one as from a model, and in a burst."""
+    compared = {name: found[name] for name in (CLLM, LITELLM, BARE, NGINX) if name in found}
+    for burst, way in ((False, "one by one"), (True, "all at once")):
+        costs = event_costs(compared, path=MESSAGES, rounds=rounds, burst=burst)
+        print(f"\nA streamed event, {way}")
+        for name, cost in costs.items():
+            shown = ", ".join(f"{one * 1e6:.1f}" for one in sorted(cost.rounds))
+            print(f"  {name:34}{cost.median * 1e6:10.1f} us cpu   (rounds: {shown})")
+        ratio = costs[CLLM].median / costs[LITELLM].median
+        targets.at_most(f"a streamed event / LiteLLM's, {way}", ratio, 1 / 20)
 
 
 if __name__ == "__main__":

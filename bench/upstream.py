@@ -1,22 +1,31 @@
 """A provider on loopback that is quick enough to be no part of what is measured.
 
 Speaks just enough HTTP: any POST is answered with the same few words, as a whole or as a stream,
-in OpenAI's protocol or, under `/v1/messages`, in Anthropic's; streams are long if the request has
-the word LONG in it. Runs as a process of its own: `upstream.py PORT`.
+in OpenAI's protocol or, under `/v1/messages`, in Anthropic's. A stream can be asked for in so many
+words (`wanted`): as from a model, one word after another, each in a write of its own, all of them
+within `PACED_SECONDS`; or at once. Runs as a process of its own: `upstream.py PORT`.
 """
 
 import asyncio
 import json
+import re
 import sys
+from functools import lru_cache
 
 from loopback import USAGE, WORDS
 
 LAST_CHUNK = b"\r\n0\r\n\r\n"
-LONG = "LONG"
-LONG_STREAM = 500
+LAST_PIECE = b"0\r\n\r\n"
+WANTED = re.compile(rb"in (\d+) words( at once)?")
+PACED_SECONDS = 4.0
 
 
-def _chat_stream(words: list[str]) -> bytes:
+def wanted(words: int, *, at_once: bool) -> str:
+    """What a request says that wants so many words, one by one or all at once."""
+    return f"Answer in {words} words{' at once' * at_once}."
+
+
+def _chat_events(words: list[str]) -> list[bytes]:
     frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
 
     def chunk(delta: dict[str, str], reason: str | None = None) -> dict[str, object]:
@@ -25,9 +34,8 @@ def _chat_stream(words: list[str]) -> bytes:
     chunks = [chunk({"role": "assistant", "content": ""})]
     chunks += [chunk({"content": word}) for word in words]
     chunks += [chunk({}, "stop"), frame | {"choices": [], "usage": USAGE}]
-    return b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks) + (
-        b"data: [DONE]\n\n"
-    )
+    events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks]
+    return [*events, b"data: [DONE]\n\n"]
 
 
 def _chat_whole() -> bytes:
@@ -53,7 +61,7 @@ def _message() -> dict[str, object]:
     }
 
 
-def _message_stream(words: list[str]) -> bytes:
+def _message_events(words: list[str]) -> list[bytes]:
     begun = _message() | {"content": [], "stop_reason": None}
     opened = {"type": "content_block_start", "index": 0}
     events: list[dict[str, object]] = [
@@ -70,9 +78,7 @@ def _message_stream(words: list[str]) -> bytes:
         {"type": "message_delta", "delta": ended, "usage": usage},
         {"type": "message_stop"},
     ]
-    return b"".join(
-        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events
-    )
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
 def _response(body: bytes, kind: str) -> bytes:
@@ -80,17 +86,25 @@ def _response(body: bytes, kind: str) -> bytes:
     return head.encode() + body
 
 
-LONG_WORDS = (WORDS * LONG_STREAM)[:LONG_STREAM]
 STREAM = "text/event-stream"
-CHAT = _response(_chat_whole(), "application/json")
-MESSAGE = _response(json.dumps(_message()).encode(), "application/json")
-# By whether it is Anthropic's protocol, streamed, and long.
+CHUNKED_HEAD = (
+    f"HTTP/1.1 200 OK\r\nContent-Type: {STREAM}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+)
+# By whether it is Anthropic's protocol, and streamed.
 ANSWERS = {
-    (False, False): (CHAT, CHAT),
-    (False, True): tuple(_response(_chat_stream(words), STREAM) for words in (WORDS, LONG_WORDS)),
-    (True, False): (MESSAGE, MESSAGE),
-    (True, True): tuple(_response(_message_stream(words), STREAM) for words in (WORDS, LONG_WORDS)),
+    (False, False): _response(_chat_whole(), "application/json"),
+    (False, True): _response(b"".join(_chat_events(WORDS)), STREAM),
+    (True, False): _response(json.dumps(_message()).encode(), "application/json"),
+    (True, True): _response(b"".join(_message_events(WORDS)), STREAM),
 }
+
+
+@lru_cache(maxsize=10)
+def _pieces(count: int, *, is_message: bool) -> list[bytes]:
+    """The chunks of a stream of so many words, an event in each."""
+    words = (WORDS * count)[:count]
+    events = _message_events(words) if is_message else _chat_events(words)
+    return [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
 
 
 class _Connection(asyncio.Protocol):
@@ -112,7 +126,32 @@ class _Connection(asyncio.Protocol):
             self.pending = self.pending[stop:]
             streamed = b'"stream":true' in body.replace(b" ", b"")
             is_message = b"/messages" in head.split(b"\r\n")[0]
-            self.transport.write(ANSWERS[is_message, streamed][LONG.encode() in body])
+            found = WANTED.search(body) if streamed else None
+            if found is None:
+                self.transport.write(ANSWERS[is_message, streamed])
+                continue
+            pieces = _pieces(int(found[1]), is_message=is_message)
+            if found[2] is None:
+                self._send_paced(pieces)
+            else:
+                self.transport.write(b"".join((CHUNKED_HEAD, *pieces, LAST_PIECE)))
+
+    def _send_paced(self, pieces: list[bytes]) -> None:
+        """Write one piece after another, at equal distances; the first at once."""
+        loop = asyncio.get_running_loop()
+        began, pause = loop.time(), PACED_SECONDS / len(pieces)
+        self.transport.write(CHUNKED_HEAD)
+
+        def send(number: int) -> None:
+            if self.transport.is_closing():
+                return
+            if number == len(pieces):
+                self.transport.write(LAST_PIECE)
+                return
+            self.transport.write(pieces[number])
+            loop.call_at(began + (number + 1) * pause, send, number + 1)
+
+        send(0)
 
     def _end_of_body(self, head: bytes, start: int) -> int | None:
         if b"transfer-encoding: chunked" in head:

@@ -1,12 +1,19 @@
 """A `cllm serve` with four providers behind it, and what programs for Anthropic send to it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.fake_provider import FakeProvider
+from tests.fake_provider import FakeProvider, Request
+from tests.judges import judge_anthropic, judge_bedrock, judge_openai
 from tests.serving import Answer, Client, Server
+
+from cllm.assembly.profiles import profile_for
+from cllm.assembly.validity import check
+from cllm.core.message import Dialect, Message
+from cllm.wire.translate import spoken_for
 
 MESSAGES = "/v1/messages"
 COUNT = f"{MESSAGES}/count_tokens"
@@ -81,3 +88,25 @@ def story(answer: Answer) -> list[str]:
 
 def codes(answer: Answer) -> list[str]:
     return [notice["code"] for notice in answer.notices]
+
+
+def judge(request: Request) -> None:
+    """Raise what is wrong with a request, by the provider's types and by the rules for it."""
+    dialect: Dialect
+    if request.path == "/v1/messages":
+        judge_anthropic(request.body, sampling=True)
+        dialect, model = "anthropic", SONNET
+    elif request.path.startswith("/model/"):
+        model = request.path.split("/")[2].replace("%3A", ":")
+        judge_bedrock(request.body, model=model)
+        dialect = "bedrock"
+    else:
+        judge_openai(request.body)
+        dialect, model = "openai", "gpt-test"
+    messages = [
+        Message(role=message["role"], raw=json.dumps(message).encode(), dialect=dialect)
+        for message in request.messages
+        if message["role"] != "system"
+    ]
+    spoken = [spoken_for(message, dialect, place=n) for n, message in enumerate(messages)]
+    assert check(spoken, profile_for(dialect, model)) == ()

@@ -16,6 +16,7 @@ from cllm.core.errors import UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
+from cllm.engine.new_ids import NewIds
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
@@ -42,17 +43,12 @@ T = TypeVar("T")
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
 MOST_ROUTES = 1000
+new_id = NewIds()
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def new_id() -> str:
-    import uuid  # noqa: PLC0415 - a list of conversations makes no new one
-
-    return str(uuid.uuid4())
 
 
 def new_conversation_id(at: datetime, suffix: str) -> str:
@@ -89,6 +85,7 @@ class App:
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._routes: dict[str, Route] = {}
+        self._windows: dict[str, Strategy] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
         self._catalogues: dict[str, Catalogue] = {}
 
@@ -162,8 +159,22 @@ class App:
             now=now(),
         )
 
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether nothing has to be done with a conversation before a turn in it is begun."""
+        return self.settings.window.strategy != "summarise"
+
     def window_for(self, model: str) -> "Strategy":
         """What of a conversation the model is sent, as the settings say."""
+        known = self._windows.get(model)
+        if known is None:
+            known = self._found_window(model)
+            if len(self._windows) >= MOST_ROUTES:
+                self._windows.clear()
+            self._windows[model] = known
+        return known
+
+    def _found_window(self, model: str) -> "Strategy":
         from cllm.assembly.window import (  # noqa: PLC0415
             ByTokens,
             ByTurns,
@@ -245,11 +256,11 @@ class App:
         return known
 
     def find_route_for(self, model: str, key: CallersKey) -> "Route":
-        """The same for one call, asked with the caller's own key if the provider takes one."""
+        """The same for one call, asked with the caller's own key if it is for that provider."""
         from cllm.engine.turn import Route  # noqa: PLC0415
 
         served = self._opener.find(model)
-        if not self._opener.takes_callers_key(served.provider):
+        if served.provider != key.provider:
             return self.find_route(model)
         if served.provider not in self._keyless:
             self._keyless[served.provider] = self._opener.open_without_key(served.provider)
@@ -259,6 +270,12 @@ class App:
     def takes_callers_key(self, model: str) -> bool:
         """Whether the model's provider is asked with a key that a caller brings."""
         return self._opener.takes_callers_key(self._opener.find(model).provider)
+
+    def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
+        """The caller's key for the model's provider and no other; None if that takes none."""
+        if not self.takes_callers_key(model):
+            return None
+        return replace(key, provider=self._opener.find(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
         """What the settings say of a provider's models; of the local one, what there is."""

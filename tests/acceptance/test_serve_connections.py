@@ -128,6 +128,63 @@ def test_a_body_that_goes_on_after_it_was_refused_is_not_read_for_ever(
             send_on_and_on(connection)
 
 
+CHUNKED = POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"4\r\nabcd\r\n0\r\n", b"x-more: some\r\n" * 320),
+        (b"4\r\nabcd\r\n0\r\nx-long: ", b"y" * 4400),
+        (b"4;long=", b"y" * 4400),
+    ],
+    ids=["headers behind the body", "a long one", "a long extension of a piece"],
+)
+def test_what_comes_with_a_body_and_is_none_of_it_is_not_kept_in_memory(
+    serve: Callable[..., Server], begun: bytes, more: bytes
+):
+    server = serve(server=SHORT)
+
+    with connected(server) as connection:
+        connection.sendall(CHUNKED + begun)
+        time.sleep(0.2)
+        connection.sendall(more)
+
+        assert error_of(to_the_end(connection)) == "request_too_large"
+
+
+def test_a_body_in_the_smallest_pieces_is_read(server: Server):
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n"
+    smuggled = b"X-Conversation-ID: demo\r\nHost: example.org\r\n"
+
+    with connected(server) as connection:
+        connection.sendall(CHUNKED)
+        for place in range(0, len(pieces), 5):
+            connection.sendall(pieces[place : place + 5])
+        time.sleep(0.1)
+        connection.sendall(smuggled + b"\r\n")
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 200")
+    assert b"x-conversation-id" not in said.lower()
+
+
+def test_many_requests_at_once_are_not_taken_for_one_long_head(serve: Callable[..., Server]):
+    server, count = serve(server=SHORT), 400
+
+    with connected(server) as connection:
+        connection.sendall((GET + b"\r\n") * count + GET + b"Connection: close\r\n\r\n")
+
+        assert to_the_end(connection).count(b"HTTP/1.1 200 OK") == count + 1
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "openai/a\nb", "openai/a\u2028b", "openai/\x1b[31m"])
+def test_what_cannot_be_the_name_of_a_model_is_not_asked_for(server: Server, name: str):
+    refused = server.complete(("user", "Hello."), model=name)
+
+    assert (refused.status, refused.error["param"]) == (422, "model")
+
+
 def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(
     serve: Callable[..., Server], provider: FakeProvider
 ):

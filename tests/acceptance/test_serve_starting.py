@@ -23,6 +23,14 @@ def test_it_starts_quickly(serve: Callable[..., Server]):
     assert time.monotonic() - began < 5  # measured alone: under 1.5 s
 
 
+def test_it_takes_as_many_connections_as_the_system_lets_it(serve: Callable[..., Server]):
+    limits = Path(f"/proc/{serve().process.pid}/limits").read_text(encoding="ascii")
+
+    (open_files,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    now, most = open_files.split()[3:5]
+    assert now == most or int(now) >= 65536
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_listening_for_others_without_keys_is_refused(
     cllm: Any, settings: Callable[..., Path], host: str

@@ -70,7 +70,7 @@ async def _copy_place(
 
 async def _copy_turn(store: Store, ref: str, turn: Turn, *, place: str | None, owner: str) -> None:
     start = TurnStart(id=turn.id, messages=turn.asked, model=turn.model, place=place, visible=False)
-    lease = await store.begin_turn(ref, start, owner=owner)
+    lease = await store.begin_turn(ref, start, owner=owner, tail=0)
     kept = msgspec.structs.replace(turn, place=lease.turn.place)
     if turn.state == "running":
         kept = msgspec.structs.replace(kept, state="failed")

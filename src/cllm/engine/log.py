@@ -63,10 +63,15 @@ class Log:
     ) -> None:
         self._prompt = prompt if tools is None else with_tools(prompt, tools)
         self._conversation = conversation
+        self._place = place
         self._served = served
         self._weights = weights_for(served.provider)
         self.turns = () if conversation is None else conversation.history(before=place)
-        self.sequences = _sequences(prompt, conversation, place)
+
+    @cached_property
+    def sequences(self) -> tuple[int, ...]:
+        """The sequence numbers of the messages, in their order."""
+        return _sequences(self._prompt, self._conversation, self._place)
 
     def number(self, sequence: int) -> int:
         """The plan's number for the first message from this sequence number on."""
@@ -114,7 +119,10 @@ class Log:
     @property
     def cut(self) -> int | None:
         """The plan's number of the cut that is remembered; None where it begins anew."""
-        return None if self.remembered is None else self.number(self.remembered.first_sequence)
+        if self.remembered is None:
+            return None
+        first = self.remembered.first_sequence
+        return 1 if first <= self.before + 1 else self.number(first)
 
     @property
     def idle(self) -> float:
@@ -196,12 +204,12 @@ class Log:
 
 def _most_tokens(prompt: Prompt) -> int | None:
     """More tokens than the prompt can have; None where it may have files, which can be any size."""
-    messages = [message.raw for message in prompt.all_messages]
-    if any(kind in raw for raw in messages for kind in MEDIA):
+    said = b"".join([message.raw for message in prompt.all_messages])
+    if any(kind in said for kind in MEDIA):
         return None
     tools = prompt.parameters.get("tools")
     beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
-    return beside + sum(map(len, messages))
+    return beside + len(said)
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:

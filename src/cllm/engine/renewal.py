@@ -1,8 +1,9 @@
 """Keeping a lease alive while its turn runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from datetime import datetime
+from typing import Self
 
 from cllm.core.errors import StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Clock, Lease, Store
@@ -10,29 +11,49 @@ from cllm.core.ports import Clock, Lease, Store
 SHORTEST_PAUSE = 0.05
 
 
-@asynccontextmanager
-async def renewed(store: Store, lease: Lease, *, clock: Clock) -> AsyncIterator[None]:
-    """Renew the lease three times in its life for as long as the block runs.
+class Renewal:
+    """Renews the lease three times in its life for as long as the block runs.
 
-    A lease that is lost is not an error here: the store refuses what is written with it.
+    A lease that is lost is not an error here: the store refuses what is written with it. Most
+    turns end before there is anything to do, and have cost no more than a timer.
     """
-    if lease.expires_at is None:
-        yield
-        return
-    task = asyncio.create_task(_renew(store, lease, clock))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+
+    def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._lease.expires_at is not None:
+            pause = _pause(self._lease.expires_at, self._clock)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._begin)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
 
 
 async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
     with suppress(StaleLeaseError):
         while lease.expires_at is not None:
-            left = (lease.expires_at - clock()).total_seconds()
-            await asyncio.sleep(max(left / 3, SHORTEST_PAUSE))
             # A store that is away for a moment is asked again while the lease lasts.
             with suppress(StoreUnavailableError):
                 lease = await store.renew_lease(lease)
+            if lease.expires_at is not None:
+                await asyncio.sleep(_pause(lease.expires_at, clock))
+
+
+def _pause(expires_at: datetime, clock: Clock) -> float:
+    """The seconds until the lease is to be renewed."""
+    left = (expires_at - clock()).total_seconds()
+    return max(left / 3, SHORTEST_PAUSE)

@@ -43,7 +43,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
     the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
     reply before it is kept, and raises if it is not to be; `ending` has something to do by then.
-    `found` is the conversation if the surface has looked already, None if there was none. `sent`
+    `found` is the conversation if the surface has looked already, None if there was none. `at_once`
+    is for one that is to be held without a look before, and is not there if it is archived. `sent`
     is what is sent of `messages` where that is not what is kept. `prefix` is a text that stands
     before every system prompt and is kept nowhere.
     """
@@ -67,6 +68,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     accept: Callable[[ReplyFinished], None] | None = None
     ending: Callable[[ReplyFinished], Awaitable[None]] | None = None
     found: Conversation | msgspec.UnsetType | None = msgspec.UNSET
+    at_once: bool = False
     sent: tuple[Message, ...] | None = None
     prefix: str | None = None
     stream: bool = True

@@ -31,7 +31,7 @@ from cllm.engine.fallback import Readiness, fell_back, may_fall_back
 from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
 from cllm.engine.log import Served, first_needed
 from cllm.engine.prompting import Attempt, model_of, served_by, whole_prompt, windowed_prompt
-from cllm.engine.renewal import renewed
+from cllm.engine.renewal import Renewal
 from cllm.engine.request import (
     Route,
     TurnBegan,
@@ -93,7 +93,10 @@ class Engine:
 
         What takes long is prepared before the conversation is held, so that nobody waits for it.
         """
-        conversation = await self._peek(request, tail=tail_of(request) if request.read_only else 0)
+        conversation: Conversation | None = None
+        if not request.at_once:
+            tail = tail_of(request) if request.read_only else 0
+            conversation = await self._peek(request, tail=tail)
         model = model_of(conversation, request)
         readiness = await self._prepare((model, *request.fallbacks))
         compacted: Noticed | None = None
@@ -107,6 +110,10 @@ class Engine:
                     yield TurnWaits(conversation=request.ref)
                     lease = await self._begin(request, model, wait=request.wait)
                 conversation = lease.conversation
+                if is_gone(conversation, request):
+                    await self._store.drop_turn(lease)
+                    raise ConversationNotFoundError(conversation.id)
+                model = model_of(conversation, request)
                 keeper = await self._keeper(lease, request, stack)
             if compacted is not None:
                 keeper.hear(compacted)
@@ -142,6 +149,22 @@ class Engine:
         raise BrokenStreamError(
             f"Provider '{provider.name}' ended without an answer.", provider=provider.name
         )
+
+    async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
+        """Whom a turn would ask, and what, if it were taken now; it is not, and nothing is kept."""
+        if isinstance(request.found, Conversation):
+            request = msgspec.structs.replace(request, found=msgspec.UNSET)
+        conversation = await self._peek(request, tail=tail_of(request))
+        if conversation is not None and is_gone(conversation, request):
+            raise ConversationNotFoundError(conversation.id)
+        model = model_of(conversation, request)
+        conversation = await self._reached(conversation, request, model, None)
+        choice = choose_system(
+            conversation, request.system, new_policy=request.policy, now=self._clock()
+        )
+        attempt = self._attempt(model, under_prefix(choice, request.prefix), NO_CONTEXT)
+        prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
+        return attempt.route, prompt
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
         """Put all but the newest turn of the request's conversation into a summary.
@@ -345,7 +368,7 @@ class Engine:
         """A keeper that settles the turn when the stack is left, however it is left."""
         keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
         await stack.enter_async_context(keeper)
-        await stack.enter_async_context(renewed(self._store, lease, clock=self._clock))
+        await stack.enter_async_context(Renewal(self._store, lease, clock=self._clock))
         return keeper
 
     def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
@@ -355,6 +378,11 @@ class Engine:
             sleep=self._sleep,
             jitter=self._jitter,
         )
+
+
+def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
+    """Whether the conversation is not to be talked in any more."""
+    return request.at_once and conversation.archived_at is not None
 
 
 def tail_of(request: TurnRequest) -> Tail:

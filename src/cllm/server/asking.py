@@ -84,9 +84,12 @@ async def ask_for(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) 
     if wish.callers_key is None and not prompt.notices:
         return asked
     notices = (*prompt.notices, *asked.notices)
-    if wish.callers_key is not None and not serving.app.takes_callers_key(asked.request.model):
+    if wish.callers_key is None:
+        return replace(asked, notices=notices)
+    key = serving.app.key_for(asked.request.model, wish.callers_key)
+    if key is None:
         return replace(asked, notices=(*notices, KEY_NOT_USED))
-    return replace(asked, notices=notices, callers_key=wish.callers_key)
+    return replace(asked, notices=notices, callers_key=key)
 
 
 async def _asked(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
@@ -170,30 +173,35 @@ async def _continuing(
             param=CONVERSATION,
         )
     said = _taken_apart(prompt)
-    found = await store.load(mode.ref, owner=base.owner, tail=0)
-    if found.archived_at is not None:
-        raise ConversationNotFoundError(mode.ref)
+    found: Conversation | None = None
+    at_once = bool(said.others) and not mode.in_files and serving.app.takes_at_once
+    if not at_once:
+        found = await store.load(mode.ref, owner=base.owner, tail=0)
+        if found.archived_at is not None:
+            raise ConversationNotFoundError(mode.ref)
+    ref = mode.ref if found is None else found.id
     request = replace(
         base,
-        ref=found.id,
-        found=found,
+        ref=ref,
+        found=msgspec.UNSET if found is None else found,
+        at_once=at_once,
         visible=True,
         wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
         messages=said.others,
         system=said.given,
         original=None,
         window=serving.app.window_for,
-        cache_key=serving.app.cache_key(found.id),
+        cache_key=serving.app.cache_key(ref),
     )
     notices = tuple(map(_ignored, said.further))
-    if not said.others:
+    if found is not None and not said.others:
         last, again = await _regenerated(store, found, base.owner)
         request = replace(request, messages=again, place=last.place)
     return Asked(
         request=request,
         store=store,
         events=None if mode.in_files else serving.store,
-        shown=f"{FILES}{found.id}" if mode.in_files else found.id,
+        shown=f"{FILES}{ref}" if mode.in_files else ref,
         notices=notices,
     )
 

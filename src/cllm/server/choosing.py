@@ -14,19 +14,30 @@ from cllm.server.refusal import RefusedError
 from cllm.server.serving import Serving
 from cllm.server.wish import PROVIDER
 from cllm.settings.trust import is_model_file
+from cllm.wire.malformed import FieldError
 
 MOST_CHOICES = 1000
+LONGEST_NAME = 2048
 
 
 def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
     """The model with its provider where somebody named one; else as it is, to be looked up."""
     known = serving.choices.get((name, provider))
     if known is None:
+        _check_name(name)
         known = _chosen(name, provider, serving)
         if len(serving.choices) >= MOST_CHOICES:
             serving.choices.clear()
         serving.choices[name, provider] = known
     return known
+
+
+def _check_name(name: str) -> None:
+    """FieldError for what cannot be a name: it is kept, counted and logged by whole names."""
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise FieldError(
+            "model", f"a model has a name of at most {LONGEST_NAME} printable characters"
+        )
 
 
 def _chosen(name: str, provider: str | None, serving: Serving) -> str:

@@ -7,10 +7,13 @@ checked with them here: reading requests is the codecs' work.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cllm.server.choosing import LONGEST_NAME
+
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "pattern": r"\S"}
+MODEL: Schema = {**NAME, "maxLength": LONGEST_NAME}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 POSITIVE: Schema = {"type": "integer", "minimum": 1}
 FLAG: Schema = {"type": "boolean"}
@@ -102,7 +105,7 @@ CHAT_MESSAGE = one_of(
 )
 CHAT_REQUEST = record(
     {
-        "model": NAME,
+        "model": MODEL,
         "messages": list_of(ref("ChatMessage")),
         "stream": or_null(FLAG),
         "stream_options": or_null(record({"include_usage": FLAG})),
@@ -183,7 +186,7 @@ CHAT_CHUNK = record(
 )
 EMBEDDING_REQUEST = record(
     {
-        "model": NAME,
+        "model": MODEL,
         "input": one_of(TEXT, list_of(TEXT, least=1)),
         "encoding_format": words("float", "base64"),
         "dimensions": POSITIVE,
@@ -245,7 +248,7 @@ SERVER_TOOL = record(
 )
 MESSAGES_REQUEST = record(
     {
-        "model": NAME,
+        "model": MODEL,
         "max_tokens": POSITIVE,
         "messages": list_of(
             record(

@@ -16,6 +16,8 @@ from cllm.server.refusal import RefusedError
 END_OF_HEAD = b"\r\n\r\n"
 # Some clients ask for HTTP/2 with their first request; the parser would not read its body then.
 OFFER = b"\r\nupgrade: h2c\r\n"
+FRAMING = 8
+"""Bytes beside each byte of a body: a body in pieces of one byte has five."""
 
 
 class Connection(HttpToolsProtocol):
@@ -23,6 +25,8 @@ class Connection(HttpToolsProtocol):
 
     The time runs from when the connection is made, and anew from the first byte of each further
     request. A request that was answered before its body had come gets that time for the rest of it.
+    What comes with a body and is none of it (lengths of its pieces, headers behind it) may be as
+    much as a head, and so much for each byte; such headers are not read.
     """
 
     def __init__(self, *given: Any, head_bytes: int, head_seconds: float, **named: Any) -> None:
@@ -30,7 +34,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = head_bytes
         self._head_seconds = head_seconds
         self._in_head = self._in_body = False
-        self._size = 0
+        self._number = self._size = self._body = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -42,24 +46,36 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        began_before = self._in_head
-        super().data_received(data if self._in_body else without_offer(data))
-        if not self._in_head:
-            return
-        self._size += len(data) if began_before else 1
-        if self._size > self._head_bytes:
+        number, in_body = self._number, self._in_body
+        super().data_received(data if in_body else without_offer(data))
+        # What comes with the end of the request before is not counted.
+        self._size += len(data) if self._number == number else 1
+        if self._in_head:
+            if self._size > self._head_bytes:
+                self._refuse(_too_large(self._head_bytes))
+            elif self._timer is None:
+                self._wait()
+        elif self._in_body and self._size > self._head_bytes + (1 + FRAMING) * self._body:
             self._refuse(_too_large(self._head_bytes))
-        elif self._timer is None:
-            self._wait()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head, self._size = True, 0
+        self._number += 1
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
+        self._size = self._body = 0
         self._wait_no_more()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -4,6 +4,7 @@ Each reads the request, asks the store once or twice and shows what came back. W
 is the store's business; who may make it was decided before.
 """
 
+from functools import partial
 from itertools import islice
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from cllm.assembly.system import capture
 from cllm.core.conversation import Conversation, Policy, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
-from cllm.server.answering import answer, answer_nothing
+from cllm.server.answering import answer, answer_nothing, aside
 from cllm.server.place import Place, place_of, shelf_named
 from cllm.server.reading import (
     BranchBody,
@@ -40,6 +41,7 @@ from cllm.server.views import (
     view_summary,
     view_variants,
 )
+from cllm.server.wish import CONVERSATION
 
 UNCHANGED = ChangeBody()
 
@@ -93,6 +95,16 @@ async def get_conversation(request: Request) -> Response:
     query = read_query(request, DetailQuery)
     place = await place_of(request)
     conversation = await _load_after(place, query.after)
+    count = conversation.message_count - query.after
+    messages, next_after = await aside(partial(_page, conversation, query), messages=count)
+    detail = await _detail(
+        place, conversation, messages, variants=query.variants, next_after=next_after
+    )
+    return await aside(partial(answer, detail), messages=len(messages))
+
+
+def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageView], int | None]:
+    """The messages that are asked for, and after which there are more."""
     views = (
         message
         for message in view_messages(conversation)
@@ -100,10 +112,7 @@ async def get_conversation(request: Request) -> Response:
     )
     messages = list(islice(views, query.limit))
     more = next(views, None) is not None
-    next_after = messages[-1].sequence_number if more else None
-    return answer(
-        await _detail(place, conversation, messages, variants=query.variants, next_after=next_after)
-    )
+    return messages, messages[-1].sequence_number if more else None
 
 
 async def _load_after(place: Place, after: int) -> Conversation:
@@ -166,6 +175,7 @@ async def delete_conversation(request: Request) -> Response:
     if query.permanent:
         await place.store.delete(place.id, owner=place.owner)
         serving_of(request).app.forget(place.id)
+        await _forget_answers(place, request)
     else:
         await place.store.update(place.id, Changes(archived=True), owner=place.owner)
     return answer_nothing()
@@ -186,7 +196,14 @@ async def delete_messages(request: Request) -> Response:
     place = await place_of(request)
     sequence = read_sequence(request.path_params["message"])
     await place.store.delete_from(place.id, sequence, owner=place.owner)
+    await _forget_answers(place, request)
     return answer_nothing()
+
+
+async def _forget_answers(place: Place, request: Request) -> None:
+    """What was deleted is not told to a request that comes again with its key either."""
+    shown, owner = place.shelf.shown(place.id), caller_of(request).owner
+    await serving_of(request).store.forget_responses(CONVERSATION, shown, owner=owner)
 
 
 async def get_message(request: Request) -> Response:

@@ -17,6 +17,7 @@ Tellable = CllmError | MalformedError
 
 JSON = "application/json"
 OVERLOADED = 529
+TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -59,7 +60,10 @@ def encode_openai(told: Told) -> bytes:
 
 def encode_anthropic(told: Told) -> bytes:
     """The body of Anthropic's envelope, which is also an error event of a stream."""
-    fields: dict[str, Any] = {"type": _anthropic_type(told.status), "message": told.message}
+    fields: dict[str, Any] = {
+        "type": _anthropic_type(told.status),
+        "message": _anthropic_message(told),
+    }
     if told.details is not None:
         fields["details"] = told.details
     if told.turn_id is not None:
@@ -97,6 +101,13 @@ def _openai_type(status: int) -> str:
 def _anthropic_type(status: int) -> str:
     fallback = "api_error" if status in SERVER_ERRORS else "invalid_request_error"
     return ANTHROPIC_TYPES.get(status, fallback)
+
+
+def _anthropic_message(told: Told) -> str:
+    """The text; Anthropic's clients know by these words that they have to send less."""
+    if told.code != "context_length_exceeded" or TOO_LONG in told.message.lower():
+        return told.message
+    return f"{TOO_LONG}: {told.message}"
 
 
 def _headers(told: Told) -> dict[str, str]:

@@ -4,6 +4,10 @@ The JSON form is the conversation file: what was exported can be imported, whole
 for people. A dynamic conversation has no system prompt in any of them, and gets none by coming in.
 """
 
+import uuid
+from datetime import datetime
+from functools import partial
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,14 +15,13 @@ from starlette.responses import Response
 from cllm.core.conversation import Conversation, SystemRecord, Turn
 from cllm.core.errors import BrokenConversationError
 from cllm.core.identity import is_valid_id
-from cllm.core.ports import NewId
 from cllm.engine.copying import copy_into
-from cllm.server.answering import answer
+from cllm.server.answering import answer, aside
 from cllm.server.limits import read_body
 from cllm.server.place import place_of, shelf_named
 from cllm.server.reading import ExportQuery, decode, read_query
 from cllm.server.request_log import record_of
-from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.serving import caller_of, serving_of
 from cllm.server.views import view_detail, view_messages
 from cllm.wire.conversation_json import decode_conversation, encode_conversation
 from cllm.wire.malformed import FieldError
@@ -42,8 +45,9 @@ async def export(request: Request) -> Response:
     place = await place_of(request)
     conversation = await place.store.load(place.id, owner=place.owner)
     name = f"{place.id}.{ENDINGS[query.format]}"
+    encode = partial(_encoded, conversation, query.format, shown_id=place.shelf.shown(place.id))
     return Response(
-        _encoded(conversation, query.format, shown_id=place.shelf.shown(place.id)),
+        await aside(encode, messages=conversation.message_count),
         headers={**SAFETY, "Content-Disposition": f'attachment; filename="{name}"'},
         media_type=TYPES[query.format],
     )
@@ -60,27 +64,28 @@ async def import_conversation(request: Request) -> Response:
     """POST /v1/conversations/import: a conversation file becomes a new conversation."""
     serving, owner = serving_of(request), caller_of(request).owner
     body = await read_body(request, serving.settings.limits)
-    conversation = _read(body, serving)
+    read = partial(_read, body, new_id=serving.new_id(), now=serving.clock())
+    conversation = await aside(read, size=len(body))
     await copy_into(serving.store, conversation, conversation.id, owner=owner)
     record_of(request).conversation = conversation.id
     shelf = shelf_named(None, serving, caller_of(request))
     kept = await shelf.store.load(conversation.id, owner=owner)
-    return answer(view_detail(kept, list(view_messages(kept))), 201)
+    return await aside(
+        lambda: answer(view_detail(kept, list(view_messages(kept))), 201),
+        messages=kept.message_count,
+    )
 
 
-def _read(body: bytes, serving: Serving) -> Conversation:
+def _read(body: bytes, *, new_id: str, now: datetime) -> Conversation:
     """The conversation of a file's text, under a new id."""
-    new_id = serving.new_id()
     fields = decode(body, dict[str, msgspec.Raw])
     named = msgspec.json.encode({**fields, "id": new_id})
     try:
-        read = decode_conversation(
-            named, conversation_id=new_id, path="", modified_at=serving.clock()
-        )
+        read = decode_conversation(named, conversation_id=new_id, path="", modified_at=now)
     except BrokenConversationError as error:
         raise FieldError("", f"the body is not a conversation ({error.reason})") from None
     _check_messages(read.conversation)
-    return _with_turn_names(_with_policy(read.conversation), serving.new_id)
+    return _with_turn_names(_with_policy(read.conversation))
 
 
 def _check_messages(conversation: Conversation) -> None:
@@ -122,12 +127,12 @@ def _without_system(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, messages=kept)
 
 
-def _with_turn_names(conversation: Conversation, new_id: NewId) -> Conversation:
+def _with_turn_names(conversation: Conversation) -> Conversation:
     """With ids of turns that can stand in an address; a file may have any."""
     names: dict[str, str] = {}
 
     def name(old: str) -> str:
-        return names.setdefault(old, old if is_valid_id(old) else new_id())
+        return names.setdefault(old, old if is_valid_id(old) else str(uuid.uuid4()))
 
     def named(turn: Turn) -> Turn:
         return msgspec.structs.replace(turn, id=name(turn.id), place=name(turn.place))

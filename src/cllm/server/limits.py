@@ -4,8 +4,8 @@ It counts and refuses; what a body says is the codecs' business.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable
+from itertools import accumulate
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -18,8 +18,9 @@ from cllm.wire.malformed import FieldError
 
 T = TypeVar("T")
 
-# Whole strings, so that what is inside one is not taken for structure.
-STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
+"""One level down, and (as a signed byte) one up."""
+NO_BRACKETS = bytes(set(range(256)).difference(b"[{]}"))
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -74,15 +75,15 @@ def check_depth(body: bytes, most: int) -> None:
     """FieldError for JSON that is nested deeper than so."""
     if body.count(b"[") + body.count(b"{") <= most:
         return
-    depth = 0
-    for found in STRUCTURE.finditer(body):
-        token = found[0]
-        if token in (b"[", b"{"):
-            depth += 1
-            if depth > most:
-                raise FieldError("", f"body: nested deeper than {most} levels")
-        elif token in (b"]", b"}"):
-            depth -= 1
+    steps = memoryview(_outside_strings(body).translate(STEPS, delete=NO_BRACKETS)).cast("b")
+    if max(accumulate(steps), default=0) > most:
+        raise FieldError("", f"body: nested deeper than {most} levels")
+
+
+def _outside_strings(body: bytes) -> bytes:
+    """JSON without what is in its strings, in one pass over it whatever it is."""
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
+    return b"".join(plain.split(b'"')[::2])
 
 
 def check_counts(body: bytes, messages: int, limits: Limits) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from cllm.settings.load import Settings
 BACKLOG = 2048
 UNREAD_BYTES = 128 * 1024
 GRACE = 1.0
+MOST_OPEN = 65536
 
 Say = Callable[[str], None]
 
@@ -40,6 +42,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
     """
     store_url(settings)
     check_reach(settings.server)
+    allow_connections()
     server = settings.server
     bound = bind(server.host, server.port)
     with bound:
@@ -52,6 +55,14 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
         serving = open_serving(settings)
         config = _config(build_quick(serving), settings)
         _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
+
+
+def allow_connections() -> None:
+    """Let this process have as many connections as it may: most systems begin with a thousand."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_OPEN if most == resource.RLIM_INFINITY else min(most, MOST_OPEN)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def bind(host: str, port: int) -> socket.socket:

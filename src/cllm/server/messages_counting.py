@@ -1,71 +1,56 @@
-"""POST /v1/messages/count_tokens: by whoever would answer, or estimated where they do not count."""
+"""POST /v1/messages/count_tokens: by whoever would answer, or estimated where they do not count.
+
+What is counted is what a message would be asked for with, history and all. Nothing is kept.
+"""
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cllm.assembly.system import with_prefix
 from cllm.assembly.tokens import estimate_tokens, weigh_text, weights_for
-from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.server.choosing import chosen_model
-from cllm.server.messages import read_prompt
-from cllm.server.refusal import RefusedError
+from cllm.engine.turn import Engine
+from cllm.server.asking import Asked, ask_for
+from cllm.server.messages import read_prompt, with_thread
 from cllm.server.request_log import record_of
 from cllm.server.running import JSON, encode_notices
-from cllm.server.serving import Serving, serving_of
-from cllm.server.wish import CONVERSATION, NOTICE, STATELESS, read_wish
-
-NOT_WITH_HISTORY = Notice(
-    code="history_not_counted",
-    path=CONVERSATION,
-    message="Only the request itself is counted, without the conversation's earlier messages.",
-)
+from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.wish import CONVERSATION, NOTICE, STATELESS, Continue, read_wish
 
 
 async def count(request: Request) -> Response:
     """How many tokens the prompt of a request is."""
-    serving = serving_of(request)
+    serving, wish = serving_of(request), read_wish(request.headers)
     _, prompt = await read_prompt(request)
-    if not prompt.messages:
-        raise RefusedError(
-            "empty_messages_array", "A request needs at least one message.", param="messages"
-        )
-    wish = read_wish(request.headers)
-    model = chosen_model(prompt.model, wish.provider, serving)
-    find = serving.app.find_route
-    route = (
-        find(model)
-        if wish.callers_key is None
-        else (serving.app.find_route_for(model, wish.callers_key))
-    )
-    _note(request, prompt, model)
-    counted = await _counted(route.provider, _as_sent(prompt, route.model, serving))
-    notices = [*prompt.notices, *counted.notices]
-    if wish.mode != STATELESS:
-        notices.append(NOT_WITH_HISTORY)
-    body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
+    if wish.mode != STATELESS and prompt.parameters.get("thread") is not None:
+        prompt = with_thread(prompt, wish, serving)
+    _note(request, prompt)
+    asked = await ask_for(prompt, wish, caller_of(request), serving)
+    route, sent = await _engine_for(asked, serving).would_send(asked.request)
+    record_of(request).model = asked.request.model
+    counted = await _counted(route.provider, replace(sent, stream=False))
+    notices = [*asked.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
+    if isinstance(wish.mode, Continue) and asked.shown is not None:
+        headers[CONVERSATION] = record_of(request).conversation = asked.shown
+    body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
     return Response(body, headers=headers, media_type=JSON)
 
 
-def _note(request: Request, prompt: Prompt, model: str) -> None:
+def _note(request: Request, prompt: Prompt) -> None:
     record = record_of(request)
-    record.model, record.messages = model, len(prompt.messages)
+    record.messages = len(prompt.messages)
     record.system_prompt = any(message.role == "system" for message in prompt.all_messages)
 
 
-def _as_sent(prompt: Prompt, model: str, serving: Serving) -> Prompt:
-    """The prompt for its model, under the operator's text if there is one."""
-    prefix, system = serving.settings.system_prefix, prompt.system
-    if prefix is not None:
-        system = plain_message("system", prefix) if system is None else with_prefix(system, prefix)
-    changed = system is not prompt.system
-    original = None if changed else prompt.original
-    return replace(prompt, model=model, system=system, original=original, stream=False)
+def _engine_for(asked: Asked, serving: Serving) -> Engine:
+    """The engine with the conversation's store and the caller's key, if there is one."""
+    if asked.callers_key is None and asked.store in (None, serving.store):
+        return serving.engine
+    return serving.app.engine(asked.store, callers_key=asked.callers_key)
 
 
 async def _counted(provider: Provider, prompt: Prompt) -> TokenCount:

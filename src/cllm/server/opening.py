@@ -4,13 +4,12 @@ import ipaddress
 
 from msgspec.structs import replace
 
-from cllm.app import App, now
+from cllm.app import App, new_id, now
 from cllm.core.errors import UsageError
 from cllm.core.ports import ServerStore, Store
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.server.calls import CallCounter
 from cllm.server.deadlines import patience_by
-from cllm.server.ids import NewIds
 from cllm.server.serving import Serving
 from cllm.server.turns import RunningTurns
 from cllm.settings.load import Settings
@@ -53,7 +52,7 @@ def open_serving(settings: Settings) -> Serving:
         calls=CallCounter(store),
         clock=now,
         patience=patience_by(settings.server),
-        new_id=NewIds(),
+        new_id=new_id,
         files=_files(settings),
     )
 

@@ -58,7 +58,7 @@ async def pass_on(
     body = voice.whole(ended.reply)
     headers = {NOTICE: encode_notices(notices)} if notices else {}
     if claim.keeps:
-        await claim.keep(headers={"Content-Type": JSON, **headers}, body=body)
+        await claim.keep({"Content-Type": JSON, **headers}, body)
     return Response(body, headers=headers, media_type=JSON)
 
 

@@ -11,18 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.core.errors import CllmError, ConversationBusyError
-from cllm.core.ports import KeptResponse, NewConversation
+from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.asking import Asked, ask_for
-from cllm.server.idempotency import NO_CLAIM, Claim, claim
+from cllm.server.idempotency import NO_CLAIM, Claim, claim, hash_of
 from cllm.server.leaving import Watch
 from cllm.server.passing import pass_on
 from cllm.server.request_log import record_of
+from cllm.server.resuming import attempt, take_up, try_again
 from cllm.server.running import JSON, RunningTurn
 from cllm.server.serving import Serving, caller_of, serving_of
 from cllm.server.streaming import EventStream
 from cllm.server.voices import Voice
-from cllm.server.wish import CONVERSATION, PROVIDER, Wish, read_wish
+from cllm.server.wish import CONVERSATION, PROVIDER, Begin, Wish, read_wish
 from cllm.wire.malformed import MalformedError
 
 MakeVoice = Callable[[Prompt, Serving], Voice]
@@ -31,23 +32,43 @@ MakeVoice = Callable[[Prompt, Serving], Voice]
 async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoice) -> Response:
     """The response, or what was answered when the same request came before."""
     wish = read_wish(request.headers)
+    claimed = await _claim(request, wish, body)
+    if isinstance(claimed, KeptResponse):
+        return Response(claimed.body, claimed.status, claimed.headers)
+    if claimed is NO_CLAIM:
+        return await _reply(request, prompt, wish, voice, claimed)
+    replied = False
+    try:
+        response = await _reply(request, prompt, wish, voice, claimed)
+        replied = True
+    finally:
+        if not replied:
+            await claimed.drop()
+    return response
+
+
+async def _claim(request: Request, wish: Wish, body: bytes) -> Claim | KeptResponse:
+    """The right to answer, by the client's key; by the request if its library says it retries."""
+    if wish.idempotency_key is None and not _is_attempt(wish):
+        return NO_CLAIM
+    serving, owner = serving_of(request), caller_of(request).owner
+    asked = _identity(request, body)
     if wish.idempotency_key is None:
-        return await _reply(request, prompt, wish, voice, NO_CLAIM)
-    serving = serving_of(request)
-    taken = await claim(
+        known = hash_of((b"attempt", *asked))
+        attempted = RequestKey(owner=owner, key=known, body=known)
+        return await attempt(serving.store, attempted, again=bool(wish.retries))
+    return await claim(
         serving.store,
-        owner=caller_of(request).owner,
+        owner=owner,
         key=wish.idempotency_key,
-        asked=_identity(request, body),
+        asked=asked,
         lifetime=serving.settings.idempotency_seconds,
     )
-    if isinstance(taken, KeptResponse):
-        return Response(taken.body, taken.status, taken.headers)
-    try:
-        return await _reply(request, prompt, wish, voice, taken)
-    except (CllmError, MalformedError):
-        await taken.drop()
-        raise
+
+
+def _is_attempt(wish: Wish) -> bool:
+    """Whether a new conversation is asked for by a library that would ask again."""
+    return wish.retries is not None and isinstance(wish.mode, Begin)
 
 
 def _identity(request: Request, body: bytes) -> tuple[bytes, ...]:
@@ -74,10 +95,15 @@ async def _reply(
             record=record,
             receive=request.receive,
         )
+    taken_up = await _placed(asked, wish, claimed, serving)
+    if isinstance(taken_up, KeptResponse):
+        await claimed.keep(taken_up.headers, taken_up.body)
+        return Response(taken_up.body, taken_up.status, taken_up.headers)
+    asked, is_same = taken_up, taken_up is asked
     turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
     await turn.begun()
     if isinstance(turn.failure, ConversationBusyError):
-        if wish.on_conflict != "branch":
+        if wish.on_conflict != "branch" or not is_same:
             raise await _by_whom(turn.failure, asked)
         asked = await _branched(asked, serving)
         turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
@@ -88,6 +114,15 @@ async def _reply(
     except (CllmError, MalformedError):
         request.state.told_with = await _kept_at(asked, turn)
         raise
+
+
+async def _placed(
+    asked: Asked, wish: Wish, claimed: Claim, serving: Serving
+) -> Asked | KeptResponse:
+    """The turn where it is to be taken: in the place of one that was begun for this request."""
+    if claimed.before is not None:
+        return await take_up(asked, claimed, serving)
+    return await try_again(asked) if wish.retries else asked
 
 
 async def _kept_at(asked: Asked, turn: RunningTurn) -> dict[str, str]:
@@ -125,8 +160,10 @@ async def _stream(turn: RunningTurn, serving: Serving) -> Response:
     """The answer as it comes."""
     await turn.begun()
     await turn.pipe.ready()
-    if turn.failure is not None and not turn.is_spoken:
-        raise turn.failure
+    if turn.pipe.is_over and not turn.is_spoken:
+        await turn.finished()
+        if turn.failure is not None:
+            raise turn.failure
     return EventStream(turn, leaving=serving.patience.leaving)
 
 

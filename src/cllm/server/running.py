@@ -35,6 +35,7 @@ from cllm.wire.malformed import MalformedError
 JSON = "application/json"
 STREAM = "text/event-stream; charset=utf-8"
 LONGEST_NOTICES = 4096
+LONGEST_WORDS = 400
 # A turn that is kept does not wait for its client, so that much is held for it; another one does.
 MOST_UNREAD = 1024 * 1024
 MOST_WAITING = 64 * 1024
@@ -110,22 +111,28 @@ class RunningTurn:
             await self._close()
 
     async def _close(self) -> None:
-        """Tell the client of a failure, and let go of everything."""
-        if self._log is not None:
-            await self._log.close()
+        """Let go of everything; whatever comes between, nobody is left waiting."""
+        try:
+            if self._log is not None:
+                await self._log.close()
+            if not isinstance(self.failure, ConversationBusyError):
+                await self._claim.drop()
+        finally:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Tell the client of a failure, and that nothing more will come."""
         if self.ended is None:
             told = unexpected() if self.failure is None else tell(self.failure)
             self._record.outcome = told.code
             self.pipe.push(self._voice.error(told))
-            if not isinstance(self.failure, ConversationBusyError):
-                await self._claim.drop()
         self.pipe.end()
         if not self._began.done():
             self._began.set_result(None)
 
     async def _take(self) -> None:
         asked = self._asked
-        if asked.request.stream:
+        if asked.request.stream or self._claim.keeps:
             asked = replace(asked, request=replace(asked.request, ending=self._ending))
         async with aclosing(events_of(asked, self._serving)) as events:
             async for event in events:
@@ -135,6 +142,8 @@ class RunningTurn:
         match event:
             case TurnBegan():
                 self._begin(event)
+                if self._turn is not None:
+                    await self._claim.note(self.headers())
             case Noticed():
                 self._notices.append(event.notice)
             case TurnEnded():
@@ -191,10 +200,18 @@ class RunningTurn:
         self.pipe.end()
 
     async def _ending(self, reply: ReplyFinished) -> None:
-        """The last events are kept with the turn, before it is: afterwards it cannot be written."""
-        self._last = self._note(self._voice.encode(reply))
+        """The last events are kept with the turn, before it is: afterwards it cannot be written.
+
+        So is the answer to a request with a key, which counts once the turn is kept.
+        """
+        if self._asked.request.stream:
+            self._last = self._note(self._voice.encode(reply))
+        else:
+            self._last = self._voice.whole(reply)
         if self._log is not None:
             await self._log.flush()
+        if self._claim.keeps and self._turn is not None:
+            await self._claim.note(*self._answer())
 
     async def _end(self, event: TurnEnded) -> None:
         """The turn is kept; now the client may know that it is over."""
@@ -202,15 +219,18 @@ class RunningTurn:
         record_end(event, self._record)
         if event.turn is None:
             count_call(event, self._asked, self._serving)
-        if self._asked.request.stream:
-            body = b"".join(self._said)
-        else:
-            body = self._last = self._voice.whole(event.reply)
         if self._claim.keeps:
-            kind = STREAM if self._asked.request.stream else JSON
-            await self._claim.keep(headers={"Content-Type": kind, **self.headers()}, body=body)
+            await self._claim.keep(*self._answer())
+        elif not self._asked.request.stream:
+            self._last = self._voice.whole(event.reply)
         if self._asked.request.stream:
             await self._hand_on(self._last)
+
+    def _answer(self) -> tuple[dict[str, str], bytes]:
+        """All that goes out, head and body, for whoever asks again."""
+        stream = self._asked.request.stream
+        headers = {"Content-Type": STREAM if stream else JSON, **self.headers()}
+        return headers, b"".join(self._said) if stream else self._last
 
     @property
     def body(self) -> bytes:
@@ -267,7 +287,16 @@ def encode_notices(notices: Sequence[Notice]) -> str:
 
 
 def _told(notice: Notice) -> dict[str, str]:
-    return {"code": notice.code, "path": notice.path, "message": notice.message}
+    return {
+        "code": notice.code,
+        "path": _clipped(notice.path),
+        "message": _clipped(notice.message),
+    }
+
+
+def _clipped(text: str) -> str:
+    """A field of the client's has any name it likes; no client reads a header of any length."""
+    return text if len(text) <= LONGEST_WORDS else f"{text[: LONGEST_WORDS - 3]}..."
 
 
 def _more(count: int) -> Notice:

@@ -4,6 +4,7 @@ A span has the fields of the request's line in the log and no others. Where it i
 business of whoever configured OpenTelemetry.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ EndSpan = Callable[[RequestRecord], None]
 BeginSpan = Callable[[Mapping[str, str]], EndSpan]
 
 API, SDK = "opentelemetry", "opentelemetry.sdk"
+SPANS = f"{SDK}.trace"
 FAILED = 500
 
 
@@ -26,9 +28,13 @@ def find_tracing() -> BeginSpan | None:
     if find_spec(API) is None or find_spec(SDK) is None:
         return None
     from opentelemetry import trace  # noqa: PLC0415 - optional packages
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
     provider = trace.get_tracer_provider()
+    if SPANS not in sys.modules:
+        # Whoever configured it has imported it; loading it to learn that nobody did takes long.
+        return None
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+
     return tracing_with(provider) if isinstance(provider, TracerProvider) else None
 
 

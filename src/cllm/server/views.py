@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from cllm.core.conversation import Conversation, Policy, Summary, Turn, TurnState
-from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
+from cllm.core.message import Message, Role
 from cllm.core.ports import Hit, UsageSum
 from cllm.core.reply import Usage
-from cllm.wire.malformed import MalformedError
-from cllm.wire.translate import parts_of
+from cllm.server.view_content import view_content
 
 NOT_KEPT = "not kept"
 
@@ -319,46 +318,8 @@ def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
             state=turn.state,
             turn_id=turn.id,
             created_at=(turn.ended_at if is_reply else None) or turn.started_at,
-            **_content_of(message),
+            **view_content(message),
         )
-
-
-def _content_of(message: Message) -> dict[str, Any]:
-    """What was said: an OpenAI message as it is, another one by its text and its calls."""
-    parts = _parts_of(message)
-    shown = {"parts": list(map(view_part, parts))}
-    if message.dialect == "openai":
-        fields = message.json()
-        beside = {name: fields[name] for name in ("tool_calls", "tool_call_id") if fields.get(name)}
-        return {**shown, "content": fields.get("content"), **beside}
-    calls = [part for part in parts if isinstance(part, ToolCall)]
-    results = [part for part in parts if isinstance(part, ToolResult)]
-    beside = {"tool_calls": list(map(_view_call, calls))} if calls else {}
-    if len(results) == 1:
-        beside["tool_call_id"] = results[0].call_id
-    return {**shown, "content": message.text or None, **beside}
-
-
-def _parts_of(message: Message) -> tuple[AnyPart, ...]:
-    try:
-        return parts_of(message)
-    except MalformedError:
-        return (Unknown(dialect=message.dialect, raw=message.raw, field="message"),)
-
-
-def _view_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def view_part(part: AnyPart) -> dict[str, Any]:
-    """A part as JSON, without what it does not say."""
-    encoded: dict[str, Any] = msgspec.to_builtins(part, enc_hook=str)
-    if isinstance(part, Unknown):
-        encoded["raw"] = msgspec.json.decode(part.raw)
-    elif isinstance(part, ToolResult):
-        encoded["content"] = list(map(view_part, part.content))
-    return {name: value for name, value in encoded.items() if value not in (None, {})}
 
 
 def view_hit(hit: Hit, prefix: str = "") -> HitView:

@@ -17,6 +17,7 @@ PROVIDER = "X-Provider"
 CONFLICT = "X-On-Conflict"
 STRICT = "X-CLLM-Strict"
 IDEMPOTENCY = "Idempotency-Key"
+RETRIES = "x-stainless-retry-count"
 CALLERS_KEY = "x-anthropic-api-key"
 CALLERS_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a header
 
@@ -24,6 +25,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 FILES = "files:"
 LONGEST_KEY = 255
+COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
 TOKENS = "sk-ant-oat"
 SECRET = re.compile(r"[\x21-\x7e]{1,4096}")
 YES = ("1", "true", "yes", "on")
@@ -54,13 +56,17 @@ BEGIN = Begin()
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a client says beside its body."""
+    """Everything that a client says beside its body.
+
+    `retries` is how often its library has asked before, where it is one that counts.
+    """
 
     mode: Mode = STATELESS
     provider: str | None = None
     on_conflict: OnConflict = "reject"
     strict: bool | None = None
     idempotency_key: str | None = None
+    retries: int | None = None
     callers_key: CallersKey | None = None
 
 
@@ -89,6 +95,7 @@ def read_wish(headers: Headers) -> Wish:
         on_conflict=_conflict(headers.get(CONFLICT)),
         strict=_strict(headers.get(STRICT)),
         idempotency_key=_key(headers.get(IDEMPOTENCY)),
+        retries=_retries(headers.get(RETRIES)),
         callers_key=_callers_key(headers),
     )
 
@@ -142,6 +149,13 @@ def _key(value: str | None) -> str | None:
     if len(value) > LONGEST_KEY:
         raise _invalid(IDEMPOTENCY, f"at most {LONGEST_KEY} characters long")
     return value.strip()
+
+
+def _retries(value: str | None) -> int | None:
+    """A count that a library adds by itself; one that makes no sense is not the caller's fault."""
+    if value is None or COUNT.fullmatch(value.strip()) is None:
+        return None
+    return int(value)
 
 
 def _callers_key(headers: Headers) -> CallersKey | None:

@@ -174,3 +174,17 @@ async def test_a_turn_without_room_for_slot_files_is_a_turn(make_provider: Any, 
     paths.slots.write_text("not a folder", encoding="utf-8")
     reply = await finish(make_provider(), prompt(*HELLO, key="a"))
     assert reply.message.text
+
+
+async def test_what_was_called_in_the_history_is_told_in_words(make_provider: Any):
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
+    text = await rendered(
+        make_provider(),
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call, call]},
+        {"role": "tool", "tool_call_id": "a", "content": "Blue."},
+    )
+
+    called = 'look({"at": "x"})'
+    assert f"<|im_start|>assistant\nI look.\n{called}\n{called}<|im_end|>\n" in text
+    assert "<|im_start|>tool\nBlue.<|im_end|>\n" in text

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
+from tests.scale import scaled
 from tests.served import KEYED, Served, served
 
 __all__ = ["database", "postgres_server"]
 
+KEPT = ("sqlite", "postgresql")
+STORES = scaled(KEPT, (pytest.param("memory", marks=pytest.mark.torture), *KEPT))
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+
+@pytest.fixture(params=STORES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store, by its URL."""
     if request.param == "memory":

@@ -73,3 +73,15 @@ async def test_turns_and_messages_by_hostile_names_are_not_found(server):
         for kind in ("turns", "messages"):
             answer = await server("GET", f"{LIST}/{conversation}/{kind}/{name}")
             assert answer.status_code == 404, (kind, name)
+
+
+@pytest.mark.parametrize("value", [-5, "x", {"a": 1}, [1], ["x", None], True])
+async def test_calls_and_ids_of_calls_that_are_none_are_not_shown_as_such(server, value):
+    said = {"role": "assistant", "content": "Hi", "tool_calls": value}
+    result = {"role": "tool", "content": "Hi", "tool_call_id": [value]}
+    answer = await server("POST", f"{LIST}/import", json={"messages": [said, result]})
+
+    assert answer.status_code == 201
+    shown = answer.json()["messages"]
+    assert [message["content"] for message in shown] == ["Hi", "Hi"]
+    assert not any({"tool_calls", "tool_call_id"} & set(message) for message in shown)

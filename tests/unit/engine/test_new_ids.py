@@ -3,7 +3,7 @@
 import os
 from uuid import UUID
 
-from cllm.server.ids import AT_ONCE, NewIds
+from cllm.engine.new_ids import AT_ONCE, NewIds
 
 
 def test_ids_are_random_uuids_and_never_the_same():

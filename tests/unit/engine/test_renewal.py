@@ -7,7 +7,7 @@ import pytest
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Lease, NewConversation, TurnStart
-from cllm.engine.renewal import renewed
+from cllm.engine.renewal import Renewal
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
@@ -39,7 +39,7 @@ async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
-    async with renewed(store, lease, clock=clock):
+    async with Renewal(store, lease, clock=clock):
         clock.advance(0.05)
         first = await store.tries.get()
         clock.advance(0.09)
@@ -56,7 +56,7 @@ async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
-    async with renewed(store, lease, clock=clock):
+    async with Renewal(store, lease, clock=clock):
         clock.advance(1)
         assert await store.tries.get() is None
         await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_renewing_ends_with_the_block_also_when_it_fails(clock):
     lease = await begun(store)
 
     with pytest.raises(ZeroDivisionError):
-        async with renewed(store, lease, clock=clock):
+        async with Renewal(store, lease, clock=clock):
             raise ZeroDivisionError
     gc.collect()
     assert len(asyncio.all_tasks()) == 1
@@ -79,6 +79,6 @@ async def test_a_lease_that_does_not_expire_needs_no_renewing(clock, tmp_path):
     lease = await store.begin_turn("demo", START, create=NewConversation(id="demo"))
     assert lease.expires_at is None
 
-    async with renewed(store, lease, clock=clock):
+    async with Renewal(store, lease, clock=clock):
         assert len(asyncio.all_tasks()) == 1
     await store.drop_turn(lease)

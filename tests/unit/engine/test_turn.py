@@ -19,7 +19,7 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import plain_message
-from cllm.core.ports import Lease, NewConversation, TurnStart
+from cllm.core.ports import Changes, Lease, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
     RefusalDelta,
@@ -227,6 +227,40 @@ class TestReadOnly:
         assert (await store.list_conversations()).items == ()
 
 
+class TestAtOnce:
+    """A turn that is begun without a look at its conversation."""
+
+    async def test_it_goes_on_with_the_conversation_under_its_own_model(self, engine, ask, store):
+        provider = ScriptedProvider()
+        running = engine(store, provider)
+        await take(running, ask("first"))
+
+        *_, ended = await take(running, ask("second", model="b", create=None, at_once=True))
+
+        assert [m.text for m in provider.prompts[1].messages][::2] == ["first", "second"]
+        assert isinstance(ended, TurnEnded)
+        assert ended.model == "m"
+        assert (await store.load("demo")).turns[1].model == "m"
+
+    async def test_a_conversation_that_is_not_there_is_an_error(self, engine, ask, store):
+        with pytest.raises(ConversationNotFoundError):
+            await take(engine(store, ScriptedProvider()), ask(create=None, at_once=True))
+
+    async def test_nothing_is_said_in_one_that_is_archived(self, engine, ask, store):
+        provider = ScriptedProvider()
+        running = engine(store, provider)
+        await take(running, ask("first"))
+        await store.update("demo", Changes(archived=True))
+        before = await store.load("demo")
+
+        with pytest.raises(ConversationNotFoundError):
+            await take(running, ask("second", create=None, at_once=True))
+
+        assert await store.load("demo") == before
+        assert len(provider.prompts) == 1
+        await store.update("demo", Changes(archived=False))
+
+
 class TestModel:
     @pytest.mark.parametrize(
         "case",
@@ -360,15 +394,20 @@ class TestHolding:
         quick = ScriptedProvider(["Two."])
         first = asyncio.create_task(take(engine(store, slow), ask("first")))
         await slow.reached.wait()
-        second = asyncio.create_task(take(engine(store, quick), ask("second")))
-        await asyncio.sleep(0.01)
+        heard: asyncio.Queue[TurnEvent] = asyncio.Queue()
+
+        async def hear() -> None:
+            async for event in engine(store, quick).take_turn(ask("second")):
+                heard.put_nowait(event)
+
+        second = asyncio.create_task(hear())
+        assert await heard.get() == TurnWaits(conversation="demo")
         assert quick.prompts == []
 
         slow.gate.set()
-        _, (waits, began, *_) = await asyncio.gather(first, second)
+        await asyncio.gather(first, second)
 
-        assert waits == TurnWaits(conversation="demo")
-        assert isinstance(began, TurnBegan)
+        assert isinstance(heard.get_nowait(), TurnBegan)
         assert [m.text for m in quick.prompts[0].messages] == ["first", "One.", "second"]
 
     async def test_a_lease_is_renewed_for_as_long_as_its_turn_runs(self, engine, ask, clock):

@@ -50,3 +50,8 @@ def test_more_parts_than_there_may_be_are_refused():
     check_counts(body, 1, Limits(parts=3))
     with pytest.raises(RefusedError, match="parts"):
         check_counts(body, 1, Limits(parts=2))
+
+
+def test_a_string_that_never_ends_is_looked_through_once():
+    """Looking from each of its quotes to the end would take hours."""
+    check_depth(b"[" * 40 + b"]" * 40 + b'["' + rb"\"" * 1_000_000, 64)

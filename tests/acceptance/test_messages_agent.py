@@ -1,0 +1,263 @@
+"""What a coding agent sends, through real HTTP, to every provider there is, whole and streamed.
+
+The fake providers say what arrived there, and their own types whether it may; Anthropic's SDK reads
+what comes back. The local model is the real one.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic.types.beta import BetaMessage
+from tests.agent_request import (
+    BETAS,
+    HEADERS,
+    IDENTITY,
+    NAMES,
+    PLACE,
+    RULES,
+    SIGNATURE,
+    THOUGHT,
+    agent_request,
+    picture,
+)
+from tests.fake_provider import FakeProvider, ToolCall
+from tests.judges import judge_bedrock, judge_openai
+from tests.messages import MESSAGES, MODELS, SONNET, ask, settings, start
+from tests.serving import Answer, Server
+
+from cllm.providers.local.models import CachePaths
+
+LOCAL = "local/smollm2-135m"
+ADDRESS = f"{MESSAGES}?beta=true"
+CALL = ToolCall(id="toolu_03grep", name="Grep", arguments='{"path": "/project"}')
+LONG = 60
+"""How often the rules are repeated: a system prompt of about 15 KB."""
+CONTEXT = 1024
+ADAPTIVE: dict[str, Any] = {
+    "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "medium"},
+}
+
+
+@pytest.fixture(scope="module")
+def server(
+    upstream: FakeProvider,
+    local_model: Path,
+    model_cache: CachePaths,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    assert local_model.is_file()
+    folder = tmp_path_factory.mktemp("agent")
+    values = settings(upstream)
+    values["providers"]["local"]["context"] = CONTEXT
+    environment = {"XDG_CACHE_HOME": str(model_cache.root.parent)}
+    store = f"sqlite:{folder / 'served.db'}"
+    with start(folder, values, environment=environment, store=store) as running:
+        yield running
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def answered(upstream: FakeProvider) -> None:
+    """The model thinks, says something, and asks for a tool."""
+    upstream.say(
+        "I look ", "closer.", reasoning=("Not yet clear.",), tool_calls=(CALL,), finish="tool_calls"
+    )
+
+
+def through_the_sdk(server: Server, body: dict[str, Any], *, stream: bool) -> BetaMessage:
+    """What Anthropic's own library makes of the answer."""
+    known = {
+        key: value for key, value in body.items() if key not in ("stream", "a_field_of_tomorrow")
+    }
+    rest = {"a_field_of_tomorrow": body["a_field_of_tomorrow"]}
+    asked: Any = {**known, "betas": list(BETAS), "extra_body": rest}
+    with anthropic.Anthropic(base_url=server.address, api_key="any", max_retries=0) as client:
+        if not stream:
+            message: BetaMessage = client.beta.messages.create(**asked)
+            return message
+        with client.beta.messages.stream(**asked) as streamed:
+            return streamed.get_final_message()
+
+
+def codes(answer: Answer) -> set[str]:
+    return {notice["code"] for notice in answer.notices}
+
+
+def paths(answer: Answer, code: str) -> set[str]:
+    return {notice["path"] for notice in answer.notices if notice["code"] == code}
+
+
+def test_anthropic_is_sent_the_agents_own_bytes(
+    server: Server, upstream: FakeProvider, stream: bool
+):
+    body = json.dumps(agent_request(SONNET, rules=LONG, stream=stream), indent=1).encode()
+    answered(upstream)
+    answer = server("POST", ADDRESS, body, HEADERS)
+
+    sent = upstream.requests[-1]
+    assert answer.status == 200, answer.body
+    assert sent.body == body
+    assert sent.headers["anthropic-beta"] == ",".join(BETAS)
+    assert sent.headers["anthropic-version"] == "2023-06-01"
+    assert answer.notices == []
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_the_sdk_reads_what_the_model_thought_said_and_called(
+    server: Server, upstream: FakeProvider, provider: str, stream: bool
+):
+    answered(upstream)
+    body = agent_request(MODELS[provider], rules=LONG)
+    message = through_the_sdk(server, body, stream=stream)
+
+    found: dict[str, Any] = {block.type: block for block in message.content}
+    assert found["thinking"].thinking == "Not yet clear."
+    assert found["text"].text == "I look closer."
+    assert (found["tool_use"].id, found["tool_use"].name) == (CALL.id, CALL.name)
+    assert found["tool_use"].input == {"path": "/project"}
+    assert message.stop_reason == "tool_use"
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (11, 7)
+
+
+def test_bedrock_is_sent_all_that_converse_can_say(
+    server: Server, upstream: FakeProvider, stream: bool
+):
+    answered(upstream)
+    body = agent_request(MODELS["bedrock"], rules=LONG, stream=stream)
+    answer = server("POST", ADDRESS, body, HEADERS)
+
+    sent = upstream.requests[-1]
+    judge_bedrock(sent.body, model=sent.path.split("/")[2].replace("%3A", ":"))
+    told = sent.json
+    named = [tool["toolSpec"]["name"] for tool in told["toolConfig"]["tools"] if "toolSpec" in tool]
+    more = told["additionalModelRequestFields"]
+    thought, said, *calls = told["messages"][1]["content"]
+    results = [block["toolResult"] for block in told["messages"][2]["content"][:2]]
+    assert answer.status == 200, answer.body
+    assert told["system"][0] == {"text": IDENTITY}
+    assert [block for block in told["system"] if "cachePoint" in block]
+    assert named == list(NAMES)
+    assert "cachePoint" in told["toolConfig"]["tools"][-1]
+    assert more["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    assert more["anthropic_beta"] == [flag for flag in BETAS if not flag.startswith("claude-code")]
+    assert thought["reasoningContent"]["reasoningText"] == {"text": THOUGHT, "signature": SIGNATURE}
+    assert said == {"text": "I look at the plot and at the folder."}
+    assert [call["toolUse"]["toolUseId"] for call in calls] == ["toolu_01plot", "toolu_02list"]
+    assert [result.get("status", "success") for result in results] == ["success", "error"]
+    assert results[0]["content"][1]["image"]["source"]["bytes"] == picture()
+    assert paths(answer, "field_left_out") == {
+        "tools.Write.eager_input_streaming",
+        "context_management",
+        "a_field_of_tomorrow",
+        "user",
+    }
+    assert codes(answer) == {"field_left_out", "beta_left_out", "cache_ttl_left_out"}
+
+
+def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
+    server: Server, upstream: FakeProvider, stream: bool
+):
+    answered(upstream)
+    body = agent_request(MODELS["openai"], rules=LONG, stream=stream)
+    answer = server("POST", ADDRESS, body, HEADERS)
+
+    sent = upstream.requests[-1]
+    judge_openai(sent.body)
+    system, _, called, plot, listed, shown = sent.messages
+    assert answer.status == 200, answer.body
+    assert IDENTITY in str(system["content"])
+    assert PLACE.splitlines()[0] in str(system["content"])
+    assert [tool["function"]["name"] for tool in sent.json["tools"]] == list(NAMES)
+    assert [call["id"] for call in called["tool_calls"]] == ["toolu_01plot", "toolu_02list"]
+    assert [m["tool_call_id"] for m in (plot, listed)] == ["toolu_01plot", "toolu_02list"]
+    assert shown["role"] == "user"
+    assert picture() in str(shown["content"])
+    assert THOUGHT.encode() not in sent.body
+    assert "anthropic-beta" not in sent.headers
+    assert codes(answer) == {
+        "cache_mark_left_out",
+        "error_flag_left_out",
+        "field_left_out",
+        "media_moved",
+        "thinking_changed",
+        "thinking_left_out",
+    }
+
+
+def test_the_local_model_answers_an_agent_and_says_what_it_was_not_shown(
+    server: Server, stream: bool
+):
+    body = agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
+    given = {key: value for key, value in body.items() if value is not None}
+    answer = server("POST", ADDRESS, given, HEADERS)
+    message = through_the_sdk(server, given, stream=stream)
+
+    assert answer.status == 200, answer.body
+    assert message.content[0].type == "text"
+    assert message.content[0].text.strip()
+    assert message.stop_reason in {"end_turn", "max_tokens"}
+    assert message.usage.output_tokens > 0
+    assert {"tools_left_out", "part_left_out", "thinking_left_out"} <= codes(answer)
+
+
+def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(server: Server):
+    body = agent_request(LOCAL)
+    without = {
+        "system": {**body, "system": [{"type": "text", "text": IDENTITY}]},
+        "calls": {**body, "messages": body["messages"][:1]},
+    }
+    everything = counted(server, body)
+
+    assert everything > counted(server, without["system"]) + len(" ".join(RULES).split())
+    assert everything > counted(server, without["calls"]) + 40
+
+
+def test_a_request_too_long_for_the_local_model_is_one_clear_error(server: Server, stream: bool):
+    body = agent_request(LOCAL, rules=LONG, stream=stream, max_tokens=64)
+    answer = server("POST", ADDRESS, body, HEADERS)
+
+    assert (answer.status, answer.json["type"]) == (400, "error")
+    assert answer.error["type"] == "invalid_request_error"
+    assert "prompt is too long" in answer.error["message"].lower()
+
+
+def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server: Server):
+    asked: dict[str, Any] = {"model": LOCAL, "max_tokens": 4}
+    long = "My cat is called Luna. " * 80
+    begun = ask(server, ("user", long), headers={"X-Conversation-ID": ""}, **asked)
+    going_on = {"X-Conversation-ID": begun.conversation}
+    answer = ask(server, ("user", f"And again: {long}"), headers=going_on, **asked)
+
+    assert (begun.status, answer.status) == (200, 200), answer.body
+    told = answer.json["usage"]
+    assert told["input_tokens"] + told["cache_read_input_tokens"] < CONTEXT
+    assert "trimmed" in codes(answer)
+
+
+def test_newer_ways_to_ask_for_thinking_go_on_as_they_are(
+    server: Server, upstream: FakeProvider, stream: bool
+):
+    body = agent_request("anthropic/claude-opus-5", stream=stream, **ADAPTIVE)
+    answer = server("POST", ADDRESS, body, HEADERS)
+
+    sent = upstream.requests[-1].json
+    assert answer.status == 200, answer.body
+    assert sent["thinking"] == ADAPTIVE["thinking"]
+    assert sent["output_config"] == ADAPTIVE["output_config"]
+    assert sent["context_management"] == body["context_management"]
+
+
+def counted(server: Server, body: dict[str, Any]) -> int:
+    """The tokens of a request, by the model that would read it."""
+    answer = server("POST", f"{MESSAGES}/count_tokens?beta=true", body, HEADERS)
+    assert answer.status == 200, answer.body
+    tokens: int = answer.json["input_tokens"]
+    return tokens

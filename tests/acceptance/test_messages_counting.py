@@ -1,0 +1,165 @@
+"""`POST /v1/messages/count_tokens` in a conversation: it counts what a message would send."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.messages import COUNT, MESSAGES, MODELS, ask, codes, settings, start
+from tests.serving import Answer, Server, stored_messages
+
+CAT = ("user", "My cat is called Luna.")
+QUESTION = ("user", "What is my cat called?")
+TOOLS = [{"name": "look", "input_schema": {"type": "object", "properties": {}}}]
+FILE = "old-one"
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("counting")
+    keep_file(folder / "home/.cllm/conversations")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+def keep_file(folder: Path) -> None:
+    """A conversation that the command line has begun, under a system prompt of its own."""
+    folder.mkdir(parents=True)
+    said = [("system", "Speak as a sailor."), ("user", "Ahoy."), ("assistant", "Ahoy, mate.")]
+    conversation = {
+        "id": FILE,
+        "model": MODELS["anthropic"],
+        "messages": [{"role": role, "content": content} for role, content in said],
+        "created_at": "2026-10-31T12:00:00Z",
+        "updated_at": "2026-10-31T12:00:15Z",
+        "metadata": {},
+    }
+    (folder / f"{FILE}.json").write_text(json.dumps(conversation), encoding="utf-8")
+
+
+def begun(server: Server, provider: str = "anthropic") -> str:
+    answer = ask(server, CAT, model=MODELS[provider], headers={"X-Conversation-ID": ""})
+    return answer.conversation
+
+
+def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Answer:
+    headers = {"X-Conversation-ID": conversation}
+    return ask(server, *said, path=COUNT, max_tokens=None, headers=headers, **fields)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
+def test_what_is_counted_is_what_is_sent_next(
+    server: Server, upstream: FakeProvider, provider: str
+):
+    conversation = begun(server, provider)
+    asked: dict[str, Any] = {"model": MODELS[provider], "system": "Be brief.", "tools": TOOLS}
+    counted = count(server, conversation, QUESTION, **asked)
+    seen = upstream.requests[-1].json
+    ask(server, QUESTION, headers={"X-Conversation-ID": conversation}, **asked)
+    sent = upstream.requests[-1].json
+
+    compared = ("messages", "system", "tools", "toolConfig")
+    seen = seen.get("input", {}).get("converse", seen)
+    assert counted.status == 200, counted.body
+    assert counted.conversation == conversation
+    assert len(seen["messages"]) == 3
+    assert {name: seen.get(name) for name in compared} == {
+        name: sent.get(name) for name in compared
+    }
+
+
+def test_an_estimate_is_of_the_history_too(server: Server):
+    conversation = begun(server, "openai")
+    alone = ask(server, QUESTION, path=COUNT, model=MODELS["openai"])
+    counted = count(server, conversation, QUESTION, model=MODELS["openai"])
+
+    assert counted.json["input_tokens"] > alone.json["input_tokens"] + 8
+    assert codes(counted) == ["tokens_estimated"]
+
+
+def test_counting_keeps_nothing(server: Server):
+    conversation = begun(server)
+    before = list(stored_messages(server, conversation))
+    total = server("GET", "/v1/conversations").json["total"]
+    count(server, conversation, QUESTION)
+    new = count(server, "", QUESTION)
+
+    assert new.status == 200
+    assert "x-conversation-id" not in new.headers
+    assert list(stored_messages(server, conversation)) == before
+    assert server("GET", "/v1/conversations").json["total"] == total
+
+
+def test_a_turn_that_runs_is_no_hindrance(server: Server, upstream: FakeProvider):
+    conversation = begun(server)
+    gate = upstream.say_held("Late.", at=0)
+    body = {"model": MODELS["anthropic"], "max_tokens": 9, "stream": True}
+    running = server.open(
+        "POST",
+        MESSAGES,
+        {**body, "messages": [{"role": "user", "content": "Take your time."}]},
+        {"X-Conversation-ID": conversation},
+    )
+    gate.wait_reached()
+    counted = count(server, conversation, QUESTION)
+    seen = upstream.requests[-1].json["messages"]
+    gate.open()
+    rest = running.rest()
+
+    assert counted.status == 200, counted.body
+    assert seen[0]["content"] == CAT[1]
+    assert b"Take your time." not in upstream.requests[-1].body
+    assert b"message_stop" in rest
+
+
+def test_without_messages_the_last_question_is_counted_again(
+    server: Server, upstream: FakeProvider
+):
+    conversation = begun(server)
+    again = count(server, conversation)
+    seen = upstream.requests[-1].json["messages"]
+    nothing = count(server, "")
+
+    assert again.status == 200, again.body
+    assert [message["role"] for message in seen] == ["user"]
+    assert (nothing.status, nothing.error["type"]) == (400, "invalid_request_error")
+
+
+def test_a_conversation_that_keeps_its_prompt_is_counted_with_it(
+    server: Server, upstream: FakeProvider
+):
+    counted = count(server, f"files:{FILE}", QUESTION, system="Be brief.")
+
+    sent = upstream.requests[-1].json
+    assert counted.status == 200, counted.body
+    assert "Speak as a sailor." in str(sent["system"])
+    assert "Be brief." not in str(sent["system"])
+    assert len(sent["messages"]) == 3
+    assert "system_prompt_ignored" in codes(counted)
+
+
+def test_a_conversation_that_is_not_there_cannot_be_counted(server: Server, upstream: FakeProvider):
+    before = len(upstream.requests)
+    answer = count(server, UNKNOWN, QUESTION)
+
+    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+    assert len(upstream.requests) == before
+
+
+def test_only_what_is_in_the_window_is_counted(upstream: FakeProvider, tmp_path: Path):
+    values = settings(upstream) | {"window": {"strategy": "turns", "max_turns": 2}}
+    with start(tmp_path, values) as server:
+        conversation = begun(server)
+        for number in range(3):
+            ask(server, ("user", f"And {number}?"), headers={"X-Conversation-ID": conversation})
+        counted = count(server, conversation, QUESTION)
+        seen = upstream.requests[-1].json["messages"]
+        ask(server, QUESTION, headers={"X-Conversation-ID": conversation})
+        sent = upstream.requests[-1].json["messages"]
+
+    assert "trimmed" in codes(counted)
+    assert seen == sent
+    assert CAT[1] not in str(seen)

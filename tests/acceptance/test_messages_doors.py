@@ -1,0 +1,158 @@
+"""One conversation through both doors, at another provider in every turn, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider, Reply, ToolCall
+from tests.messages import MODELS, ask, codes, judge, settings, start
+from tests.serving import COMPLETIONS, Answer, Server, stored_messages
+
+SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
+ANTHROPIC_TOOLS = [{"name": "look", "description": "Look.", "input_schema": SCHEMA}]
+OPENAI_TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "look", "description": "Look.", "parameters": SCHEMA},
+    }
+]
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+DOORS = ("messages", "completions")
+WAYS = list(product(MODELS, DOORS, (False, True)))
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("doors")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+def say(
+    server: Server, door: str, conversation: str, message: dict[str, Any], **fields: Any
+) -> Answer:
+    """One message through a door."""
+    headers = {"X-Conversation-ID": conversation}
+    if door == "messages":
+        said = (message["role"], message["content"])
+        asked = {"tools": ANTHROPIC_TOOLS, "thinking": THINKING, "max_tokens": 2000, **fields}
+        return ask(server, said, headers=headers, system="Be brief.", **asked)
+    system = {"role": "system", "content": "Be brief."}
+    body = {"messages": [system, message], "tools": OPENAI_TOOLS, **fields}
+    return server("POST", COMPLETIONS, {"reasoning_effort": "low", **body}, headers)
+
+
+def result(door: str, call_id: str, text: str) -> dict[str, Any]:
+    """What a tool gave, in the words of a door."""
+    if door == "completions":
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    return {"role": "user", "content": [block]}
+
+
+def take_turn(server: Server, upstream: FakeProvider, conversation: str, number: int) -> str:
+    """A question, a thought and a call, its result through the other door, an answer."""
+    provider, door, stream = WAYS[number % len(WAYS)]
+    other = DOORS[1 - DOORS.index(door)]
+    asked: dict[str, Any] = {"model": MODELS[provider], "stream": stream}
+    call = ToolCall(id=f"toolu_{number}", name="look", arguments=f'{{"at": "{number}"}}')
+    upstream.say(reasoning=(f"Look at {number}.",), tool_calls=(call,), finish="tool_calls")
+    question = {"role": "user", "content": f"What is at {number}?"}
+    called = say(server, door, conversation, question, **asked)
+    assert called.status == 200, called.body
+    assert f"toolu_{number}".encode() in called.body
+    upstream.say(f"A door is at {number}.")
+    answered = say(
+        server, other, called.conversation, result(other, call.id, f"Door {number}."), **asked
+    )
+    assert answered.status == 200, answered.body
+    return called.conversation
+
+
+def test_a_conversation_goes_through_both_doors_and_all_providers(
+    server: Server, upstream: FakeProvider
+):
+    conversation = ""
+    first = len(upstream.requests)
+    for number in range(len(WAYS)):
+        conversation = take_turn(server, upstream, conversation, number)
+    upstream.say("That is all.")
+    last = ask(
+        server,
+        ("user", "Thanks."),
+        tools=ANTHROPIC_TOOLS,
+        thinking=THINKING,
+        max_tokens=2000,
+        headers={"X-Conversation-ID": conversation},
+    )
+
+    for request in upstream.requests[first:]:
+        judge(request)
+    blocks = [
+        block
+        for message in upstream.requests[-1].messages
+        for block in message["content"]
+        if isinstance(block, dict)
+    ]
+    turns = range(len(WAYS))
+    used = [(block["id"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    assert used == [(f"toolu_{n}", {"at": str(n)}) for n in turns]
+    assert [
+        (block["tool_use_id"], text_in(block)) for block in blocks if block["type"] == "tool_result"
+    ] == [(f"toolu_{n}", f"Door {n}.") for n in turns]
+    claudes = [n for n in turns if WAYS[n][0] != "openai"]
+    assert [
+        (block["thinking"], block["signature"]) for block in blocks if block["type"] == "thinking"
+    ] == [(f"Look at {n}.", Reply().signature) for n in claudes]
+    assert set(codes(last)) <= {"thinking_left_out", "cache_mark_left_out"}
+    assert len(list(stored_messages(server, conversation))) == 4 * len(WAYS) + 2
+
+
+def text_in(block: dict[str, Any]) -> str:
+    content = block["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_made_anew_through_the_messages_door(
+    server: Server, upstream: FakeProvider, stream: bool
+):
+    begun = ask(server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""})
+    upstream.say("Another.")
+    again = ask(
+        server,
+        model=MODELS["bedrock"],
+        system="Be brief.",
+        stream=stream,
+        headers={"X-Conversation-ID": begun.conversation},
+    )
+    sent = upstream.requests[-1]
+    shown = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").json
+
+    assert again.status == 200, again.body
+    assert b"Another." in again.body
+    assert [message["role"] for message in sent.messages] == ["user"]
+    assert sent.json["system"][0] == {"text": "Be brief."}
+    assert list(stored_messages(server, begun.conversation)) == [
+        ("user", "Tell me a word."),
+        ("assistant", "Another."),
+    ]
+    assert "echo: Tell me a word." in json.dumps(shown["variants"])
+
+
+def test_an_answer_with_tools_is_made_anew_from_the_question(
+    server: Server, upstream: FakeProvider
+):
+    conversation = take_turn(server, upstream, "", 0)
+    upstream.say("No door.")
+    again = ask(
+        server,
+        tools=ANTHROPIC_TOOLS,
+        headers={"X-Conversation-ID": conversation},
+    )
+
+    assert again.status == 200, again.body
+    assert upstream.requests[-1].said == [("user", "What is at 0?")]
+    assert [role for role, _ in stored_messages(server, conversation)] == ["user", "assistant"]

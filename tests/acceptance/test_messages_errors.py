@@ -1,0 +1,196 @@
+"""Every way in which a message can fail, as Anthropic's SDK raises it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+from tests.fake_provider import FakeProvider, Head, Send, Silence, closed_port
+from tests.messages import MODELS, settings, start
+from tests.serving import Server
+
+KEY = "key-of-the-caller-0123456789"
+HELLO: Any = {"role": "user", "content": "Hello."}
+CLAUDE = MODELS["anthropic"]
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+STREAM = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)
+STARTED = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
+    b'"role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,'
+    b'"usage":{"input_tokens":1,"output_tokens":1}}}\n\n'
+)
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    limits = {"body_bytes": 200_000, "messages": 20}
+    keys = [{"name": "caller", "owner": "caller", "key": KEY}]
+    values = settings(upstream, limits=limits, keys=keys)
+    own = {"type": "anthropic", "api_key": "unused", "models": ["any"]}
+    values["providers"] |= {
+        "gone": {**own, "api_base": f"http://127.0.0.1:{closed_port()}"},
+        "silent": {**own, "api_base": upstream.root, "timeout": 1},
+        "keyless": {"type": "anthropic", "api_base": upstream.root},
+    }
+    with start(tmp_path_factory.mktemp("errors"), values) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.address, api_key=KEY, max_retries=0) as made:
+        yield made
+
+
+def refusal(client: anthropic.Anthropic, **changes: Any) -> anthropic.APIStatusError:
+    """What the SDK raises for a request."""
+    asked: Any = {"model": CLAUDE, "max_tokens": 9, "messages": [HELLO], **changes}
+    with pytest.raises(anthropic.APIStatusError) as raised:
+        client.messages.create(**asked)
+    return raised.value
+
+
+def kind(error: anthropic.APIStatusError) -> tuple[type[Exception], int, str]:
+    body: Any = error.body
+    assert body["type"] == "error"
+    assert body["error"]["message"]
+    return type(error), error.status_code, body["error"]["type"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"model": "no-such"}, (anthropic.NotFoundError, 404, "not_found_error")),
+        ({"messages": []}, (anthropic.BadRequestError, 400, "invalid_request_error")),
+        ({"messages": [HELLO] * 21}, (anthropic.RequestTooLargeError, 413, "request_too_large")),
+        ({"system": "x" * 300_000}, (anthropic.RequestTooLargeError, 413, "request_too_large")),
+        ({"model": "gone/any"}, (anthropic.InternalServerError, 502, "api_error")),
+        (
+            {"extra_headers": {"X-Conversation-ID": UNKNOWN}},
+            (anthropic.NotFoundError, 404, "not_found_error"),
+        ),
+        (
+            {"extra_headers": {"X-Conversation-ID": "mine"}},
+            (anthropic.BadRequestError, 400, "invalid_request_error"),
+        ),
+        (
+            {
+                "extra_headers": {"X-CLLM-Strict": "true"},
+                "model": MODELS["openai"],
+                "extra_body": {"top_k": 1},
+            },
+            (anthropic.BadRequestError, 400, "invalid_request_error"),
+        ),
+        (
+            {
+                "model": MODELS["openai"],
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            },
+            (anthropic.BadRequestError, 400, "invalid_request_error"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_refused_before_anybody_is_asked(
+    client: anthropic.Anthropic, changes: dict[str, Any], expected: tuple[Any, ...], stream: bool
+):
+    assert kind(refusal(client, stream=stream, **changes)) == expected
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, (anthropic.BadRequestError, 400, "invalid_request_error")),
+        (401, (anthropic.AuthenticationError, 401, "authentication_error")),
+        (403, (anthropic.PermissionDeniedError, 403, "permission_error")),
+        (429, (anthropic.RateLimitError, 429, "rate_limit_error")),
+        (500, (anthropic.InternalServerError, 500, "api_error")),
+        (503, (anthropic.ServiceUnavailableError, 503, "api_error")),
+    ],
+)
+def test_what_a_provider_refuses(
+    client: anthropic.Anthropic,
+    upstream: FakeProvider,
+    model: str,
+    status: int,
+    expected: tuple[Any, ...],
+):
+    upstream.fail(status, "No.", retry_after="3")
+    error = refusal(client, model=model)
+
+    assert kind(error) == expected
+    if status == 429:
+        assert error.response.headers["retry-after"] == "3"
+
+
+def test_a_provider_that_says_nothing_is_given_up(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    upstream.answer(Silence())
+    error = refusal(client, model="silent/any")
+
+    assert (error.status_code, error.type) == (504, "api_error")
+    assert isinstance(error, anthropic.InternalServerError | anthropic.GatewayTimeoutError)
+
+
+def test_a_caller_without_a_key_is_not_let_in(server: Server):
+    with anthropic.Anthropic(base_url=server.address, api_key="wrong-key", max_retries=0) as made:
+        assert kind(refusal(made)) == (
+            anthropic.AuthenticationError,
+            401,
+            "authentication_error",
+        )
+
+
+def test_a_conversation_in_which_somebody_talks_is_a_conflict(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    begun = client.messages.with_raw_response.create(
+        model=CLAUDE, max_tokens=9, messages=[HELLO], extra_headers={"X-Conversation-ID": ""}
+    )
+    header = {"X-Conversation-ID": begun.headers["X-Conversation-ID"]}
+    gate = upstream.say_held("Late.", at=0)
+    with client.messages.create(
+        model=MODELS["openai"], max_tokens=9, messages=[HELLO], stream=True, extra_headers=header
+    ) as running:
+        gate.wait_reached()
+        error = refusal(client, extra_headers=header)
+        gate.open()
+        last = [event.type for event in running][-1]
+
+    assert kind(error) == (anthropic.ConflictError, 409, "invalid_request_error")
+    assert int(error.response.headers["retry-after"]) >= 1
+    assert error.response.headers["x-turn-id"] == running.response.headers["x-turn-id"]
+    assert last == "message_stop"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("overloaded_error", "overloaded_error"),
+        ("rate_limit_error", "rate_limit_error"),
+        ("api_error", "api_error"),
+        ("an_error_of_tomorrow", "api_error"),
+    ],
+)
+def test_an_error_in_the_middle_of_a_stream_keeps_its_meaning(
+    client: anthropic.Anthropic, upstream: FakeProvider, said: str, expected: str
+):
+    upstream.say("Half ", "of it", stop_after=1, error=(said, "No more."))
+    with (
+        client.messages.stream(model=CLAUDE, max_tokens=9, messages=[HELLO]) as stream,
+        pytest.raises(anthropic.APIStatusError) as raised,
+    ):
+        stream.get_final_message()
+
+    assert kind(raised.value)[2] == expected
+    assert "Provider 'anthropic'" in raised.value.message
+
+
+def test_a_stream_that_stops_before_it_said_anything_is_an_error(
+    client: anthropic.Anthropic, upstream: FakeProvider
+):
+    upstream.answer(STREAM, Send(STARTED))
+
+    assert kind(refusal(client, stream=True)) == (anthropic.InternalServerError, 502, "api_error")

@@ -1,0 +1,99 @@
+"""The key that a caller brings: for one call, for one provider, and nowhere to be found later."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.messages import BEDROCK_KEY, COUNT, MODELS, OPERATORS_KEY, ask, codes, settings, start
+from tests.serving import Server, stored_bytes
+
+KEY = "sk-ant-of-the-caller-0123456789"
+BRINGING = {"x-anthropic-api-key": KEY}
+HELLO = ("user", "Hello.")
+OTHERS_KEY = "key-of-another-service-01"
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[FakeProvider]:
+    """A service at another address that speaks Anthropic's words."""
+    with FakeProvider() as running:
+        yield running
+
+
+def with_fallback(upstream: FakeProvider, other: FakeProvider, fallback: str) -> dict[str, Any]:
+    values = settings(upstream)
+    values["providers"]["other"] = {
+        "type": "anthropic",
+        "api_base": other.root,
+        "api_key": OTHERS_KEY,
+        "models": ["claude-elsewhere"],
+    }
+    return values | {"fallbacks": [fallback]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fallback_at_another_service_is_not_given_the_callers_key(
+    upstream: FakeProvider, other: FakeProvider, tmp_path: Path, stream: bool
+):
+    values = with_fallback(upstream, other, "other/claude-elsewhere")
+    with start(tmp_path, values) as server:
+        upstream.fail(529, "Overloaded.")
+        answer = ask(server, HELLO, headers=BRINGING, stream=stream)
+        log = server.log
+
+    assert answer.status == 200, answer.body
+    assert "fallback" in codes(answer)
+    assert upstream.requests[-1].headers["x-api-key"] == KEY
+    assert other.requests[-1].headers["x-api-key"] == OTHERS_KEY
+    assert KEY not in str(other.requests[-1].headers)
+    assert KEY.encode() not in answer.body
+    assert KEY not in log + json.dumps(dict(answer.headers))
+
+
+def test_a_fallback_at_bedrock_is_asked_with_the_operators_key(
+    upstream: FakeProvider, other: FakeProvider, tmp_path: Path
+):
+    with start(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
+        upstream.fail(529, "Overloaded.")
+        answer = ask(server, HELLO, headers=BRINGING)
+
+    assert answer.status == 200, answer.body
+    assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
+    assert KEY not in str(upstream.requests[-1].headers)
+
+
+def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
+    store = f"sqlite:{tmp_path / 'served.db'}"
+    with start(tmp_path, settings(upstream), store=store) as server:
+        headers = {**BRINGING, "X-Conversation-ID": "", "Idempotency-Key": "once"}
+        begun = ask(server, HELLO, headers=headers, stream=True)
+        upstream.fail(401, f"The key {KEY} is not known.")
+        refused = ask(server, HELLO, headers={**BRINGING, "X-Conversation-ID": begun.conversation})
+        shown = server("GET", f"/v1/conversations/{begun.conversation}?variants=true")
+        log = server.log
+
+    assert (begun.status, refused.status) == (200, 401)
+    assert KEY.encode() not in begun.body + refused.body + shown.body
+    assert KEY not in log
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert KEY.encode() not in path.read_bytes(), path
+    assert KEY.encode() not in stored_bytes(store, tmp_path)
+
+
+def test_a_count_is_asked_for_with_the_callers_key_too(server: Server, upstream: FakeProvider):
+    ask(server, HELLO, path=COUNT, headers=BRINGING)
+    theirs = upstream.requests[-1].headers
+    ask(server, HELLO, path=COUNT)
+    ours = upstream.requests[-1].headers
+
+    assert (theirs["x-api-key"], ours["x-api-key"]) == (KEY, OPERATORS_KEY)
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start(tmp_path_factory.mktemp("keys"), settings(upstream)) as running:
+        yield running

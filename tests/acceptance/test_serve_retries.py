@@ -1,0 +1,378 @@
+"""`cllm serve` when a request comes again: after a crash, an error, or by a library's own will."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import openai
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.serving import (
+    COMPLETIONS,
+    Answer,
+    Server,
+    completion,
+    stored_bytes,
+    stored_messages,
+)
+
+SYSTEM = ("system", "Be brief.")
+HELLO = ("user", "Hello.")
+AGAIN = ("user", "Again.")
+ANSWERED = [HELLO, ("assistant", "echo: Hello.")]
+MANY = 20
+
+shared = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+"""A store that outlives one server, and that two can use."""
+
+
+def with_key(conversation: str = "") -> dict[str, str]:
+    return {"X-Conversation-ID": conversation, "Idempotency-Key": str(uuid.uuid4())}
+
+
+def ask(server: Server, headers: dict[str, str], **fields: Any) -> Answer:
+    return server("POST", COMPLETIONS, completion(SYSTEM, HELLO, **fields), headers)
+
+
+def change(url: str, sqlite: str, postgres: str) -> None:
+    """Do to the database what time or a crash would have done."""
+    if url.startswith("postgresql:"):
+        asyncio.run(_execute(url, postgres))
+        return
+    with closing(sqlite3.connect(url.removeprefix("sqlite:"))) as db, db:
+        db.execute(sqlite)
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def let_run_out(url: str, table: str) -> None:
+    """Have the minute pass after which nobody holds what is in the table any more."""
+    change(
+        url,
+        f"UPDATE {table} SET expires_at = '2020' || substr(expires_at, 5)",  # noqa: S608
+        f"UPDATE {table} SET expires_at = now() - interval '1 second'",  # noqa: S608
+    )
+
+
+def forget_the_answer(url: str) -> None:
+    """As it is when a server is killed after the turn was kept and before its answer was."""
+    unanswered = "UPDATE requests SET status = NULL"
+    change(url, unanswered, unanswered)
+    let_run_out(url, "requests")
+
+
+def kill_in_the_middle(server: Server, provider: FakeProvider, headers: dict[str, str]) -> str:
+    """The server dies while the provider answers; the id of the turn that ran."""
+    provider.say_held("Half of ", "an answer.", at=1)
+    body = completion(SYSTEM, HELLO, stream=True)
+    opened = server.open("POST", COMPLETIONS, body, headers)
+    opened.event()
+    server.process.send_signal(signal.SIGKILL)
+    server.wait()
+    opened.leave()
+    return opened.headers["x-turn-id"]
+
+
+def detail(server: Server, conversation: str) -> dict[str, Any]:
+    found: dict[str, Any] = server("GET", f"/v1/conversations/{conversation}?variants=true").json
+    return found
+
+
+def turns_of(server: Server, conversation: str) -> tuple[list[str], list[str]]:
+    """The states of the turns on the default path, and of those off it."""
+    found = detail(server, conversation)
+    on = {message["turn_id"]: message["state"] for message in found["messages"]}
+    off = {
+        each["turn_id"]: each["state"] for turn in found["variants"] for each in turn["messages"]
+    }
+    return list(on.values()), list(off.values())
+
+
+def count(server: Server) -> int:
+    total: int = server("GET", "/v1/conversations").json["total"]
+    return total
+
+
+@shared
+def test_after_a_crash_the_same_request_is_answered_in_the_same_turns_place(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str
+):
+    headers = with_key()
+    killed = kill_in_the_middle(serve(), provider, headers)
+    one, other = serve(), serve()
+
+    early = ask(other, headers, stream=True)
+    let_run_out(store_url, "requests")
+    running = ask(other, headers, stream=True)
+    let_run_out(store_url, "leases")
+    late = ask(one, headers, stream=True)
+
+    assert (early.status, early.error["code"]) == (409, "idempotency_conflict")
+    assert (running.status, running.headers["x-turn-id"]) == (409, killed)
+    assert late.streamed_text == "echo: Hello."
+    assert provider.requests[-1].said == [SYSTEM, HELLO]
+    assert count(other) == 1
+    assert list(stored_messages(other, late.conversation)) == ANSWERED
+    assert turns_of(other, late.conversation) == (["complete"], ["failed"])
+    assert ask(other, headers, stream=True).body == late.body
+
+
+@shared
+def test_of_many_that_take_a_dead_servers_request_over_at_once_one_answers_it(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str
+):
+    headers = with_key()
+    kill_in_the_middle(serve(), provider, headers)
+    for table in ("requests", "leases"):
+        let_run_out(store_url, table)
+    server = serve("--workers", "2")
+    with ThreadPoolExecutor(MANY) as pool:
+        answers = list(pool.map(lambda _: ask(server, headers, stream=True), range(MANY)))
+    last = ask(server, headers, stream=True)
+
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert {answer.body for answer in answers if answer.status == 200} == {last.body}
+    assert len(provider.requests) == 2
+    assert count(server) == 1
+    assert list(stored_messages(server, last.conversation)) == ANSWERED
+
+
+@shared
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_whose_turn_was_kept_is_given_after_a_crash_and_not_asked_for_again(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str, stream: bool
+):
+    server, headers = serve(), with_key()
+    first = ask(server, headers, stream=stream)
+    forget_the_answer(store_url)
+
+    again = ask(server, headers, stream=stream)
+
+    assert again.body == first.body
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert again.headers["x-turn-id"] == first.headers["x-turn-id"]
+    assert len(provider.requests) == 1
+    assert ask(server, headers, stream=stream).body == first.body
+
+
+@shared
+def test_a_crash_before_the_turn_began_leaves_nothing_that_has_to_be_waited_out_for_a_day(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str
+):
+    """A stateless request has no turn; its key is free once nobody renews it."""
+    headers = {"Idempotency-Key": "stateless"}
+    server = serve()
+    gate = provider.say_held("Never said.", at=0)
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(ask, server, headers)
+        gate.wait_reached()
+        server.process.send_signal(signal.SIGKILL)
+        assert isinstance(lost.exception(), OSError)
+    again = serve()
+
+    refused = ask(again, headers)
+    let_run_out(store_url, "requests")
+
+    assert refused.status == 409
+    assert int(refused.headers["retry-after"]) <= 60
+    assert ask(again, headers).text == "echo: Hello."
+
+
+def test_a_request_that_failed_is_answered_in_its_place_when_its_key_comes_again(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server, headers = serve(), with_key()
+    provider.fail(500, "Broken.")
+
+    failed = ask(server, headers)
+    answered = ask(server, headers)
+
+    assert (failed.status, answered.status) == (500, 200)
+    assert answered.conversation == failed.conversation
+    assert turns_of(server, answered.conversation) == (["complete"], ["failed"])
+    assert count(server) == 1
+
+
+def test_a_key_does_not_bring_back_a_conversation_that_was_deleted(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server, headers = serve(), with_key()
+    provider.fail(500, "Broken.")
+    failed = ask(server, headers)
+    server("DELETE", f"/v1/conversations/{failed.conversation}?permanent=true")
+
+    answered = ask(server, headers)
+
+    assert answered.status == 200
+    assert answered.conversation != failed.conversation
+
+
+@shared
+@pytest.mark.parametrize("deleted", ["?permanent=true", "/messages/2"])
+def test_of_what_was_deleted_no_answer_is_left_in_the_database(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str, home: Any, deleted: str
+):
+    server, headers = serve(), with_key()
+    provider.say("Marzipan.")
+    answered = ask(server, headers)
+    assert b"Marzipan" in stored_bytes(store_url, home.path)
+
+    server("DELETE", f"/v1/conversations/{answered.conversation}{deleted}")
+    server.terminate()
+    server.wait()
+
+    assert b"Marzipan" not in stored_bytes(store_url, home.path)
+
+
+def test_what_was_said_since_stays_when_a_failed_request_comes_again(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    begun = server.complete(HELLO, conversation="")
+    headers = with_key(begun.conversation)
+    provider.fail(500, "Broken.")
+    ask(server, headers)
+    server.complete(AGAIN, conversation=begun.conversation)
+
+    ask(server, headers)
+
+    said = [content for _, content in stored_messages(server, begun.conversation)]
+    assert said[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_library_that_tries_again_leaves_one_conversation(
+    serve: Callable[..., Server], provider: FakeProvider, stream: bool
+):
+    server = serve()
+    provider.fail(500, "Broken.")
+    provider.fail(429, "Slow down.", retry_after="0")
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=3) as client:
+        answer = client.chat.completions.with_raw_response.create(
+            model="openai/gpt-test",
+            messages=[
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hello."},
+            ],
+            stream=stream,
+            extra_headers={"X-Conversation-ID": ""},
+        )
+        body = answer.http_response.read().decode()
+
+    assert answer.retries_taken == 2
+    assert "Hello." in body
+    assert count(server) == 1
+    assert provider.requests[-1].said == [SYSTEM, HELLO]
+    conversation = answer.headers["x-conversation-id"]
+    assert list(stored_messages(server, conversation)) == ANSWERED
+    assert turns_of(server, conversation) == (["complete"], ["failed", "failed"])
+
+
+def test_the_same_words_twice_are_two_conversations_unless_a_library_tries_again(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    first, second = {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}
+    for _ in range(2):
+        provider.fail(500, "Broken.")
+    failed = [ask(server, {"X-Conversation-ID": "", **first}) for _ in range(2)]
+
+    taken_up = ask(server, {"X-Conversation-ID": "", **second})
+    nothing_left = ask(server, {"X-Conversation-ID": "", **second})
+
+    assert count(server) == 3
+    assert taken_up.conversation == failed[1].conversation
+    assert nothing_left.conversation not in [answer.conversation for answer in failed]
+    assert [answer.status for answer in (taken_up, nothing_left)] == [200, 200]
+
+
+def test_a_library_that_tries_again_in_a_conversation_says_nothing_twice(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve()
+    begun = server.complete(HELLO, conversation="")
+    provider.fail(500, "Broken.")
+    for retries in ("0", "1"):
+        answer = server.complete(
+            AGAIN, conversation=begun.conversation, headers={"x-stainless-retry-count": retries}
+        )
+
+    assert answer.status == 200
+    assert list(stored_messages(server, begun.conversation)) == [
+        *ANSWERED,
+        AGAIN,
+        ("assistant", "echo: Again."),
+    ]
+
+
+FAULTY = """
+from cllm.core.message import plain_message
+from cllm.core.reply import TextDelta
+
+
+class Faulty:
+    def __init__(self, name, settings):
+        self.name = name
+
+    async def prepare(self):
+        pass
+
+    async def ask(self, prompt):
+        if prompt.model == "late":
+            yield TextDelta(text="Half of ")
+        raise KeyError("a mistake")
+
+    async def close(self):
+        pass
+"""
+
+
+@pytest.fixture
+def faulty(home: Any) -> dict[str, str]:
+    """An installed provider with a mistake in it; the environment in which it is found."""
+    info = home.path / "site/faulty-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text("[cllm.providers]\nfaulty = faulty:Faulty\n", "utf-8")
+    (home.path / "site/faulty.py").write_text(FAULTY, "utf-8")
+    return {**home.environment, "PYTHONPATH": str(home.path / "site")}
+
+
+@pytest.mark.parametrize("conversation", [None, ""])
+def test_a_mistake_before_the_first_event_of_a_stream_is_an_answer_with_its_status(
+    home: Any, faulty: dict[str, str], conversation: str | None
+):
+    headers = {"Idempotency-Key": "mistaken"}
+    with Server(environment=faulty, directory=home.work, store="memory:") as server:
+        for _ in range(2):
+            failed = server.complete(
+                HELLO,
+                conversation=conversation,
+                headers=headers,
+                model="faulty/early",
+                stream=True,
+            )
+            assert (failed.status, failed.error["code"]) == (500, "internal_error")
+            assert failed.headers["content-type"] == "application/json"
+        late = server.complete(HELLO, conversation=conversation, model="faulty/late", stream=True)
+        server.terminate()
+        server.wait()
+
+    assert late.status == 200
+    assert late.streamed_text == "Half of "
+    assert late.events[-1]["error"]["code"] == "internal_error"
+    lines = [json.loads(line) for line in server.log.splitlines() if line.startswith("{")]
+    assert [line["fault"].split(" < ")[0] for line in lines if "fault" in line] == ["KeyError"] * 3

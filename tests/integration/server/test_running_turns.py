@@ -1,0 +1,52 @@
+"""A turn that runs for a client: whatever happens to it, nobody waits for it for ever."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.fake_provider import WAIT, closed_port
+from tests.served import served
+
+from cllm.core.message import plain_message
+from cllm.core.prompt import Prompt
+from cllm.server.asking import ask_for
+from cllm.server.idempotency import NoClaim
+from cllm.server.messages_voice import AnthropicVoice
+from cllm.server.request_log import RequestRecord
+from cllm.server.running import RunningTurn
+from cllm.server.serving import Caller
+from cllm.server.wish import PLAIN
+
+MODEL = "anthropic/claude-sonnet-4-5"
+
+
+class FailingClaim(NoClaim):
+    """One whose store is broken in a way that nobody thought of."""
+
+    async def drop(self) -> None:
+        raise OSError("the store is gone")
+
+
+async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path):
+    settings = (
+        "num_retries: 0\n"
+        f"providers: {{anthropic: {{api_base: 'http://127.0.0.1:{closed_port()}', api_key: x}}}}"
+    )
+    prompt = Prompt(model=MODEL, messages=(plain_message("user", "Hello."),), stream=True)
+    async with served(tmp_path, settings) as server:
+        serving = server.serving
+        turn = RunningTurn(
+            await ask_for(prompt, PLAIN, Caller(), serving),
+            AnthropicVoice(model=MODEL, new_id=serving.new_id),
+            serving=serving,
+            claim=FailingClaim(),
+            record=RequestRecord(request="1", method="POST", started=0),
+        )
+        async with asyncio.timeout(WAIT):
+            await turn.begun()
+            told = await turn.pipe.take()
+            with pytest.raises(OSError, match="the store is gone"):
+                await turn.finished()
+
+    assert told.startswith(b"event: error\n")
+    assert turn.pipe.is_over
