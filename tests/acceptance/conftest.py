@@ -1,7 +1,8 @@
 """What the acceptance tests stand on: an empty home, the real command, a provider on loopback.
 
 The command runs in a process of its own, with an environment that is written out here and not
-inherited. Tests look at what was sent and at what is on disk.
+inherited; one that runs to its end is a fork where that is the same (`tests/forking.py`). Tests
+look at what was sent and at what is on disk.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider
+from tests.forking import fork_server, is_forkable
 from tests.postgres import postgres_server
 from tests.serving import OWN_STORES, STORES, Server, store_for
 
@@ -44,6 +46,8 @@ import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+LIMIT_MEMORY = LIMIT_FILE_SIZE.replace("FSIZE", "AS")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -303,17 +307,25 @@ class Cllm:
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         wrapper: tuple[str, ...] = (),
+        memory: int | None = None,
         timeout: float = WAIT,
     ) -> Result:
-        done = subprocess.run(
-            [*wrapper, *self.command, *arguments],
-            check=False,
-            input=stdin,
-            capture_output=True,
-            env=self.environment(env),
-            cwd=cwd or self.home.work,
-            timeout=timeout,
-        )
+        environment, directory = self.environment(env), cwd or self.home.work
+        if not wrapper and self.command == COMMAND and is_forkable(arguments, environment):
+            forked = fork_server().start(arguments, environment, directory, memory)
+            done = forked.communicate(stdin, timeout)
+        else:
+            if memory is not None:
+                wrapper = (*wrapper, sys.executable, "-c", LIMIT_MEMORY, str(memory))
+            done = subprocess.run(
+                [*wrapper, *self.command, *arguments],
+                check=False,
+                input=stdin,
+                capture_output=True,
+                env=environment,
+                cwd=directory,
+                timeout=timeout,
+            )
         out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
         return Result(done.returncode, out, err)
 

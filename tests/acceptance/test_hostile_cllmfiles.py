@@ -6,7 +6,6 @@ command runs without a terminal, with 500 MB of memory and for a bounded time.
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,6 @@ ENVIRONMENT = {"OPENAI_API_KEY": KEY, "DATABASE_URL": f"postgresql://me:{KEY}@db
 CONFIGURATION = "Configuration error: "
 MEMORY = 500_000_000
 SECONDS = 30
-LIMIT_MEMORY = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-LIMITED = (sys.executable, "-c", LIMIT_MEMORY, str(MEMORY))
 PLACES = pytest.mark.parametrize("place", ["Cllmfile.yml", ".cllm/Cllmfile.yml"])
 
 
@@ -70,7 +63,7 @@ class Hostile:
         done = self._cllm(
             *(arguments or ("Hello",)),
             env=ENVIRONMENT | (env or {}),
-            wrapper=LIMITED,
+            memory=MEMORY,
             timeout=SECONDS,
         )
         assert "Traceback" not in done.out + done.err, done.report()

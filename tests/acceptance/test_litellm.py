@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, closed_port
+from tests.scale import scaled
 
 OPENAI = "litellm/openai/gpt-test"
 ANTHROPIC = "litellm/anthropic/claude-test"
 PIRATE = "You are a pirate. Always respond like a pirate."
-both_models = pytest.mark.parametrize("model", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
-both_ways = pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+# Each command imports LiteLLM anew; the provider's own tests ask all four pairs in one process.
+PAIRS = [(OPENAI, "--stream"), (ANTHROPIC, "--no-stream")]
+MORE_PAIRS = [(OPENAI, "--no-stream"), (ANTHROPIC, "--stream")]
 
 
 def base(provider: FakeProvider, model: str) -> str:
@@ -28,8 +30,8 @@ def ask(provider, settings, secret, cllm) -> Callable[..., Any]:
     return ask
 
 
-@both_models
-@both_ways
+@pytest.mark.torture
+@pytest.mark.parametrize(("model", "way"), scaled(PAIRS, PAIRS + MORE_PAIRS))
 def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, way):
     provider.say("Ahoy ", "Alice!")
     provider.say("Alice, arr.")

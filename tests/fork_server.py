@@ -1,0 +1,128 @@
+"""A process that has imported cllm and forks into commands; `tests/forking.py` asks it to.
+
+Run as a script with a listening socket as its argument. It ends when its standard input does, so
+that it never outlives the tests. A fork takes on all that a command is started with (arguments,
+environment, folder, streams, signals) and then runs `cllm` as `python -m` does.
+"""
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import resource
+import runpy
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+LENGTH = 8
+"""The bytes of a request's length, which come with its three descriptors."""
+SHARED = (
+    "cllm.cli.ask",
+    "cllm.cli.conversations",
+    "cllm.engine.turn",
+    "cllm.providers.openai",
+    "cllm.stores.json_files",
+    "cllm.opening",
+    "yaml",
+)
+"""What most commands import. Anything more makes every fork dearer."""
+
+
+def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for every request: what to run in the fork, and nothing in the end."""
+    while True:
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
+        if 0 in ready:
+            return None
+        connection, _ = listener.accept()
+        request, streams = receive(connection)
+        attendant = os.fork()
+        if attendant == 0:
+            listener.close()
+            return attend(connection, request, streams)
+        connection.close()
+        for descriptor in streams:
+            os.close(descriptor)
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, streams, _, _ = socket.recv_fds(connection, LENGTH, 3)
+    left = int.from_bytes(head, "big")
+    parts = []
+    while left:
+        parts.append(connection.recv(min(left, 65536)))
+        left -= len(parts[-1])
+    return json.loads(b"".join(parts)), streams
+
+
+def attend(
+    connection: socket.socket, request: dict[str, Any], streams: list[int]
+) -> tuple[dict[str, Any], list[int]]:
+    """Fork once more; the first of the two tells who the second is and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    command = os.fork()
+    if command == 0:
+        connection.close()
+        return request, streams
+    for descriptor in streams:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):  # nobody waits any more
+        connection.sendall(command.to_bytes(LENGTH, "big"))
+    _, status = os.waitpid(command, 0)
+    code = os.waitstatus_to_exitcode(status)
+    with contextlib.suppress(OSError):
+        connection.sendall(code.to_bytes(LENGTH, "big", signed=True))
+    os._exit(0)
+
+
+def become(request: dict[str, Any], streams: list[int]) -> None:
+    """Take on what the command is started with."""
+    for target, descriptor in enumerate(streams):
+        os.dup2(descriptor, target)
+    os.closerange(3, max(streams) + 1)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    if request["memory"] is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (request["memory"],) * 2)
+    os.chdir(request["directory"])
+    sys.path[0] = os.getcwd()  # noqa: PTH109
+    sys.argv = ["cllm", *request["arguments"]]
+    for target, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = reopened(target, getattr(sys, name), mode)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def reopened(descriptor: int, like: io.TextIOWrapper, mode: str) -> io.TextIOWrapper:
+    """A standard stream as the interpreter opens it."""
+    return io.TextIOWrapper(
+        io.open(descriptor, f"{mode}b", closefd=False),  # noqa: UP020
+        encoding=like.encoding,
+        errors=like.errors,
+        newline="\n",
+        line_buffering=descriptor == 2,
+    )
+
+
+def main() -> None:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    sys.path[0] = ""
+    for name in SHARED:
+        importlib.import_module(name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    to_run = serve(listener)
+    if to_run is not None:
+        become(*to_run)
+        runpy.run_module("cllm", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

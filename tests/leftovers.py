@@ -1,0 +1,65 @@
+"""What a test run could leave on the machine, and clearing it away when the run is over.
+
+A PostgreSQL server's folder is named after the process whose run it belongs to. It goes with the
+worker that leaves last; where a worker was killed, at the end of the run; where the whole run was
+killed, when the next run starts a server.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+PREFIX = "cllm-pg-"
+STOPPING_SECONDS = 10.0
+
+
+def run_id() -> int:
+    """The process that a run begins with, the same for all its workers."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def run_folder() -> Path:
+    """Where the server is that the workers of a run share."""
+    return Path(tempfile.gettempdir()) / f"{PREFIX}{run_id()}"
+
+
+def clear_abandoned() -> None:
+    """Clear what belongs to runs that are no more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdecimal() and not _is_running(int(owner)):
+            clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """Stop a server that is still running in the folder, and delete it."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+        first = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        if _runs_in(first, folder):
+            os.kill(first, signal.SIGQUIT)
+            deadline = time.monotonic() + STOPPING_SECONDS
+            while _runs_in(first, folder) and time.monotonic() < deadline:
+                time.sleep(0.05)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
+
+
+def _runs_in(process: int, folder: Path) -> bool:
+    """Whether it is the server of that folder; the number may be another's by now."""
+    try:
+        return os.fsencode(folder) in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
