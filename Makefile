@@ -7,6 +7,8 @@ DEV := .venv
 PEERS := .venv-bench
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
+# Tests of a server wait for it much of the time, so that a core has room for more than one of them.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) * 3 // 2 + 1)')
 # Without compiled files every worker and every command of the tests compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
@@ -24,7 +26,7 @@ $(DEMO)/ready: pyproject.toml requirements/local.txt $(shell find src -name '*.p
 
 test tests: $(DEV)/ready
 	$(DEV)/bin/coverage erase
-	$(DEV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term $(TEST_ARGS)
+	$(DEV)/bin/pytest --numprocesses $(WORKERS) --dist worksteal --cov --cov-report=term $(TEST_ARGS)
 
 $(DEV)/ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(DEV)

@@ -37,6 +37,7 @@ FITTING = scaled(6, 330)
 GUESSED = scaled(2, 70)
 WRONG = scaled(3, 200)
 LEAST_SHARE = 0.3
+"""Of the full counts; of eleven cases nobody can say what their share is."""
 UNREAD = {
     "/v1/chat/completions",
     "/v1/embeddings",
@@ -220,4 +221,5 @@ def test_every_answer_is_as_described_and_many_requests_are_accepted(
     logger.info("%s: fitting %s, guessed %s, wrong %s", operation.label, fitting, guessed, wrong)
 
     assert together.total() >= FITTING + GUESSED + WRONG
-    assert together["accepted"] >= LEAST_SHARE * together.total(), (fitting, guessed, wrong)
+    least = scaled(1, full=LEAST_SHARE * together.total())
+    assert together["accepted"] >= least, (fitting, guessed, wrong)

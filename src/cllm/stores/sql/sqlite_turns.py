@@ -77,6 +77,8 @@ def begin(
     if found is not None:
         number = _next_number(db, found, start, now)
         conversation = _with_recent(db, found.row, tail, recent)
+        if not start.visible:
+            conversation = edits.settled(conversation, now=now)
     elif create is None:
         raise ConversationNotFoundError(ref)
     else:
@@ -147,7 +149,8 @@ def _lease_creating(
 def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now: datetime) -> int:
     """The number that the turn gets, if it can be in the conversation."""
     key, newest = found.row[:2], found.newest
-    settle(db, key, newest, now)
+    if start.visible:
+        settle(db, key, newest, now)
     # One that is shown is refused by the database itself.
     if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.taken_turn(key[1], start.id)
@@ -256,7 +259,7 @@ def finish(
         add_conversation(db, conversation)
     if opening is not None:
         _open(db, conversation, opening)
-    count = _keep(db, key, lease, turn)
+    count = _keep(db, key, lease, turn, now)
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
     if turn.place == turn.id:
@@ -277,13 +280,13 @@ def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) 
         db.execute(sql.OPEN, (*said, *key))
 
 
-def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn) -> int:
+def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn, now: datetime) -> int:
     """Write the turn to where it belongs; how many messages the path has then."""
     before = lease.conversation.message_count
     there = None
     if turn.place != turn.id:
         there = db.execute(sql.TURN_IN_PLACE, (*key, turn.place)).fetchone()
-    number, said = _numbered(db, key, lease)
+    number, said = _numbered(db, key, lease, now)
     if there is not None:
         _write(db, key, lease, turn, said, number=number, position=None, sequence=None)
         if not turn.is_history:
@@ -309,7 +312,9 @@ def _answer_anew(
     return count
 
 
-def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> tuple[int, list[int]]:
+def _numbered(
+    db: sqlite3.Connection, key: Row, lease: Lease, now: datetime
+) -> tuple[int, list[int]]:
     """The turn's number, and those of the messages that it was shown with, if it was."""
     if lease.visible and lease.turn.messages:
         rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
@@ -317,7 +322,10 @@ def _numbered(db: sqlite3.Connection, key: Row, lease: Lease) -> tuple[int, list
     newest = db.execute(sql.NEWEST_TURN, key).fetchone()
     if newest is None:
         return 1, []
-    return newest[0] if lease.visible else newest[0] + 1, []
+    if lease.visible:
+        return newest[0], []
+    settle(db, key, newest, now)
+    return newest[0] + 1, []
 
 
 def _write(
