@@ -13,7 +13,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message: who said it, in which protocol's words, and its JSON untouched.
 
     `raw` is compact JSON in UTF-8. Sent back in its own dialect it is the same bytes, which is

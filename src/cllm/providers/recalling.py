@@ -6,7 +6,8 @@ history is in order, what was sent then is what is sent now, and the new message
 A history in which anything has to be changed is not known here; it goes the long way, and one that
 is known would come to the same bytes there.
 
-Only what clients send is remembered: what is asked once, from a shell, leaves nothing behind. What
+Only what clients send is remembered, and no short request, which is soon written anew: what is
+asked once, from a shell, leaves nothing behind. What
 is remembered is found by the messages themselves, so nobody is told what another one said.
 """
 
@@ -18,6 +19,7 @@ import msgspec
 from cllm.core.message import Dialect, Message
 from cllm.core.prompt import Prompt
 from cllm.providers.mending import Mending
+from cllm.wire import beginnings
 from cllm.wire.history import History
 from cllm.wire.malformed import MalformedError
 from cllm.wire.memo import Memo
@@ -56,7 +58,9 @@ class Recalling:
 
     def __call__(self, prompt: Prompt) -> History | None:
         """The history as it is sent; None if it has to be looked at."""
-        if prompt.original is None or prompt.foreign or self._is_own(prompt):
+        if prompt.original is None or len(prompt.original.body) < beginnings.SHORTEST:
+            return None
+        if prompt.foreign or self._is_own(prompt):
             return None
         lead = 0 if self._target == "openai" else _system_messages(prompt)
         messages = prompt.messages[lead:]

@@ -30,6 +30,8 @@ BACKLOG = 2048
 UNREAD_BYTES = 128 * 1024
 GRACE = 1.0
 MOST_OPEN = 65536
+# A request leaves few cycles behind, so that they need not be looked for after every few of them.
+OBJECTS_LOOKED_THROUGH = 10_000
 
 Say = Callable[[str], None]
 
@@ -127,6 +129,7 @@ class _Server(uvicorn.Server):
         # What is loaded by now stays; looking through it again and again would cost every request.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(OBJECTS_LOOKED_THROUGH)
         self._began()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -18,7 +18,13 @@ from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
 from cllm.wire.framing import framed
 from cllm.wire.history import History
-from cllm.wire.openai_glance import check_contents, is_legacy, is_ordinary, without_developer
+from cllm.wire.openai_glance import (
+    check_contents,
+    is_legacy,
+    is_ordinary,
+    is_plain_talk,
+    without_developer,
+)
 from cllm.wire.openai_legacy import with_ids_of_calls
 from cllm.wire.openai_models import knows_developer
 from cllm.wire.openai_options import check_parameters, fit_parameters
@@ -51,12 +57,14 @@ def encode_openai(
     if history is not None:
         encoded = framed(prompt, history, partial(_say_openai, prompt, mend), kind="openai")
         return _untouched(encoded, prompt, "openai")
-    check_contents(prompt.messages)
+    is_talk = is_plain_talk(prompt.messages)
+    if not is_talk:
+        check_contents(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
-    prompt = _for_model(_with_ids(prompt))
+    prompt = _for_model(prompt if is_talk else _with_ids(prompt))
     own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
-    plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
+    plain = takes_texts_as_they_are and own and (is_talk or is_ordinary(prompt.messages))
     if plain or (own and is_legacy(prompt.messages)):
         parameters, unfit = _fitted(prompt)
         body = _original_for_openai(prompt) or openai_chat.encode_request(

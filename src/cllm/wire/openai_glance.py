@@ -17,6 +17,7 @@ CONTENT = b'"content"'
 DEVELOPER = b'"developer"'
 FUNCTION = b'"function"'
 NULL = b"null"
+SPEAKERS = ("user", "assistant")
 
 
 class _Call(msgspec.Struct):
@@ -34,6 +35,20 @@ class _Answer(msgspec.Struct):
 _callers = msgspec.json.Decoder(_Caller)
 _answers = msgspec.json.Decoder(_Answer)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def is_plain_talk(messages: Sequence[Message]) -> bool:
+    """Whether people and models say something to one another in OpenAI's words, and no more."""
+    odd = [
+        message
+        for message in messages
+        if message.dialect != "openai"
+        or message.role not in SPEAKERS
+        or CONTENT not in message.raw
+        or CALLS in message.raw
+        or NULL in message.raw
+    ]
+    return bool(messages) and not odd
 
 
 def check_contents(messages: Sequence[Message]) -> None:

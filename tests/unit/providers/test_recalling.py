@@ -10,7 +10,7 @@ from cllm.core.prompt import Prompt
 from cllm.providers import recalling
 from cllm.providers.mending import mending_for
 from cllm.providers.recalling import Recalling
-from cllm.wire import openai_request
+from cllm.wire import beginnings, openai_request
 from cllm.wire.history import History
 from cllm.wire.memo import Memo
 
@@ -23,6 +23,7 @@ HI = {"role": "assistant", "content": "Hi"}
 def memo(monkeypatch: pytest.MonkeyPatch) -> Memo[Any, Any]:
     kept: Memo[Any, Any] = Memo(100_000)
     monkeypatch.setattr(recalling, "remembered", kept)
+    monkeypatch.setattr(beginnings, "SHORTEST", 0)
     return kept
 
 
@@ -67,6 +68,15 @@ def test_a_conversation_is_remembered_once_however_long_it_grows(memo):
 def test_what_does_not_come_from_a_client_is_not_remembered(memo):
     assert recall(msgspec.structs.replace(asked(HELLO), original=None)) is None
     assert entries(memo) == 0
+
+
+def test_a_short_request_is_not_remembered(memo, monkeypatch):
+    monkeypatch.setattr(beginnings, "SHORTEST", 1_000)
+
+    assert recall(asked(HELLO)) is None
+    assert entries(memo) == 0
+    assert recall(asked({"role": "user", "content": "Hello" * 200})) is not None
+    assert entries(memo) == 1
 
 
 def test_a_history_that_another_model_thought_in_has_to_be_looked_at():
