@@ -1,13 +1,12 @@
 """A lease is renewed while its turn runs."""
 
 import asyncio
-import gc
 
 import pytest
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Lease, NewConversation, TurnStart
-from cllm.engine.renewal import Renewal
+from cllm.engine.renewal import SHORTEST_PAUSE, Renewal
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
@@ -70,7 +69,8 @@ async def test_renewing_ends_with_the_block_also_when_it_fails(clock):
     with pytest.raises(ZeroDivisionError):
         async with Renewal(store, lease, clock=clock):
             raise ZeroDivisionError
-    gc.collect()
+    await asyncio.sleep(3 * SHORTEST_PAUSE)
+    assert store.tries.empty()
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -80,5 +80,6 @@ async def test_a_lease_that_does_not_expire_needs_no_renewing(clock, tmp_path):
     assert lease.expires_at is None
 
     async with Renewal(store, lease, clock=clock):
+        await asyncio.sleep(2 * SHORTEST_PAUSE)
         assert len(asyncio.all_tasks()) == 1
     await store.drop_turn(lease)

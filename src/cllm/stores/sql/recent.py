@@ -56,7 +56,7 @@ class RecentTurns:
 
     def bring(self, conversation: Conversation, turn: Turn) -> None:
         """Remember the conversation with a turn that was added at its end."""
-        self._known.pop(key := (conversation.owner, conversation.id), None)
+        self.take(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
         count = conversation.message_count + len(turn.messages)
         size = _size(turns) + _size(conversation.variants)
@@ -72,7 +72,10 @@ class RecentTurns:
             self._bytes -= self._known.popitem(last=False)[1].size
 
     def forget(self) -> None:
-        """Know nothing any more: something else than a turn was written, or a turn was not."""
+        """Know nothing any more: something else than a turn was written, or a turn was not.
+
+        So it is when the file is closed, as a connection counts what others write from anew.
+        """
         self._known.clear()
         self._bytes = 0
 

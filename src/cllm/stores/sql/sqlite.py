@@ -75,7 +75,7 @@ class SqliteStore:
             Path(path),
             synchronous=synchronous,
             busy_seconds=busy_seconds,
-            on_rollback=self._recent.forget,
+            on_loss=self._recent.forget,
         )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
         self._clock = clock

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
+from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import unkeepable
 from cllm.stores.sql.worker import Outcome, Worker
@@ -66,11 +66,11 @@ class SqliteFile:
         *,
         synchronous: Synchronous = "FULL",
         busy_seconds: float = BUSY_SECONDS,
-        on_rollback: Callable[[], None] = lambda: None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_rollback` is called in the file's thread whenever work was not kept."""
+        """`on_loss` is called in the file's thread when work is not kept, or the file is closed."""
         self.path = path
-        self._on_rollback = on_rollback
+        self._on_loss = on_loss
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all)
@@ -111,13 +111,16 @@ class SqliteFile:
         return [self._outcome(job) for job in jobs]
 
     def _write_together(self, writes: Sequence[Work[Any]]) -> list[Outcome]:
-        """The writes in one transaction; if one of them fails, each is given one of its own."""
+        """The writes in one transaction; if one of them fails, each is given one of its own.
+
+        A write that is refused before it changed anything is in nobody's way.
+        """
         begun = False
 
         def write(connection: sqlite3.Connection) -> list[Outcome]:
             nonlocal begun
             begun = True
-            return [(work(connection), None) for work in writes]
+            return [_done_or_refused(work, connection) for work in writes]
 
         outcomes, failure = self._outcome(("BEGIN IMMEDIATE", write))
         if failure is None:
@@ -154,7 +157,7 @@ class SqliteFile:
             found = work(connection)
             connection.execute("COMMIT")
         except BaseException:
-            self._on_rollback()
+            self._on_loss()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -225,9 +228,20 @@ class SqliteFile:
             raise
 
     def _close(self) -> None:
+        self._on_loss()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _done_or_refused(work: Work[Any], connection: sqlite3.Connection) -> Outcome:
+    before = connection.total_changes
+    try:
+        return work(connection), None
+    except CllmError as error:
+        if connection.total_changes != before:
+            raise
+        return None, error
 
 
 def make_private(path: Path) -> None:

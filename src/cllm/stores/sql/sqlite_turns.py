@@ -262,7 +262,8 @@ def finish(
     count = _keep(db, key, lease, turn, now)
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
-    if turn.place == turn.id:
+    # A hidden turn may have found one before it interrupted, which is noted only now.
+    if turn.place == turn.id and lease.visible:
         recent.bring(conversation, turn)
 
 

@@ -12,15 +12,21 @@ import msgspec
 import pytest
 
 from cllm.core.conversation import WindowRecord
-from cllm.core.errors import StaleLeaseError, StoreUnavailableError
-from cllm.core.ports import Changes, NewConversation
+from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUnavailableError
+from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import sqlite_turns
 from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.sqlite import SqliteStore
 from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile
 from cllm.stores.sql.sqlite_reading import load
-from cllm.testing.store_harness import answered, start
+from cllm.testing.store_harness import answered
+from cllm.testing.store_harness import start as hidden_start
+
+
+def start(turn_id: str, text: str = "Hello", place: str | None = None) -> TurnStart:
+    """A turn that is shown while it runs, as a server's is."""
+    return hidden_start(turn_id, text, place=place, visible=True)
 
 
 def opened(path: Path, busy_seconds: float = BUSY_SECONDS) -> SqliteStore:
@@ -127,6 +133,34 @@ async def test_what_was_deleted_pinned_or_chosen_here_is_seen(database):
     await store.close()
 
 
+async def test_what_was_changed_while_the_store_was_closed_is_seen(database):
+    """A connection that is opened anew counts what others write from anew as well."""
+    store, other = opened(database), opened(database)
+    await say(store, "demo", "t1")
+    await say(store, "demo", "t2")
+    await store.close()
+    await other.delete_from("demo", 3)
+    await say(other, "demo", "t3", "Else")
+    await other.close()
+    assert await texts_found(store, "t4") == ["Hello", "Hi", "Else", "Hi"]
+    await store.close()
+
+
+async def test_a_hidden_turn_after_one_that_was_interrupted_is_as_in_the_file(database):
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    store = SqliteStore(database, clock=lambda: moment[0])
+    await say(store, "demo", "t1")
+    await store.begin_turn("demo", start("t2"), tail="window")
+    moment[0] += timedelta(hours=2)
+    hidden = await store.begin_turn("demo", hidden_start("t3"), tail="window")
+    moment[0] += timedelta(seconds=7)
+    await store.finish_turn(hidden, answered(hidden))
+    loaded = await store.load("demo", tail="window")
+    lease = await store.begin_turn("demo", start("t4"), tail="window")
+    assert lease.conversation == loaded
+    await store.close()
+
+
 async def test_a_variant_that_was_chosen_is_seen(database):
     """It has as many messages as the one that was in its place."""
     store = opened(database)
@@ -160,7 +194,7 @@ async def test_a_turn_that_was_not_kept_is_not_remembered(database):
 
 async def test_whoever_remembers_hears_that_a_write_was_not_kept(database):
     heard: list[str] = []
-    file = SqliteFile(database, on_rollback=lambda: heard.append("rolled back"))
+    file = SqliteFile(database, on_loss=lambda: heard.append("rolled back"))
 
     def break_a_promise_at_the_commit(db: sqlite3.Connection) -> None:
         db.execute("PRAGMA defer_foreign_keys = ON")
@@ -226,6 +260,24 @@ async def test_a_write_that_fails_takes_no_other_with_it(database):
     for lease, ref in ((found[0], "one"), (found[2], "two")):
         await store.finish_turn(lease, answered(lease))
         assert [turn.state for turn in (await store.load(ref)).turns] == ["complete"]
+    await store.close()
+
+
+async def test_a_write_that_is_refused_leaves_the_others_their_commit(database):
+    store = opened(database)
+    await say(store, "demo", "t1")
+    commits: list[str] = []
+    await store._file.write(lambda db: db.set_trace_callback(commits.append))
+    found = await held_up(
+        store,
+        store.begin_turn("one", start("o1"), create=NewConversation(id="one")),
+        store.begin_turn("nobody", start("o2")),
+        store.begin_turn("two", start("o3"), create=NewConversation(id="two")),
+    )
+    assert isinstance(found[1], ConversationNotFoundError)
+    assert [lease.turn.id for lease in (found[0], found[2])] == ["o1", "o3"]
+    assert commits.count("COMMIT") == 3
+    assert "ROLLBACK" not in commits
     await store.close()
 
 
