@@ -2,7 +2,8 @@
 
 A durable turn (begin, load 40 messages, finish), the same in a long conversation and a short one,
 a page of a list, a search, and the bytes of a message. Rounds are interleaved. Bare sqlite3 is
-given what it writes, down to the terms of the search index. Others that keep conversations run in
+given what it writes, down to the terms of the search index, and reads the 40 messages each time;
+the store does so where another process wrote to the file ("all of it read"). Others that keep conversations run in
 their own environment (`store_peer.py`).
 """
 
@@ -63,9 +64,13 @@ class Rig:
     def fill(self, ref: str, messages: int) -> None:
         self.take_turns(ref, messages // 2)
 
-    def take_turns(self, ref: str, times: int) -> None:
+    def take_turns(self, ref: str, times: int, *, anew: bool = False) -> None:
+        """Turns one after another; `anew` reads what the store would know from the turn before."""
+
         async def take() -> None:
             for _ in range(times):
+                if anew:
+                    self.store._recent.forget()  # noqa: SLF001
                 await self.turn(ref)
 
         self.loop.run(take())
@@ -190,6 +195,9 @@ def measure_turns(rig: Rig, targets: Targets, rounds: int) -> None:
         {
             "bare turn": repeated(lambda: rig.bare_turn("short")),
             "turn": lambda: counted(lambda: rig.take_turns("short", REPEATS)),
+            "turn, all of it read": lambda: counted(
+                lambda: rig.take_turns("short", REPEATS, anew=True)
+            ),
             "turn, 10,000 messages": lambda: counted(lambda: rig.take_turns("long", REPEATS)),
             "load 40": lambda: counted(lambda: rig.load("short", REPEATS)),
             "load 40, 10,000 messages": lambda: counted(lambda: rig.load("long", REPEATS)),

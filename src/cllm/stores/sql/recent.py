@@ -80,16 +80,26 @@ class RecentTurns:
         self._bytes = 0
 
 
-def window_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | None:
-    """What a store loads for a window; None where more is needed than is known."""
-    last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
-    if tail != "window" or last is None:
-        return None
-    cut = 1 if last.window is None else last.window.first_sequence
-    first = min((cut, *pins))
-    if first < known.first_sequence or first > known.message_count:
+def tail_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | None:
+    """What a store loads of it; None where more is needed than is known, or hardly anything."""
+    first = _window_start(known, pins) if tail == "window" else _start(known, tail)
+    if first is None or not known.first_sequence <= first <= known.message_count:
         return None
     return _from(known, first)
+
+
+def _start(known: Remembered, tail: int | None) -> int:
+    """The first of the newest messages, as many as are wanted, or of all."""
+    return 1 if tail is None else max(known.message_count - tail + 1, 1)
+
+
+def _window_start(known: Remembered, pins: Sequence[int]) -> int | None:
+    """The first message that the next window can use, if the last one is known."""
+    last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
+    if last is None:
+        return None
+    cut = 1 if last.window is None else last.window.first_sequence
+    return min((cut, *pins))
 
 
 def _from(known: Remembered, first: int) -> Remembered:

@@ -20,7 +20,7 @@ from cllm.core.identity import check_id
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.recent import RecentTurns, window_of
+from cllm.stores.sql.recent import RecentTurns, tail_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -169,10 +169,10 @@ def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTur
     known = recent.take(row[:2])
     if known is None or known.message_count != row[COUNT_AT]:
         return load(db, row, tail)
-    window = window_of(known, pins_of(row), tail)
-    if window is None:
+    wanted = tail_of(known, pins_of(row), tail)
+    if wanted is None:
         return load(db, row, tail)
-    return ROWS.decode_conversation(row, turns=window.turns, variants=window.variants)
+    return ROWS.decode_conversation(row, turns=wanted.turns, variants=wanted.variants)
 
 
 def new_conversation(

@@ -13,20 +13,14 @@ import pytest
 
 from cllm.core.conversation import WindowRecord
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUnavailableError
-from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.core.ports import Changes, NewConversation
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import sqlite_turns
 from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.sqlite import SqliteStore
 from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile
 from cllm.stores.sql.sqlite_reading import load
-from cllm.testing.store_harness import answered
-from cllm.testing.store_harness import start as hidden_start
-
-
-def start(turn_id: str, text: str = "Hello", place: str | None = None) -> TurnStart:
-    """A turn that is shown while it runs, as a server's is."""
-    return hidden_start(turn_id, text, place=place, visible=True)
+from cllm.testing.store_harness import answered, start
 
 
 def opened(path: Path, busy_seconds: float = BUSY_SECONDS) -> SqliteStore:
@@ -98,6 +92,18 @@ async def test_a_window_that_moved_on_is_cut_from_what_is_known(database, reads)
     await store.close()
 
 
+@pytest.mark.parametrize("tail", [None, 1, 3, 4, 100, "window"])
+async def test_any_end_of_a_conversation_is_what_a_load_gives(database, reads, tail):
+    store = opened(database)
+    for number in range(3):
+        await say(store, "demo", f"t{number}")
+    lease = await store.begin_turn("demo", start("t3"), tail=tail)
+    assert reads == []
+    await store.drop_turn(lease)
+    assert lease.conversation == await store.load("demo", tail=tail)
+    await store.close()
+
+
 async def test_what_another_process_said_is_seen(database):
     one, other = opened(database), opened(database)
     await say(one, "demo", "t1")
@@ -152,7 +158,7 @@ async def test_a_hidden_turn_after_one_that_was_interrupted_is_as_in_the_file(da
     await say(store, "demo", "t1")
     await store.begin_turn("demo", start("t2"), tail="window")
     moment[0] += timedelta(hours=2)
-    hidden = await store.begin_turn("demo", hidden_start("t3"), tail="window")
+    hidden = await store.begin_turn("demo", start("t3", visible=False), tail="window")
     moment[0] += timedelta(seconds=7)
     await store.finish_turn(hidden, answered(hidden))
     loaded = await store.load("demo", tail="window")
