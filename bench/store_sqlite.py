@@ -3,8 +3,8 @@
 A durable turn (begin, load 40 messages, finish), the same in a long conversation and a short one,
 a page of a list, a search, and the bytes of a message. Rounds are interleaved. Bare sqlite3 is
 given what it writes, down to the terms of the search index, and reads the 40 messages each time;
-the store does so where another process wrote to the file ("all of it read"). Others that keep conversations run in
-their own environment (`store_peer.py`).
+the store does so where another process wrote to the file ("all of it read"). Others that keep
+conversations run in their own environment (`store_peer.py`).
 """
 
 import argparse

@@ -131,17 +131,23 @@ def request_body(
 
 
 def requests_of_agent(
-    client: Client, model: str, *, stream: bool = True, conversation: int = 0
+    client: Client,
+    model: str,
+    *,
+    stream: bool = True,
+    conversation: int = 0,
+    latest: int | None = None,
 ) -> Iterator[bytes]:
     """The requests by which the same conversation came to be, each with all that was said before.
 
-    The model is asked after every question, and after the results of its calls.
+    The model is asked after every question, and after the results of its calls. With `latest` only
+    so many are given, the last of them.
     """
     whole = _request(client, model, stream=stream, conversation=conversation)
     messages = whole["messages"]
-    for place, message in enumerate(messages):
-        if message["role"] == "assistant":
-            yield _written(whole | {"messages": messages[:place]})
+    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    for place in places if latest is None else places[-latest:]:
+        yield _written(whole | {"messages": messages[:place]})
 
 
 def _written(body: Fields) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.leftovers import clear, run_folder
+from tests.leftovers import clear_run
 from tests.scale import scaled
 
 from cllm.core.errors import DownloadError
@@ -44,7 +44,7 @@ def is_measured(item: pytest.Item) -> bool:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Clear what a worker that was killed has left."""
     if not hasattr(config, "workerinput"):
-        clear(run_folder())
+        clear_run()
 
 
 @pytest.hookimpl(wrapper=True)

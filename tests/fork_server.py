@@ -16,12 +16,16 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from typing import Any
 
 LENGTH = 8
 """The bytes of a request's length, which come with its three descriptors."""
+STREAMS = 3
+PEER = struct.Struct("3i")
+"""A process, its user and its group."""
 SHARED = (
     "cllm.cli.ask",
     "cllm.cli.conversations",
@@ -41,7 +45,14 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         if 0 in ready:
             return None
         connection, _ = listener.accept()
-        request, streams = receive(connection)
+        if not is_of(connection, os.getuid()):
+            connection.close()
+            continue
+        try:
+            request, streams = receive(connection)
+        except EOFError:  # whoever asked has ended
+            connection.close()
+            continue
         attendant = os.fork()
         if attendant == 0:
             listener.close()
@@ -51,13 +62,27 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             os.close(descriptor)
 
 
+def is_of(connection: socket.socket, user: int) -> bool:
+    """Whether it is this user who asks: the socket has a name that all can see."""
+    asking = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+    _, uid, _ = PEER.unpack(asking)
+    return bool(uid == user)
+
+
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    head, streams, _, _ = socket.recv_fds(connection, LENGTH, 3)
+    """What is asked for and its streams; an error if it ends before all of it has come."""
+    head, streams, _, _ = socket.recv_fds(connection, LENGTH, STREAMS)
     left = int.from_bytes(head, "big")
     parts = []
     while left:
         parts.append(connection.recv(min(left, 65536)))
         left -= len(parts[-1])
+        if not parts[-1]:
+            break
+    if left or len(head) < LENGTH or len(streams) < STREAMS:
+        for descriptor in streams:
+            os.close(descriptor)
+        raise EOFError("The request ended in its middle.")
     return json.loads(b"".join(parts)), streams
 
 

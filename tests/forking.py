@@ -6,6 +6,7 @@ What is about how the interpreter itself starts is not for here, and a full run 
 """
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,9 @@ MOST_BYTES = 100_000
 OF_THE_START = ("PYTHON", "LC_", "LD_")
 """Variables that are for the interpreter's start."""
 LANGUAGE = "C.UTF-8"
+STOPPING_SECONDS = 10.0
+STARTING_SECONDS = 60.0
+"""Within these a command has been forked, however much else is going on."""
 
 
 def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]) -> bool:
@@ -56,7 +61,11 @@ class ForkServer:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(STOPPING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def start(
         self,
@@ -91,10 +100,15 @@ class Forked:
     def __init__(self, connection: socket.socket, streams: list[int]) -> None:
         self._connection = connection
         self._stdin, self._stdout, self._stderr = streams
-        self.pid = int.from_bytes(connection.recv(LENGTH, socket.MSG_WAITALL), "big")
+        connection.settimeout(STARTING_SECONDS)
+        self.pid = _number_from(connection)
 
     def communicate(self, stdin: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
-        """How it ended and all that it wrote; it is killed when the time is over."""
+        """How it ended and all that it wrote; it is killed when the time is over.
+
+        Whoever it started and still has its streams is waited for too, as `subprocess` does.
+        """
+        deadline = time.monotonic() + timeout
         written: dict[int, bytes] = {}
         threads = [
             threading.Thread(target=_feed, args=(self._stdin, stdin), daemon=True),
@@ -107,7 +121,9 @@ class Forked:
             thread.start()
         code = self._wait(timeout)
         for thread in threads:
-            thread.join(timeout)
+            thread.join(max(deadline - time.monotonic(), 0))
+        if any(thread.is_alive() for thread in threads):
+            raise subprocess.TimeoutExpired("cllm", timeout)
         out, err = written[self._stdout], written[self._stderr]
         return subprocess.CompletedProcess(("cllm",), code, out, err)
 
@@ -115,11 +131,22 @@ class Forked:
         with self._connection:
             self._connection.settimeout(timeout)
             try:
-                code = self._connection.recv(LENGTH, socket.MSG_WAITALL)
+                return _number_from(self._connection)
             except TimeoutError:
-                os.kill(self.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired("cllm", timeout) from None
-        return int.from_bytes(code, "big", signed=True)
+
+
+def _number_from(connection: socket.socket) -> int:
+    """The number that is sent next; an error if it never comes, which is no number."""
+    data = b""
+    while len(data) < LENGTH:
+        piece = connection.recv(LENGTH - len(data))
+        if not piece:
+            raise ConnectionError("Whoever waits for the forked command has ended; see its output.")
+        data += piece
+    return int.from_bytes(data, "big", signed=True)
 
 
 def _feed(descriptor: int, data: bytes) -> None:

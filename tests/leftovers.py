@@ -35,9 +35,17 @@ def clear_abandoned() -> None:
             clear(folder)
 
 
+def clear_run() -> None:
+    """Clear what belongs to this run: the server that its tests share, and those of single ones."""
+    shared = run_folder()
+    for folder in (shared, *shared.parent.glob(f"{shared.name}-*")):
+        clear(folder)
+
+
 def clear(folder: Path) -> None:
     """Stop a server that is still running in the folder, and delete it."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+    # It may be somebody else's, half written, or no server's at all.
+    with contextlib.suppress(OSError, ValueError, IndexError):
         first = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         if _runs_in(first, folder):
             os.kill(first, signal.SIGQUIT)
@@ -52,7 +60,7 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is another user's
+    except (PermissionError, OverflowError):  # it is another user's, or no number of a process
         return True
     return True
 

@@ -1,10 +1,20 @@
 """A command that the tests fork is the same as one that is started in full."""
 
+import os
+import socket
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from tests.forking import LANGUAGE, MOST_BYTES, is_forkable
+from tests import forking
+from tests.fork_server import LENGTH, is_of
+from tests.forking import LANGUAGE, MOST_BYTES, Forked, ForkServer, is_forkable
 
+NOBODY = 2**31 - 1
+"""No process has this number."""
 IN_FULL = (sys.executable, "-m", "cllm.__main__")
 ENVIRONMENT = {"LANG": LANGUAGE, "PATH": "/bin"}
 SEEN_FROM_WITHIN = (
@@ -55,3 +65,84 @@ def test_what_is_about_the_start_is_started_in_full():
     assert not is_forkable(["Hello"], ENVIRONMENT | {"LC_ALL": "C"})
     assert not is_forkable(["Hello"], ENVIRONMENT | {"LANG": "C"})
     assert not is_forkable(["x" * MOST_BYTES], ENVIRONMENT)
+
+
+@pytest.fixture
+def attendant() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The two ends of a connection: who asks for a command, and who forks it and waits for it."""
+    asking, waiting = socket.socketpair()
+    with asking, waiting:
+        yield asking, waiting
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(LENGTH, "big", signed=True)
+
+
+def streams() -> tuple[list[int], list[int]]:
+    """Ours and theirs of a command's standard streams."""
+    pipes = [os.pipe() for _ in range(3)]
+    return [pipes[0][1], pipes[1][0], pipes[2][0]], [pipes[0][0], pipes[1][1], pipes[2][1]]
+
+
+def close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("sent", [b"", b"123"])
+def test_that_no_process_is_named_is_an_error(attendant, sent):
+    asking, waiting = attendant
+    ours, theirs = streams()
+    waiting.sendall(sent)
+    waiting.close()
+
+    with pytest.raises(ConnectionError):
+        Forked(asking, ours)
+    close([*ours, *theirs])
+
+
+@pytest.mark.parametrize("sent", [b"", b"123"])
+def test_that_no_exit_code_comes_is_an_error(attendant, sent):
+    asking, waiting = attendant
+    ours, theirs = streams()
+    waiting.sendall(number(NOBODY) + sent)
+    waiting.close()
+    close(theirs)
+
+    with pytest.raises(ConnectionError):
+        Forked(asking, ours).communicate(b"", 10)
+
+
+def test_who_has_the_streams_of_a_command_that_ended_is_waited_for_until_the_time_is_over(
+    attendant,
+):
+    asking, waiting = attendant
+    ours, theirs = streams()
+    waiting.sendall(number(NOBODY) + number(0))
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        Forked(asking, ours).communicate(b"", 0.2)
+    close(theirs)
+
+
+def test_a_request_that_ends_in_its_middle_keeps_nobody_from_the_next(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(forking, "STARTING_SECONDS", 20)
+    with closing(ForkServer()) as server:
+        ours, theirs = streams()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(server._address)
+            socket.send_fds(connection, [number(100)], theirs)
+            connection.sendall(b"{")
+        close([*ours, *theirs])
+
+        done = server.start(["--version"], ENVIRONMENT, tmp_path).communicate(b"", 20)
+
+    assert done.returncode == 0
+
+
+def test_nobody_else_has_a_command_forked(attendant):
+    asking, _ = attendant
+
+    assert is_of(asking, os.getuid())
+    assert not is_of(asking, os.getuid() + 1)

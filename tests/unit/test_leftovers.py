@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.leftovers import PREFIX, clear, clear_abandoned
+from tests.leftovers import PREFIX, clear, clear_abandoned, clear_run, run_id
 
 
 @pytest.fixture
@@ -24,7 +24,8 @@ def ended_process() -> int:
 
 def test_folders_of_runs_that_are_no_more_go_and_others_stay(place: Path):
     abandoned = [place / f"{PREFIX}{ended_process()}", place / f"{PREFIX}{ended_process()}-abc"]
-    kept = [place / f"{PREFIX}{os.getpid()}", place / f"{PREFIX}somebody"]
+    names = (f"{os.getpid()}", "somebody", "9" * 30)
+    kept = [place / f"{PREFIX}{name}" for name in names]
     for folder in (*abandoned, *kept):
         folder.mkdir()
 
@@ -37,8 +38,12 @@ def test_folders_of_runs_that_are_no_more_go_and_others_stay(place: Path):
 def test_a_server_that_runs_in_the_folder_is_stopped(place: Path):
     folder = place / f"{PREFIX}1"
     folder.mkdir()
-    waiting = [sys.executable, "-c", "input()", str(folder)]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as server:
+    waiting = [sys.executable, "-c", "input('ready\\n')", str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(waiting, stdin=pipe, stdout=pipe) as server:
+        # A process that was just started has no words to be known by yet.
+        assert server.stdout is not None
+        server.stdout.readline()
         (folder / "postmaster.pid").write_text(f"{server.pid}\n", encoding="utf-8")
         clear(folder)
 
@@ -55,4 +60,31 @@ def test_another_process_with_its_number_is_left_alone(place: Path):
 
         assert other.poll() is None
         other.kill()
+    assert not folder.exists()
+
+
+def test_at_the_end_of_a_run_all_its_folders_go_and_no_others(place: Path):
+    ours = [place / f"{PREFIX}{run_id()}", place / f"{PREFIX}{run_id()}-abc"]
+    theirs = [place / f"{PREFIX}{run_id()}0", place / f"{PREFIX}{os.getppid()}1-abc"]
+    for folder in (*ours, *theirs):
+        folder.mkdir()
+
+    clear_run()
+
+    assert not any(folder.exists() for folder in ours)
+    assert all(folder.exists() for folder in theirs)
+
+
+@pytest.mark.parametrize("found", [b"", b"\n\n", b"no number\n", b"\xff\n", None])
+def test_a_folder_in_which_no_server_can_be_found_goes_too(place: Path, found: bytes | None):
+    folder = place / f"{PREFIX}1"
+    folder.mkdir()
+    noted = folder / "postmaster.pid"
+    if found is None:
+        noted.mkdir()
+    else:
+        noted.write_bytes(found)
+
+    clear(folder)
+
     assert not folder.exists()

@@ -5,7 +5,7 @@ passes.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -27,6 +27,8 @@ from cllm.core.reply import ReplyEvent, Usage
 Clock = Callable[[], datetime]
 NewId = Callable[[], str]
 ArchiveFilter = Literal["active", "archived", "all"]
+UNANSWERED_KEPT = timedelta(days=1)
+"""How long it is known of a request that nobody answered which turn was begun for it."""
 Tail = int | Literal["window"] | None
 """How much of a conversation is loaded: the fewest newest turns with so many messages, what its
 next window can use (from the last cut on, and what is pinned), or all of it."""
@@ -369,7 +371,11 @@ class ServerStore(Store, Protocol):
         ...
 
     async def drop_old_events(self, before: datetime) -> None:
-        """Delete the events of turns that ended before that."""
+        """Delete the events of turns that ended before that.
+
+        Also answers whose time is over, and what is known of requests that nobody answered within
+        `UNANSWERED_KEPT`.
+        """
         ...
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:

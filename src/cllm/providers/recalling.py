@@ -7,8 +7,8 @@ A history in which anything has to be changed is not known here; it goes the lon
 is known would come to the same bytes there.
 
 Only what clients send is remembered, and no short request, which is soon written anew: what is
-asked once, from a shell, leaves nothing behind. What
-is remembered is found by the messages themselves, so nobody is told what another one said.
+asked once, from a shell, leaves nothing behind. What is remembered is found by the messages
+themselves, so nobody is told what another one said.
 """
 
 from collections.abc import Sequence
@@ -16,25 +16,30 @@ from functools import partial
 
 import msgspec
 
-from cllm.core.message import Dialect, Message
+from cllm.core.message import Message
 from cllm.core.prompt import Prompt
 from cllm.providers.mending import Mending
 from cllm.wire import beginnings
-from cllm.wire.history import History
+from cllm.wire.history import History, size_of
 from cllm.wire.malformed import MalformedError
 from cllm.wire.memo import Memo
 from cllm.wire.openai_glance import is_legacy
 from cllm.wire.openai_legacy import FUNCTION_CALL
-from cllm.wire.translate import request_codec, spoken_for
+from cllm.wire.translate import HistoryDialect, history_codec, spoken_for
 
 MARK = b'"cache_control"'
 MEMO_BYTES = 5_000_000
+ENTRY_BYTES = 1_000
+"""What a conversation takes beside all that can be of any length."""
 LOOKED_BACK = 12
 """Messages; a request has mostly no more new ones than a reply and the results of its calls."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that were sent, and as what; without a history they have to be looked at again."""
+    """Messages that were sent, and as what; without a history they have to be looked at again.
+
+    `size` is what the messages take, as they came and as they were sent.
+    """
 
     messages: tuple[Message, ...]
     history: History | None
@@ -49,7 +54,7 @@ remembered: Memo[Key, Told] = Memo(MEMO_BYTES)
 class Recalling:
     """Recalls what was sent to one model; what is new is put in order by one mending."""
 
-    def __init__(self, target: Dialect, model: str, mending: Mending) -> None:
+    def __init__(self, target: HistoryDialect, model: str, mending: Mending) -> None:
         self._target = target
         self._model = model
         self._mending = mending
@@ -99,10 +104,13 @@ class Recalling:
         """The messages as they are sent, if each stands by itself and all are in order."""
         if is_legacy(messages) or any(map(_is_of_another_place, messages)):
             return None
-        codec = request_codec(self._target)
+        codec = history_codec(self._target)
         order = partial(self._mending.ordered, goes_on=goes_on)
         try:
             spoken = [spoken_for(message, self._target) for message in messages]
+            # A field beside the parts is sent by some and told of by others, which is not for here.
+            if any(one.extra for one in spoken):
+                return None
             return codec.say_history(spoken, model=self._model, order=order)
         except MalformedError:
             return None
@@ -119,9 +127,11 @@ class Recalling:
             size, known = told.size, len(told.messages)
             remembered.forget((self._kind, id(told.messages[-1])))
         # What is sent of a message is about as long as what came.
-        size += 2 * sum([len(message.raw) for message in messages[known:]])
+        new = messages[known:]
+        size += size_of(new) + sum([len(message.raw) for message in new])
         kept = Told(messages=messages, history=history, size=size)
-        remembered.put((self._kind, id(messages[-1])), kept, size)
+        beside = 0 if history is None else history.size_beside
+        remembered.put((self._kind, id(messages[-1])), kept, ENTRY_BYTES + size + beside)
 
 
 def _is_of_another_place(message: Message) -> bool:

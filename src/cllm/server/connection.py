@@ -56,7 +56,7 @@ class Connection(HttpToolsProtocol):
             elif self._timer is None:
                 self._wait()
         elif self._in_body and self._size > self._head_bytes + (1 + FRAMING) * self._body:
-            self._refuse(_too_large(self._head_bytes))
+            self._refuse(_too_much_around())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -138,6 +138,14 @@ def _encoded(error: RefusedError) -> bytes:
 def _too_large(most: int) -> RefusedError:
     return RefusedError(
         "request_too_large", f"The head of a request may have at most {most} bytes; send less."
+    )
+
+
+def _too_much_around() -> RefusedError:
+    return RefusedError(
+        "request_too_large",
+        "Too much came with the body that is none of it; send the body in larger pieces, and no"
+        " headers behind it.",
     )
 
 

@@ -4,7 +4,7 @@ It counts and refuses; what a body says is the codecs' business.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from itertools import accumulate
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
 """One level down, and (as a signed byte) one up."""
 NO_BRACKETS = bytes(set(range(256)).difference(b"[{]}"))
+PIECE = 64 * 1024
+"""So much of a body is looked at once: its words, each a value, take up to forty times that."""
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -71,19 +73,28 @@ async def _read(request: Request, limits: Limits) -> bytes:
     return b"".join(pieces)
 
 
-def check_depth(body: bytes, most: int) -> None:
+def check_depth(body: bytes, most: int, *, piece: int = PIECE) -> None:
     """FieldError for JSON that is nested deeper than so."""
     if body.count(b"[") + body.count(b"{") <= most:
         return
-    steps = memoryview(_outside_strings(body).translate(STEPS, delete=NO_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > most:
-        raise FieldError("", f"body: nested deeper than {most} levels")
+    depth = 0
+    for outside in _outside_strings(body, piece):
+        steps = memoryview(outside.translate(STEPS, delete=NO_BRACKETS)).cast("b")
+        levels = list(accumulate(steps, initial=depth))
+        if max(levels) > most:
+            raise FieldError("", f"body: nested deeper than {most} levels")
+        depth = levels[-1]
 
 
-def _outside_strings(body: bytes) -> bytes:
-    """JSON without what is in its strings, in one pass over it whatever it is."""
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
-    return b"".join(plain.split(b'"')[::2])
+def _outside_strings(body: bytes, size: int) -> Iterator[bytes]:
+    """JSON without what is in its strings, in pieces, in one pass over it whatever it is."""
+    in_string, cut_off = False, b""
+    for start in range(0, len(body), size):
+        plain = (cut_off + body[start : start + size]).replace(b"\\\\", b"")
+        cut_off = b"\\" if plain.endswith(b"\\") else b""
+        words = plain.removesuffix(b"\\").replace(b'\\"', b"").split(b'"')
+        yield b"".join(words[in_string::2])
+        in_string ^= len(words) % 2 == 0
 
 
 def check_counts(body: bytes, messages: int, limits: Limits) -> None:

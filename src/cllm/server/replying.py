@@ -6,11 +6,12 @@ error which comes before anything of the answer is told as one.
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFoundError
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.asking import Asked, ask_for
@@ -29,22 +30,26 @@ from cllm.wire.malformed import MalformedError
 MakeVoice = Callable[[Prompt, Serving], Voice]
 
 
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that was begun, and whether it may be taken in a branch if its place is not free."""
+
+    turn: RunningTurn
+    may_branch: bool
+
+
 async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoice) -> Response:
     """The response, or what was answered when the same request came before."""
     wish = read_wish(request.headers)
     claimed = await _claim(request, wish, body)
     if isinstance(claimed, KeptResponse):
         return Response(claimed.body, claimed.status, claimed.headers)
-    if claimed is NO_CLAIM:
-        return await _reply(request, prompt, wish, voice, claimed)
-    replied = False
+    begun = None
     try:
-        response = await _reply(request, prompt, wish, voice, claimed)
-        replied = True
+        begun = await _begin(request, prompt, wish, voice, claimed)
     finally:
-        if not replied:
+        if begun is None:
             await claimed.drop()
-    return response
+    return await _answer(request, begun) if isinstance(begun, _Begun) else begun
 
 
 async def _claim(request: Request, wish: Wish, body: bytes) -> Claim | KeptResponse:
@@ -77,9 +82,10 @@ def _identity(request: Request, body: bytes) -> tuple[bytes, ...]:
     return (request.url.path.encode(), *(name.encode() for name in named), body)
 
 
-async def _reply(
+async def _begin(
     request: Request, prompt: Prompt, wish: Wish, make_voice: MakeVoice, claimed: Claim
-) -> Response:
+) -> _Begun | Response:
+    """The turn, begun where it belongs; or the answer, if it needs none."""
     serving = serving_of(request)
     record = record_of(request)
     record.stream, record.messages = prompt.stream, len(prompt.messages)
@@ -95,24 +101,40 @@ async def _reply(
             record=record,
             receive=request.receive,
         )
-    taken_up = await _placed(asked, wish, claimed, serving)
-    if isinstance(taken_up, KeptResponse):
-        await claimed.keep(taken_up.headers, taken_up.body)
-        return Response(taken_up.body, taken_up.status, taken_up.headers)
-    asked, is_same = taken_up, taken_up is asked
-    turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
-    await turn.begun()
-    if isinstance(turn.failure, ConversationBusyError):
-        if wish.on_conflict != "branch" or not is_same:
-            raise await _by_whom(turn.failure, asked)
-        asked = await _branched(asked, serving)
-        turn = RunningTurn(asked, voice, serving=serving, claim=claimed, record=record)
+    placed = await _placed(asked, wish, claimed, serving)
+    if isinstance(placed, KeptResponse):
+        await claimed.keep(placed.headers, placed.body)
+        return Response(placed.body, placed.status, placed.headers)
+    return _Begun(
+        turn=RunningTurn(placed, voice, serving=serving, claim=claimed, record=record),
+        may_branch=wish.on_conflict == "branch" and placed is asked,
+    )
+
+
+async def _answer(request: Request, begun: _Begun) -> Response:
+    """What the turn says. From its beginning on the claim is the turn's to give back."""
+    turn, response = begun.turn, None
     try:
-        if prompt.stream:
+        await turn.begun()
+        if isinstance(turn.failure, ConversationBusyError):
+            if not begun.may_branch:
+                raise await _by_whom(turn.failure, turn.asked)
+            turn = turn.elsewhere(await _branched(turn.asked, serving_of(request)))
+        response = await _said(request, turn)
+    finally:
+        if response is None:
+            await turn.let_go()
+    return response
+
+
+async def _said(request: Request, turn: RunningTurn) -> Response:
+    serving = serving_of(request)
+    try:
+        if turn.asked.request.stream:
             return await _stream(turn, serving)
         return await _whole(turn, Watch(request.receive, serving.patience.leaving, turn.leave))
     except (CllmError, MalformedError):
-        request.state.told_with = await _kept_at(asked, turn)
+        request.state.told_with = await _kept_at(turn)
         raise
 
 
@@ -125,12 +147,14 @@ async def _placed(
     return await try_again(asked) if wish.retries else asked
 
 
-async def _kept_at(asked: Asked, turn: RunningTurn) -> dict[str, str]:
+async def _kept_at(turn: RunningTurn) -> dict[str, str]:
     """The head of an error: where what was said is kept, to be asked again from there."""
-    if asked.store is None or asked.request.ref is None:
+    store, request = turn.asked.store, turn.asked.request
+    is_nowhere = isinstance(turn.failure, ConversationNotFoundError)
+    if store is None or request.ref is None or is_nowhere:
         return {}
     try:
-        await asked.store.load(asked.request.ref, owner=asked.request.owner, tail=0)
+        await store.load(request.ref, owner=request.owner, tail=0)
     except CllmError:
         return {}
     return turn.headers()

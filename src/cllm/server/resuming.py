@@ -34,7 +34,8 @@ class Attempt:
     ) -> None:
         self._store = store
         self._request = request
-        self._headers: dict[str, str] = {}
+        # Noted again where no turn is begun: the next attempt asks for it too.
+        self._headers = {} if before is None else before.headers
         self.before = before
 
     async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:  # noqa: ARG002

@@ -7,8 +7,10 @@ for, if the turn is kept.
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from itertools import accumulate
 
 from msgspec.structs import replace
 
@@ -36,6 +38,8 @@ JSON = "application/json"
 STREAM = "text/event-stream; charset=utf-8"
 LONGEST_NOTICES = 4096
 LONGEST_WORDS = 400
+"""As a header has them: a letter that is not ASCII takes six, or twelve."""
+MORE = "..."
 # A turn that is kept does not wait for its client, so that much is held for it; another one does.
 MOST_UNREAD = 1024 * 1024
 MOST_WAITING = 64 * 1024
@@ -50,7 +54,7 @@ class RunningTurn:
     def __init__(
         self, asked: Asked, voice: Voice, *, serving: Serving, claim: Claim, record: RequestRecord
     ) -> None:
-        self._asked = asked
+        self.asked = asked
         self._voice = voice
         self._serving = serving
         self._claim = claim
@@ -70,6 +74,7 @@ class RunningTurn:
         self.ended: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
         self.is_spoken = False
+        self._is_alone = False
         self._task = serving.turns.start(self._run())
 
     async def begun(self) -> None:
@@ -85,13 +90,25 @@ class RunningTurn:
     def leave(self) -> None:
         """The client is gone."""
         self.pipe.leave()
-        kept = self._asked.request.ref is not None
+        kept = self.asked.request.ref is not None
         if not kept or self._serving.settings.on_disconnect == "cancel":
             self._task.cancel()
 
+    def elsewhere(self, asked: Asked) -> "RunningTurn":
+        """The same for the same client, begun in another place."""
+        return RunningTurn(
+            asked, self._voice, serving=self._serving, claim=self._claim, record=self._record
+        )
+
+    async def let_go(self) -> None:
+        """Nobody answers with this turn any more: the claim is given back, once it has ended."""
+        self._is_alone = True
+        if self._task.done() and self.ended is None:
+            await self._claim.drop()
+
     def headers(self) -> dict[str, str]:
         """What is told before the answer itself."""
-        found = {CONVERSATION: self._asked.shown, TURN: self._turn}
+        found = {CONVERSATION: self.asked.shown, TURN: self._turn}
         headers = {name: value for name, value in found.items() if value is not None}
         if self._notices:
             headers[NOTICE] = encode_notices(self._notices)
@@ -115,10 +132,17 @@ class RunningTurn:
         try:
             if self._log is not None:
                 await self._log.close()
-            if not isinstance(self.failure, ConversationBusyError):
+            if self._gives_back:
                 await self._claim.drop()
         finally:
             self._tell_end()
+
+    @property
+    def _gives_back(self) -> bool:
+        """Whether the claim is over with the turn: one that is busy may be answered in a branch."""
+        if isinstance(self.failure, ConversationBusyError) and not self._is_alone:
+            return False
+        return self.ended is None or self._claim.keeps
 
     def _tell_end(self) -> None:
         """Tell the client of a failure, and that nothing more will come."""
@@ -131,7 +155,7 @@ class RunningTurn:
             self._began.set_result(None)
 
     async def _take(self) -> None:
-        asked = self._asked
+        asked = self.asked
         if asked.request.stream or self._claim.keeps:
             asked = replace(asked, request=replace(asked.request, ending=self._ending))
         async with aclosing(events_of(asked, self._serving)) as events:
@@ -159,13 +183,13 @@ class RunningTurn:
         record.model, record.conversation = event.model, event.conversation
         if event.lease is not None:
             self._turn = record.turn = event.lease.turn.id
-            if self._asked.events is not None and self._asked.request.stream:
-                self._log = EventLog(self._asked.events, event.lease)
+            if self.asked.events is not None and self.asked.request.stream:
+                self._log = EventLog(self.asked.events, event.lease)
         if not self._began.done():
             self._began.set_result(None)
 
     async def _speak(self, event: ReplyDelta | Verbatim) -> None:
-        if not self._asked.request.stream:
+        if not self.asked.request.stream:
             return
         data = self._voice.encode(event)
         if data:
@@ -183,7 +207,7 @@ class RunningTurn:
     async def _hand_on(self, data: bytes) -> None:
         self.is_spoken = True
         if self.pipe.is_full:
-            if self._asked.request.ref is None:
+            if self.asked.request.ref is None:
                 await self.pipe.drained()
             else:
                 self._leave_behind()
@@ -191,7 +215,7 @@ class RunningTurn:
 
     def _leave_behind(self) -> None:
         """Tell a client that reads too slowly where it can go on; the turn does."""
-        where = f"/v1/conversations/{self._asked.shown}/turns/{self._turn}/events"
+        where = f"/v1/conversations/{self.asked.shown}/turns/{self._turn}/events"
         slow = RefusedError(
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
@@ -204,7 +228,7 @@ class RunningTurn:
 
         So is the answer to a request with a key, which counts once the turn is kept.
         """
-        if self._asked.request.stream:
+        if self.asked.request.stream:
             self._last = self._note(self._voice.encode(reply))
         else:
             self._last = self._voice.whole(reply)
@@ -218,17 +242,17 @@ class RunningTurn:
         self.ended = event
         record_end(event, self._record)
         if event.turn is None:
-            count_call(event, self._asked, self._serving)
+            count_call(event, self.asked, self._serving)
         if self._claim.keeps:
             await self._claim.keep(*self._answer())
-        elif not self._asked.request.stream:
+        elif not self.asked.request.stream:
             self._last = self._voice.whole(event.reply)
-        if self._asked.request.stream:
+        if self.asked.request.stream:
             await self._hand_on(self._last)
 
     def _answer(self) -> tuple[dict[str, str], bytes]:
         """All that goes out, head and body, for whoever asks again."""
-        stream = self._asked.request.stream
+        stream = self.asked.request.stream
         headers = {"Content-Type": STREAM if stream else JSON, **self.headers()}
         return headers, b"".join(self._said) if stream else self._last
 
@@ -296,7 +320,15 @@ def _told(notice: Notice) -> dict[str, str]:
 
 def _clipped(text: str) -> str:
     """A field of the client's has any name it likes; no client reads a header of any length."""
-    return text if len(text) <= LONGEST_WORDS else f"{text[: LONGEST_WORDS - 3]}..."
+    start = text[: LONGEST_WORDS + 1]
+    if _size(start) <= LONGEST_WORDS:
+        return text
+    sizes = list(accumulate(map(_size, start)))
+    return f"{text[: bisect_right(sizes, LONGEST_WORDS - len(MORE))]}{MORE}"
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text)) - len('""')
 
 
 def _more(count: int) -> Notice:

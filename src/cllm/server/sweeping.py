@@ -1,4 +1,4 @@
-"""Now and then, what was kept only for a while is deleted: the events of streams that ended."""
+"""Now and then, what was kept only for a while is deleted: events of streams, and old requests."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -257,6 +257,7 @@ class MemoryStore(EditingStore):
             turn = next((turn for turn in turns if turn.id == turn_id), None)
             if turn is None or (turn.ended_at is not None and turn.ended_at < before):
                 del self._data.events[key]
+        self._data.requests.drop_old(self._clock())
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         self._data.calls.extend((owner, call) for call in calls)

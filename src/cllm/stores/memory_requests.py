@@ -5,10 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from cllm.core.errors import RequestConflictError, RequestInFlightError
-from cllm.core.ports import KeptResponse, RequestClaim, RequestKey
-
-UNANSWERED_KEPT = timedelta(days=1)
-"""How long it is known of a request that nobody answered which turn was begun for it."""
+from cllm.core.ports import UNANSWERED_KEPT, KeptResponse, RequestClaim, RequestKey
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -27,7 +24,6 @@ class MemoryRequests:
     def claim(
         self, request: RequestKey, *, seconds: float, now: datetime
     ) -> RequestClaim | KeptResponse:
-        self._drop_old(now)
         key = (request.owner, request.key)
         claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
         known = self._known.get(key)
@@ -54,7 +50,7 @@ class MemoryRequests:
             if key[0] == owner and known.claim.headers.get(header) == value:
                 del self._known[key]
 
-    def _drop_old(self, now: datetime) -> None:
+    def drop_old(self, now: datetime) -> None:
         for key, known in list(self._known.items()):
             kept = UNANSWERED_KEPT if known.status is None else timedelta()
             if known.claim.until + kept < now:

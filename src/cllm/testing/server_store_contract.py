@@ -149,6 +149,18 @@ class ServerStoreContract(StoreContract):
         new = await claimed(served)
         assert (new.headers, new.body) == ({}, None)
 
+    async def test_what_nobody_answered_is_known_for_a_day(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
+        known = {"x-turn": "t1"}
+        requests = [REQUEST, replace(REQUEST, key="of today")]
+        claims = [await claimed(served, request) for request in requests]
+        for claim, hours in zip(claims, (25, 23), strict=True):
+            await served.renew_claim(replace(claim, headers=known), seconds=-hours * HOUR)
+        await served.drop_old_events(NOON)
+        left = [(await claimed(beside, request)).headers for request in requests]
+        assert left == [{}, known]
+
     async def test_answers_are_forgotten_by_what_their_head_says(
         self, served: ServerStore, beside: ServerStore
     ) -> None:

@@ -1,8 +1,8 @@
 """Anthropic's Messages requests: whole bodies, between JSON and values.
 
 Writing puts options and history together and fits the one to the other; reading keeps every message
-as the bytes it came as. What cannot be said at all is an error that names it. Carries nothing and
-keeps nothing.
+as the bytes it came as. What cannot be said at all is an error that names it. Carries nothing. How
+the latest bodies began is remembered, within bounds, and changes nothing in what is read.
 """
 
 import itertools
@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 LOOP = ("assistant", "user")
+FLAG_BYTES = 60
 NAMES = Rule(longest=128)
 IDS = Rule(longest=64)
 
@@ -68,6 +69,10 @@ class EncodedRequest(Encoded, frozen=True, kw_only=True):
     """A body, and the beta flags that are asked for with it, which travel in a header."""
 
     betas: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return super().size + sum([FLAG_BYTES + len(flag) for flag in self.betas])
 
 
 def encode_request(

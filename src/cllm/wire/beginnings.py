@@ -13,6 +13,7 @@ import msgspec
 
 from cllm.core.message import Message
 from cllm.core.prompt import Original
+from cllm.wire.history import MESSAGE_BYTES
 from cllm.wire.malformed import FieldError
 
 LIMIT = 5_000_000
@@ -38,8 +39,8 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The bytes that it takes: the messages are there twice."""
-        return 2 * len(self.body)
+        """About how many bytes it takes: the messages are there twice."""
+        return 2 * len(self.body) + MESSAGE_BYTES * len(self.messages)
 
     def is_of(self, body: bytes) -> bool:
         """Whether the body begins so; of two conversations the ends are looked at first."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Hashable
 import msgspec
 
 from cllm.core.prompt import Prompt
-from cllm.wire.history import History
+from cllm.wire.history import History, size_of
 from cllm.wire.memo import Memo
 from cllm.wire.spoken import Encoded
 
 FRAMES_BYTES = 1_000_000
+FRAME_BYTES = 1_500
+"""What a frame takes beside all that can be of any length."""
 PLACE = b'"(the place of the history)"'
 
 _frames: Memo[Hashable, tuple[Encoded, bytes, bytes]] = Memo(FRAMES_BYTES)
@@ -38,7 +40,9 @@ def framed(
             return encode(history)
         before, _, after = encoded.body.partition(PLACE)
         frame = encoded, before, after
-        _frames.put(key, frame, 2 * len(encoded.body) + len(parameters))
+        before_it = history.lead if prompt.system is None else (prompt.system, *history.lead)
+        size = FRAME_BYTES + encoded.size + len(encoded.body) + len(parameters)
+        _frames.put(key, frame, size + size_of(before_it) + history.size_beside)
     encoded, before, after = frame
     body = b"".join((before, *history.said, after))
     return msgspec.structs.replace(encoded, body=body, names={}, ids={})

@@ -10,11 +10,16 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import AnyPart, Document, Message, Role, ToolCall, ToolResult
+from cllm.core.message import AnyPart, Document, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.wire.spoken import Spoken
 
 Order = Callable[[Sequence[Spoken]], Sequence[Spoken] | None]
 """The messages as the target takes them, if only results had to be put together for that."""
+COUNTED = (Document, Unknown)
+"""Parts that have a title, or may have a mark that is not looked for in them."""
+KIND_BYTES = 8
+NAME_BYTES = 60
+MESSAGE_BYTES = 150
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +46,12 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     called: tuple[str, ...] = ()
     lead: tuple[Message, ...] = ()
 
+    @property
+    def size_beside(self) -> int:
+        """About how many bytes it takes beside what is said in it."""
+        kinds = sum([len(end.kinds) for end in self.ends])
+        return KIND_BYTES * kinds + sum([NAME_BYTES + len(name) for name in self.called])
+
     def led_by(self, lead: tuple[Message, ...]) -> "History":
         """The same behind messages of the system's."""
         return msgspec.structs.replace(self, own=False, lead=lead) if lead else self
@@ -61,13 +72,18 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.Raw(b"".join((b"[", *before, *self.said, b"]")))
 
 
+def size_of(messages: Iterable[Message]) -> int:
+    """About how many bytes messages take."""
+    return sum([MESSAGE_BYTES + len(message.raw) for message in messages])
+
+
 def stands_alone(spoken: Spoken) -> bool:
     """Whether nothing in a message is counted through the whole request, as marks and titles."""
     return not spoken.extra and all(map(_stands_alone, spoken.parts))
 
 
 def _stands_alone(part: AnyPart) -> bool:
-    if part.cache is not None or part.extra or type(part) is Document:
+    if part.cache is not None or part.extra or isinstance(part, COUNTED):
         return False
     return type(part) is not ToolResult or all(map(_stands_alone, part.content))
 

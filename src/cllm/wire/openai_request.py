@@ -1,6 +1,7 @@
 """Requests in OpenAI's words: read at our own door, written for conversations of other protocols.
 
-Reading keeps every message's bytes. Writing puts options and history together, each in words that
+Reading keeps every message's bytes; how the latest bodies began is remembered, within bounds, and
+changes nothing in what is read. Writing puts options and history together, each in words that
 OpenAI has. It sends nothing, makes up no text, and never chooses a system prompt.
 """
 

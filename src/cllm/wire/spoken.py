@@ -14,6 +14,7 @@ from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice
 from cllm.wire.malformed import NotExpressibleError
 
+NOTICE_BYTES = 300
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
 # What is lost with a field of which the rest is said in another way.
@@ -100,6 +101,12 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     own: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, if there are no aliases."""
+        told = [NOTICE_BYTES + len(note.path) + len(note.message) for note in self.notices]
+        return len(self.body) + sum(told)
 
 
 def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:

@@ -7,7 +7,7 @@ cannot say comes back as notices. Decides nothing about what is sent, and writes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,8 @@ from cllm.wire.spoken import (
     rewritten,
 )
 
+HistoryDialect = Literal["anthropic", "bedrock", "openai"]
+"""The dialects that a conversation can go on in from what was sent of it."""
 DecodeParts = Callable[[Message], tuple[AnyPart, ...]]
 DecodeMessage = Callable[[Message], tuple[tuple[AnyPart, ...], Mapping[str, Any]]]
 
@@ -53,6 +55,10 @@ class RequestCodec(Protocol):
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
     def encode_request(self, **pieces: Any) -> Encoded: ...
+
+
+class HistoryCodec(Protocol):
+    """What the modules offer besides whose dialects say a message the same wherever it stands."""
 
     def say_history(
         self, messages: Sequence[Spoken], *, model: str, order: Order
@@ -90,6 +96,12 @@ def reader_of(dialect: Dialect) -> DecodeMessage:
 @cache
 def request_codec(dialect: Dialect) -> RequestCodec:
     codec: RequestCodec = import_module(REQUESTS[dialect])
+    return codec
+
+
+@cache
+def history_codec(dialect: HistoryDialect) -> HistoryCodec:
+    codec: HistoryCodec = import_module(REQUESTS[dialect])
     return codec
 
 

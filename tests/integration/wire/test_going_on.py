@@ -142,6 +142,53 @@ def orderly_requests(draw: st.DrawFn, client: str) -> Json:
     return body
 
 
+MARK = {"type": "ephemeral"}
+FOUND: Json = {
+    "type": "search_result",
+    "source": "s",
+    "title": "t",
+    "content": [{"type": "text", "text": "x"}],
+}
+PICTURE: dict[str, Json] = {
+    "openai": {"type": "image_url", "image_url": {"url": "https://x/b.png"}},
+    "anthropic": {"type": "image", "source": {"type": "url", "url": "https://x/b.png"}},
+}
+
+
+def marked_results() -> list[Json]:
+    """More marks than Anthropic takes, in blocks that only Anthropic has."""
+    messages: list[Json] = [{"role": "user", "content": "Look."}]
+    for number in range(6):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}}
+        found = [FOUND | {"cache_control": MARK}]
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": found}
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append({"role": "user", "content": [result]})
+    return [*messages, {"role": "assistant", "content": "So."}, {"role": "user", "content": "Yes?"}]
+
+
+def with_a_field(content: list[Json]) -> list[Json]:
+    """A message with a field that no other protocol has, between plain ones."""
+    return [
+        {"role": "user", "content": content, "foo": 1},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": "And?"},
+    ]
+
+
+def text(said: str) -> Json:
+    return {"type": "text", "text": said}
+
+
+ODD: dict[str, tuple[str, list[Json]]] = {
+    "marks in a result": ("anthropic", marked_results()),
+    "a picture and a field": ("anthropic", with_a_field([text("x"), PICTURE["anthropic"]])),
+    "an empty text and a field": ("anthropic", with_a_field([text(""), text("x")])),
+    "openai, a picture and a field": ("openai", with_a_field([text("x"), PICTURE["openai"]])),
+    "openai, an empty text and a field": ("openai", with_a_field([text(""), text("x")])),
+}
+
+
 def requests_of(client: str) -> st.SearchStrategy[Json]:
     odd = openai_requests() if client == "openai" else anthropic_requests()
     return orderly_requests(client) | odd
@@ -194,6 +241,19 @@ def test_a_conversation_that_grows_is_sent_as_if_nothing_were_remembered(
         for body in step:
             seen = remembering.sent(body, client, target)
             assert seen == sent_the_long_way(body, client, target)
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize("shape", list(ODD))
+def test_what_is_told_of_one_message_is_told_however_it_goes(target, shape, short_bodies):
+    client, messages = ODD[shape]
+    request: Json = {"messages": messages, "max_tokens": 100, "tools": TOOLS[client]}
+    growing = Remembering(ROOMS[-1])
+
+    for body in bodies_of(request, MODELS[target][0]):
+        seen = sent_the_long_way(body, client, target)
+        assert growing.sent(body, client, target) == seen
+        assert Remembering(ROOMS[-1]).sent(body, client, target) == seen
 
 
 @EVERY_TARGET

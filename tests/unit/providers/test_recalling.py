@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.holding import most_held
 
 from cllm.core.prompt import Prompt
 from cllm.providers import recalling
 from cllm.providers.mending import mending_for
 from cllm.providers.recalling import Recalling
 from cllm.wire import beginnings, openai_request
+from cllm.wire.beginnings import Beginnings
 from cllm.wire.history import History
 from cllm.wire.memo import Memo
 
@@ -24,6 +26,8 @@ def memo(monkeypatch: pytest.MonkeyPatch) -> Memo[Any, Any]:
     kept: Memo[Any, Any] = Memo(100_000)
     monkeypatch.setattr(recalling, "remembered", kept)
     monkeypatch.setattr(beginnings, "SHORTEST", 0)
+    nothing = Beginnings(openai_request._decode_whole, limit=0)
+    monkeypatch.setattr(openai_request, "_beginnings", nothing)
     return kept
 
 
@@ -43,7 +47,7 @@ def recall(prompt: Prompt, model: str = MODEL) -> History | None:
 
 
 def entries(memo: Memo[Any, Any]) -> int:
-    return len(memo._used) + len(memo._older)
+    return len(memo)
 
 
 def test_a_history_that_goes_on_is_what_was_sent_and_what_is_new():
@@ -98,6 +102,7 @@ def test_a_history_that_another_model_thought_in_has_to_be_looked_at():
             "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
         },
         {"role": "user", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA=="}}]},
     ],
 )
 def test_a_history_with_something_to_change_has_to_be_looked_at(message):
@@ -125,9 +130,64 @@ def test_a_model_that_takes_no_beginning_of_an_answer_has_it_looked_at():
 
 
 def test_the_same_words_of_somebody_else_are_their_own():
-    recall(asked(HELLO, HI, {"role": "user", "content": "4711"}))
+    theirs = asked({"role": "user", "content": "4711"}, HI, HELLO)
+    recall(theirs)
+    # What is remembered is looked for by the last message, as the object it is.
+    ours = asked(HELLO, HI)
+    ours = msgspec.structs.replace(ours, messages=(*ours.messages, theirs.messages[-1]))
 
-    history = recall(asked(HELLO, HI, HELLO))
+    history = recall(ours)
 
     assert history is not None
-    assert b"4711" not in bytes(history.listed())
+    assert msgspec.json.decode(history.listed()) == [HELLO, HI, HELLO]
+
+
+def words(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"{number} {'x' * 3_000}"}]
+
+
+def little(number: int) -> list[Any]:
+    return [{"role": "system", "content": "x" * 100}, {"role": "user", "content": f"{number}"}]
+
+
+def many_messages(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"{number}"}, *[HI, HELLO] * 30]
+
+
+def many_calls(number: int) -> list[Any]:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": f"{number}_{n}", "arguments": ""}}
+        for n in range(30)
+    ]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in calls]
+    return [HELLO, {"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+def unfit(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"{number}", "name": "Ada"}]
+
+
+@pytest.mark.parametrize("said", [words, little, many_messages, many_calls, unfit])
+def test_no_more_memory_is_held_than_may_be(said, monkeypatch):
+    limit = 100_000
+    monkeypatch.setattr(recalling, "remembered", Memo(limit))
+
+    def step(number: int) -> None:
+        recall(asked(*said(number)))
+
+    step(-1)
+    assert limit / 4 < most_held(step, times=300) < 1.5 * limit
+
+
+def test_what_a_conversation_grows_by_is_counted(monkeypatch):
+    limit = 100_000
+    monkeypatch.setattr(recalling, "remembered", Memo(limit))
+
+    def step(number: int) -> None:
+        prompt = asked({"role": "user", "content": f"{number}"})
+        for _ in range(40):
+            recall(prompt)
+            prompt = going_on(prompt, HI, HELLO)
+
+    step(-1)
+    assert limit / 4 < most_held(step, times=30) < 1.5 * limit

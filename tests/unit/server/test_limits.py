@@ -1,6 +1,7 @@
 """Limits that are looked at before a body is decoded."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -18,21 +19,74 @@ VALUES = st.recursive(
 )
 
 
+MEGABYTE = 2**20
+PIECES = st.integers(1, 9)
+
+
 def depth_of(value: object) -> int:
     if isinstance(value, dict):
         return 1 + max(map(depth_of, value.values()), default=0)
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
-@given(VALUES, st.integers(1, 6))
-def test_depth_is_that_of_the_json_whatever_stands_in_its_strings(value: object, most: int):
+def deepest_in(body: bytes) -> int:
+    """The plain way, byte by byte: how deep it goes, whether it is JSON or not."""
+    depth = deepest = 0
+    in_string = is_escaped = False
+    for letter in body.decode():
+        if is_escaped:
+            is_escaped = False
+        elif letter == "\\":
+            is_escaped = True
+        elif letter == '"':
+            in_string = not in_string
+        elif not in_string:
+            depth += (letter in "[{") - (letter in "]}")
+            deepest = max(depth, deepest)
+    return deepest
+
+
+def is_refused(body: bytes, most: int, piece: int) -> bool:
+    try:
+        check_depth(body, most, piece=piece)
+    except FieldError:
+        return True
+    return False
+
+
+@given(VALUES, st.integers(1, 6), PIECES)
+def test_depth_is_that_of_the_json_whatever_stands_in_its_strings(
+    value: object, most: int, piece: int
+):
     body = json.dumps(value).encode()
 
-    if depth_of(value) > most:
-        with pytest.raises(FieldError, match="deeper"):
-            check_depth(body, most)
-    else:
-        check_depth(body, most)
+    assert is_refused(body, most, piece) == (depth_of(value) > most)
+    assert is_refused(body, most, len(body)) == (depth_of(value) > most)
+
+
+STRINGS = st.sampled_from([rb"\\", rb"\"", b"[", b"]", b"a"])
+JSON_LIKE = st.sampled_from([b"[", b"{", b"]", b"}", b",", b"1"]) | st.lists(STRINGS).map(
+    lambda words: b'"' + b"".join(words) + b'"'
+)
+
+
+@given(st.lists(JSON_LIKE).map(b"".join), st.integers(1, 4), PIECES)
+def test_it_is_the_same_in_pieces_as_byte_by_byte(body: bytes, most: int, piece: int):
+    assert is_refused(body, most, piece) == (deepest_in(body) > most)
+
+
+@pytest.mark.parametrize("word", [b'"ab",', b'"",', rb'"\"\\",', b"[],"])
+def test_looking_takes_less_than_a_body_does(word: bytes):
+    body = b"[" + b"[]," * 64 + word * (3 * MEGABYTE // len(word)) + b"1]"
+
+    tracemalloc.start()
+    try:
+        check_depth(body, 64)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < len(body)
 
 
 def test_what_is_no_json_is_left_to_the_decoder():

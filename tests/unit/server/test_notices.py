@@ -2,8 +2,10 @@
 
 import json
 
+import pytest
+
 from cllm.core.notice import Notice
-from cllm.server.running import LONGEST_NOTICES, encode_notices
+from cllm.server.running import LONGEST_NOTICES, LONGEST_WORDS, encode_notices
 
 
 def notice(path: str) -> Notice:
@@ -32,3 +34,19 @@ def test_one_about_a_field_with_a_name_without_end_is_short_too():
     assert len(header) < LONGEST_NOTICES
     (told,) = json.loads(header)
     assert told["path"].endswith("...")
+
+
+@pytest.mark.parametrize("letter", ["😀", "ä", '"', "\n", "\ud83d"])
+def test_letters_are_counted_as_the_header_has_them(letter: str):
+    header = encode_notices([notice(letter * 500)])
+
+    (told,) = json.loads(header)
+    assert len(header) < 2 * LONGEST_WORDS + 100
+    assert len(json.dumps(told["path"])) > LONGEST_WORDS - 12
+    assert set(told["path"].removesuffix("...")) == {letter}
+
+
+def test_words_that_just_fit_are_said_whole():
+    (told,) = json.loads(encode_notices([notice("ä" * (LONGEST_WORDS // 6))]))
+
+    assert told["path"] == "ä" * (LONGEST_WORDS // 6)

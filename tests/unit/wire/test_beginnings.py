@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.holding import most_held
 
 from cllm.core.prompt import Original
 from cllm.wire import openai_request
@@ -112,6 +113,17 @@ def test_no_more_is_kept_than_there_is_room_for():
     read_whole = sum(len(body) for body in bodies[:-2])
     assert reader.read > read_whole
     assert reader.read < read_whole + 2 * SHORTEST
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_no_more_memory_is_held_than_may_be(count):
+    limit = 500_000
+    begun = Beginnings(openai_request._decode_whole, limit=limit)
+
+    def step(number: int) -> None:
+        begun.read(body_of(said(f"{number}{LONG}"), *[said("x")] * count))
+
+    assert limit / 2 < most_held(step, times=80) < 1.5 * limit
 
 
 def test_what_one_caller_sent_is_nothing_to_another_with_other_words():

@@ -4,9 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.holding import most_held
 
+from cllm.core.message import Message, Text, plain_message
+from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire import framing
+from cllm.wire.anthropic_request import EncodedRequest
 from cllm.wire.framing import PLACE, framed
 from cllm.wire.history import End, History
 from cllm.wire.memo import Memo
@@ -95,3 +99,69 @@ def test_a_request_with_aliases_is_not_remembered():
         framed(encode.prompt, history("a"), encode, kind="x")
 
     assert encode.times == 4
+
+
+def names(number: int) -> tuple[str, ...]:
+    return tuple(f"tool_{number}_{n}" for n in range(500))
+
+
+def ends_of_many_parts(number: int) -> tuple[End, ...]:
+    return tuple(End(role="user", kinds=(Text,) * (2_000 + number)) for _ in range(2))
+
+
+def lead(number: int) -> tuple[Message, ...]:
+    return tuple(plain_message("system", f"{number} {n} {'x' * 20}") for n in range(50))
+
+
+def notices(number: int) -> tuple[Notice, ...]:
+    return tuple(
+        Notice(code="field_left_out", path=f"x{number}_{n}", message=f"The field x{number}_{n}.")
+        for n in range(100)
+    )
+
+
+def flags(number: int) -> tuple[str, ...]:
+    return tuple(f"{number}{n}" for n in range(300))
+
+
+OF_ANY_LENGTH: dict[str, tuple[str, Any]] = {
+    "parameters": ("parameters", lambda number: {"user": f"{number}{'x' * 5_000}"}),
+    "no_more_than_a_frame": ("parameters", lambda number: {"user": f"{number}"}),
+    "system_prompt": ("system", lambda n: plain_message("system", f"{n}{'x' * 5_000}")),
+    "lead": ("lead", lead),
+    "names": ("called", names),
+    "parts": ("ends", ends_of_many_parts),
+    "notices": ("notices", notices),
+    "flags": ("betas", flags),
+}
+
+
+@pytest.mark.parametrize("shape", list(OF_ANY_LENGTH))
+def test_no_more_memory_is_held_than_frames_may_take(shape, monkeypatch):
+    limit = 100_000
+    monkeypatch.setattr(framing, "_frames", Memo(limit))
+    field, value = OF_ANY_LENGTH[shape]
+
+    def step(number: int) -> None:
+        put_frame(number, **{field: value(number)})
+
+    put_frame(-1)
+    assert limit / 4 < most_held(step, times=150) < 1.5 * limit
+
+
+def put_frame(number: int, **fields: Any) -> None:
+    """Have a frame of its own made, of which one field may be of any length."""
+    asked = Prompt(
+        model=f"m{number}",
+        messages=(),
+        parameters=fields.get("parameters", {}),
+        system=fields.get("system"),
+    )
+    told = {name: fields[name] for name in ("notices", "betas") if name in fields}
+    about = {name: fields[name] for name in ("lead", "called", "ends") if name in fields}
+
+    def encode(history: History) -> Encoded:
+        body = msgspec.json.encode({**asked.parameters, "messages": history.listed()})
+        return EncodedRequest(body=body, **told)
+
+    framed(asked, msgspec.structs.replace(history("a"), **about), encode, kind="x")

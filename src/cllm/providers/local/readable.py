@@ -4,6 +4,9 @@ What it would not be shown is left out and told, or refused where the question i
 not ask the model anything.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec.structs import replace
 
 from cllm.core.errors import StrictError, UnsendableError
@@ -37,11 +40,18 @@ def readable(
     if sees_tools or ABOUT_TOOLS.isdisjoint(prompt.parameters):
         return prompt, ()
     kept = {name: said for name, said in prompt.parameters.items() if name not in ABOUT_TOOLS}
-    if not any(prompt.parameters[name] for name in ABOUT_TOOLS & prompt.parameters.keys()):
+    if not _offers_tools(prompt.parameters):
         return replace(prompt, parameters=kept), ()
     if prompt.strict:
         raise StrictError(provider=provider, notices=(TOOLS_LEFT_OUT,))
     return replace(prompt, parameters=kept), (TOOLS_LEFT_OUT,)
+
+
+def _offers_tools(parameters: Mapping[str, Any]) -> bool:
+    """Whether there is a tool, in any protocol's words; a choice among none is nothing."""
+    of_bedrock = parameters.get("toolConfig")
+    offered = of_bedrock.get(TOOLS) if isinstance(of_bedrock, dict) else None
+    return bool(offered or parameters.get(TOOLS) or parameters.get("functions"))
 
 
 def _check_is_text(prompt: Prompt, provider: str) -> None:

@@ -19,6 +19,7 @@ from cllm.core.errors import (
 )
 from cllm.core.identity import check_id
 from cllm.core.ports import (
+    UNANSWERED_KEPT,
     CallRecord,
     KeptResponse,
     Lease,
@@ -54,7 +55,7 @@ RETURNING expires_at
 _FORGET = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
 _DROP_OLD_REQUESTS = """
 DELETE FROM requests WHERE expires_at <= clock_timestamp()
-    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - interval '1 day')
+    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - $1::interval)
 """
 _ADD_EVENTS = """
 WITH mine AS (
@@ -151,7 +152,7 @@ async def events_after(
 
 async def drop_old(pool: PostgresPool, before: datetime) -> None:
     await pool.fetch(_DROP_OLD_EVENTS, (before,), twice=True)
-    await pool.fetch(_DROP_OLD_REQUESTS, (), twice=True)
+    await pool.fetch(_DROP_OLD_REQUESTS, (UNANSWERED_KEPT,), twice=True)
 
 
 async def count_call(pool: PostgresPool, call: CallRecord, *, owner: str) -> None:

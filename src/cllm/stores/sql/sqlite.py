@@ -307,7 +307,7 @@ class SqliteStore:
         )
 
     async def drop_old_events(self, before: datetime) -> None:
-        await self._file.write(lambda db: records.drop_old_events(db, before))
+        await self._file.write(lambda db: records.drop_old(db, before, now=self._clock()))
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         for call in calls:

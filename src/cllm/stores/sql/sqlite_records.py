@@ -11,6 +11,7 @@ import msgspec
 
 from cllm.core.errors import RequestConflictError, RequestInFlightError
 from cllm.core.ports import (
+    UNANSWERED_KEPT,
     CallRecord,
     KeptResponse,
     Lease,
@@ -23,9 +24,6 @@ from cllm.stores.sql.rows import Row, encode_json
 from cllm.stores.sql.sqlite_reading import ROWS
 from cllm.stores.sql.sqlite_turns import check_held
 
-UNANSWERED_KEPT = timedelta(days=1)
-"""How long it is known of a request that nobody answered which turn was begun for it."""
-
 _headers = msgspec.json.Decoder(dict[str, str])
 
 
@@ -35,9 +33,6 @@ def claim_request(
     known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
     if known is not None and ROWS.read_time(known[1]) > now:
         return _answered(known, request)
-    db.execute(
-        sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), ROWS.write_time(now - UNANSWERED_KEPT))
-    )
     claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
     if known is not None and known[0] == request.body and known[2] is None:
         claim = msgspec.structs.replace(claim, headers=_headers_of(known[3]), body=known[4])
@@ -92,8 +87,11 @@ def add_events(
     db.executemany(sql.ADD_EVENT, [(*key, event.number, event.data) for event in events])
 
 
-def drop_old_events(db: sqlite3.Connection, before: datetime) -> None:
+def drop_old(db: sqlite3.Connection, before: datetime, *, now: datetime) -> None:
+    """Events of turns that ended before that, and requests that nobody can ask about now."""
     db.execute(sql.DROP_OLD_EVENTS, (ROWS.write_time(before),))
+    unanswered = now - UNANSWERED_KEPT
+    db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), ROWS.write_time(unanswered)))
 
 
 def count_calls(db: sqlite3.Connection, calls: Sequence[CallRecord], owner: str) -> None:

@@ -38,8 +38,18 @@ def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, A
     assert readable(asked, provider="local", sees_tools=True) == (asked, ())
 
 
-def test_no_tools_are_nothing_to_tell():
-    asked = prompt(parameters={"tools": [], "tool_choice": None, "seed": 1})
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"tools": [], "tool_choice": None},
+        {"tools": [], "tool_choice": "none", "parallel_tool_calls": True},
+        {"functions": [], "function_call": "none"},
+        {"toolConfig": {"tools": [], "toolChoice": {"auto": {}}}},
+        {"toolConfig": None, "tool_choice": "auto"},
+    ],
+)
+def test_no_tools_are_nothing_to_tell(parameters: dict[str, Any]):
+    asked = prompt(parameters={"seed": 1, **parameters}, strict=True)
     shown, notices = readable(asked, provider="local", sees_tools=False)
 
     assert (shown.parameters, notices) == ({"seed": 1}, ())
