@@ -16,6 +16,8 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.ports import Tail
 
 MOST_BYTES = 8 * 2**20
+LARGEST_SHARE = 8
+"""A conversation may have this part of it; a longer one would take the place of many."""
 _BESIDE = 512
 """What a message takes in memory beside its bytes."""
 _Key = tuple[str, str]
@@ -60,6 +62,8 @@ class RecentTurns:
         turns = (*conversation.turns, turn)
         count = conversation.message_count + len(turn.messages)
         size = _size(turns) + _size(conversation.variants)
+        if size > self._most_bytes // LARGEST_SHARE:
+            return
         self._known[key] = Remembered(
             turns=turns,
             variants=conversation.variants,

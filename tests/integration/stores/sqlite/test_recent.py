@@ -308,15 +308,23 @@ async def test_a_locked_file_is_waited_for_once_by_all_who_wait(database):
 
 async def test_what_is_remembered_is_never_more_than_it_may_be(database):
     store = opened(database)
-    recent = RecentTurns(most_bytes=10_000)
+    recent = RecentTurns(most_bytes=20_000)
     for number in range(30):
         ref = f"c{number}"
         await say(store, ref, f"t{number}", text="x" * 1000)
         loaded = await store.load(ref)
         before = msgspec.structs.replace(loaded, turns=())
         recent.bring(before, loaded.turns[0])
-        assert recent._bytes <= 10_000
+        assert recent._bytes <= 20_000
         assert recent._bytes == sum(known.size for known in recent._known.values())
     assert 1 < len(recent._known) < 10
     assert list(recent._known)[-1][1] == "c29"
+    await store.close()
+
+
+async def test_a_conversation_that_would_take_the_place_of_many_is_read_again(database, reads):
+    store = opened(database)
+    await say(store, "demo", "t1", text="x" * 2**21)
+    await say(store, "demo", "t2")
+    assert reads == ["demo"]
     await store.close()
