@@ -158,6 +158,7 @@ class Keeper:
         turn = msgspec.structs.replace(turn, notices=turn.notices + tuple(self._notices))
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
+        self._heard.clear()
         await _uninterrupted(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
 

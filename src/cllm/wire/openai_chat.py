@@ -297,6 +297,9 @@ class StreamDecoder:
         if not self.done and self._finish_reason is None:
             return None
         message = self.message()
+        # The answer may be long, and whoever has it now needs no second one.
+        for pieces in (self._content, self._refusal, self._reasoning):
+            pieces.clear()
         self._beside.head = self._head()
         return ReplyFinished(
             message=message,
