@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 PREFIX = "cllm-pg-"
-STOPPING_SECONDS = 10.0
+STOPPING_SECONDS = 5.0
 
 
 def run_id() -> int:
@@ -52,6 +52,8 @@ def clear(folder: Path) -> None:
             deadline = time.monotonic() + STOPPING_SECONDS
             while _runs_in(first, folder) and time.monotonic() < deadline:
                 time.sleep(0.05)
+            if _runs_in(first, folder):  # whoever runs in the background may not hear the first
+                os.kill(first, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
