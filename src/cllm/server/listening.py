@@ -6,6 +6,7 @@ incomplete.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -32,6 +33,8 @@ GRACE = 1.0
 MOST_OPEN = 65536
 # A request leaves few cycles behind, so that they need not be looked for after every few of them.
 OBJECTS_LOOKED_THROUGH = 10_000
+M_MMAP_THRESHOLD = -3
+LONG_TEXT = 256 * 1024
 
 Say = Callable[[str], None]
 
@@ -114,6 +117,16 @@ def _connection(settings: Settings) -> type[asyncio.Protocol]:
     return cast("type[asyncio.Protocol]", made)
 
 
+def give_long_texts_back() -> None:
+    """Have the memory of a long text given back to the system as soon as nobody has the text.
+
+    Else the C library, after the first of them, keeps it in pieces that the next may not fit into.
+    Where the library is another one, nothing is done.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LONG_TEXT)
+
+
 class _Server(uvicorn.Server):
     """Uvicorn's server, which says that it began and sees running turns to their end."""
 
@@ -130,6 +143,7 @@ class _Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(OBJECTS_LOOKED_THROUGH)
+        give_long_texts_back()
         self._began()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
