@@ -33,11 +33,10 @@ HELLO = ("user", "Hello.")
 DESCRIPTION = describe()
 SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
-FITTING = scaled(6, 330)
-GUESSED = scaled(2, 70)
-WRONG = scaled(3, 200)
+FITTING = scaled(12, 330)
+GUESSED = scaled(3, 70)
+WRONG = scaled(5, 200)
 LEAST_SHARE = 0.3
-"""Of the full counts; of eleven cases nobody can say what their share is."""
 UNREAD = {
     "/v1/chat/completions",
     "/v1/embeddings",
@@ -184,7 +183,7 @@ def test_both_completion_routes_are_described_whole(server: Server):
 
 def test_the_full_run_has_ten_thousand_cases(server: Server):
     routes = sum(map(takes_input, OPERATIONS))
-    assert routes * (FITTING + GUESSED + WRONG) >= scaled(150, 10_000)
+    assert routes * (FITTING + GUESSED + WRONG) >= scaled(300, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -221,5 +220,4 @@ def test_every_answer_is_as_described_and_many_requests_are_accepted(
     logger.info("%s: fitting %s, guessed %s, wrong %s", operation.label, fitting, guessed, wrong)
 
     assert together.total() >= FITTING + GUESSED + WRONG
-    least = scaled(1, full=LEAST_SHARE * together.total())
-    assert together["accepted"] >= least, (fitting, guessed, wrong)
+    assert together["accepted"] >= LEAST_SHARE * together.total(), (fitting, guessed, wrong)

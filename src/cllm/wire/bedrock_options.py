@@ -18,6 +18,7 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
+from cllm.wire.anthropic_options import default_max_tokens
 from cllm.wire.bedrock_blocks import Block, encode_mark
 from cllm.wire.bedrock_models import BETAS, Features, features
 from cllm.wire.bedrock_parameters import MATCHED_STOP
@@ -94,13 +95,24 @@ def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tupl
     thinking: Block = {name: fitted[name] for name in asked_of if name in fitted}
     if thinking.get("thinking") == DISABLED != asked.get("thinking"):
         del thinking["thinking"]
-    return msgspec.structs.replace(options, tool_choice=choice, **sampling), thinking
+    limit = fitted["max_tokens"] if _has_budget(thinking) else options.max_tokens
+    return (
+        msgspec.structs.replace(options, max_tokens=limit, tool_choice=choice, **sampling),
+        thinking,
+    )
+
+
+def _has_budget(fields: Block) -> bool:
+    """Whether thinking is asked for up to a budget, which has to be less than a limit."""
+    thinking = fields.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 def _asked(options: Options, model: str) -> Block:
     """What Claude's rules are about, in the words they are written in."""
+    given = options.max_tokens
     asked: Block = {
-        "max_tokens": options.max_tokens,
+        "max_tokens": default_max_tokens(model) if given is None else given,
         "betas": options.extra.get("betas"),
         "temperature": options.temperature,
         "top_p": options.top_p,

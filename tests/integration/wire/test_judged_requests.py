@@ -212,9 +212,6 @@ def spelled(body: bytes, target: Dialect) -> None:
         assert not names or offered, "tools are called in the history and none is offered"
 
 
-LARGEST_ANSWER = 64_000
-
-
 def offered_tools(request: Json) -> list[str]:
     listed = request.get("tools") or request.get("toolConfig", {}).get("tools", [])
     specs = [tool.get("toolSpec") or tool.get("function") or tool for tool in listed]
@@ -239,9 +236,7 @@ def agreed(body: bytes, target: Dialect) -> None:
         return
     limit = request.get("max_tokens") or request.get("inferenceConfig", {}).get("maxTokens")
     if thinking["type"] == "enabled":
-        # Converse takes the model's own maximum where no limit is sent; Anthropic wants one.
-        assert limit is not None or target == "bedrock"
-        assert 1024 <= thinking["budget_tokens"] < (limit or LARGEST_ANSWER)
+        assert 1024 <= thinking["budget_tokens"] < (limit or 2048)
     sampling = {**request, **more, **request.get("inferenceConfig", {})}
     assert sampling.get("temperature", 1) == 1
     assert not {"top_k", "topK"} & sampling.keys()

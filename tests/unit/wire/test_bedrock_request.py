@@ -860,7 +860,10 @@ def test_sampling_that_thinking_excludes_is_left_out_and_told():
     options = Options(
         temperature=0, top_k=5, top_p=0.5, reasoning=Reasoning(enabled=True, budget_tokens=2048)
     )
-    assert set(options_of(options, SONNET_37)) == {"additionalModelRequestFields"}
+    said = options_of(options, SONNET_37)
+    assert set(said) == {"additionalModelRequestFields", "inferenceConfig"}
+    assert set(said["inferenceConfig"]) == {"maxTokens"}
+    assert said["inferenceConfig"]["maxTokens"] > 2048
     assert len(told(options, SONNET_37)) == 3
     assert options_of(Options(temperature=0), SONNET_37)["inferenceConfig"]["temperature"] == 0
 
