@@ -258,7 +258,7 @@ class TestInATerminal:
     def test_resuming_shows_the_tail(self, home, provider, talk):
         home.keep_old("cats", ("user", "My cat is Luna."), ("assistant", "A fine name."))
 
-        chat = talk("cats")
+        chat = talk("cats", ready=" · 1 turn")
 
         assert "You: My cat is Luna." in chat.screen
         assert "Model: A fine name." in chat.screen

@@ -79,8 +79,21 @@ def takes_input(operation: Any) -> bool:
     return bool(described["parameters"] or "requestBody" in described)
 
 
-def is_whole(value: Any) -> bool:
-    return isinstance(value, float) and value.is_integer()
+def tidied(value: Any) -> Any:
+    """The same without what a schema cannot forbid.
+
+    To a schema 8.0 is a whole number; in a field that is read it is not. And no database keeps NUL.
+    """
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case str():
+            return value.replace("\0", "")
+        case list():
+            return [tidied(item) for item in value]
+        case dict():
+            return {tidied(name): tidied(item) for name, item in value.items()}
+    return value
 
 
 def refer(case: Any, server: Server) -> None:
@@ -103,11 +116,12 @@ def refer(case: Any, server: Server) -> None:
         # Strictly, a field that was made up is refused where it has to be translated.
         case.headers.pop("X-CLLM-Strict", None)
     if isinstance(case.body, dict):
-        # To a schema 8.0 is a whole number; in a field that is read it is not.
-        whole_numbers = {n: int(v) for n, v in case.body.items() if is_whole(v)}
-        case.body.update(whole_numbers)
+        case.body = tidied(case.body)
         made = {"model": MODEL, "branch_at_sequence": 1}
         case.body.update((name, value) for name, value in made.items() if name in case.body)
+        if case.path == "/v1/messages" and "tools" in case.body:
+            # A kind of tool that was made up is one that the provider does not have.
+            case.body["tools"] = [tool for tool in case.body["tools"] if "input_schema" in tool]
         if case.body.get("messages") == []:
             case.body["messages"] = [dict(zip(("role", "content"), HELLO, strict=True))]
 
