@@ -855,7 +855,12 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         body = await _read_chunks(reader)
     else:
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        try:
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise
+            return None  # who asked was stopped between the head and the body
     request = Request(
         method=method, path=path, headers=headers, body=body, received_at=time.monotonic()
     )

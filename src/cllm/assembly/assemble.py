@@ -37,7 +37,7 @@ def assemble(
     the newest user text. The conversation goes on with what is said now only if it is `kept`.
     """
     turns = () if conversation is None else conversation.history(before=place)
-    history = tuple(message for turn in turns for message in turn.messages)
+    history = tuple([message for turn in turns for message in turn.messages])
     left_out = 0 if conversation is None else conversation.message_count - len(history)
     told = with_context(said, context.now)
     return Prompt(

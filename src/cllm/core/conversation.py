@@ -179,7 +179,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message_count(self) -> int:
         """The messages on the default path, the system prompt not counted."""
-        return self.first_sequence - 1 + sum(len(turn.messages) for turn in self.turns)
+        return self.first_sequence - 1 + sum([len(turn.messages) for turn in self.turns])
 
     @property
     def is_untouched(self) -> bool:

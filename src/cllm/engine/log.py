@@ -18,6 +18,7 @@ from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRe
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Prompt
 from cllm.engine.rounds import ToolBox, with_tools
+from cllm.wire.bare_text import is_bare_text
 from cllm.wire.translate import parts_of
 
 ROOM_FOR_AN_ANSWER = 4096
@@ -204,12 +205,13 @@ class Log:
 
 def _most_tokens(prompt: Prompt) -> int | None:
     """More tokens than the prompt can have; None where it may have files, which can be any size."""
-    said = b"".join([message.raw for message in prompt.all_messages])
-    if any(kind in said for kind in MEDIA):
+    said = [message.raw for message in prompt.all_messages]
+    more = b"".join([raw for raw in said if not is_bare_text(raw)])
+    if any(kind in more for kind in MEDIA):
         return None
     tools = prompt.parameters.get("tools")
     beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
-    return beside + len(said)
+    return beside + sum(map(len, said))
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
@@ -253,10 +255,16 @@ def _first_turn(conversation: Conversation) -> int:
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
     first = next(history, None)
-    if first is None or item_for(first).is_plain_user:
+    if first is None or _is_plain_user(first):
         return conversation.first_sequence
     loaded = sum(len(turn.messages) for turn in conversation.turns)
     return max(1, conversation.first_sequence - loaded)
+
+
+def _is_plain_user(message: Message) -> bool:
+    if message.role == "user" and is_bare_text(message.raw):
+        return True
+    return item_for(message).is_plain_user
 
 
 def item_for(message: Message) -> Item:

@@ -10,7 +10,7 @@ from cllm.assembly.window import Strategy
 from cllm.core.context import ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.message import Dialect, Message
-from cllm.core.ports import Lease, NewConversation, Provider
+from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.keep import OnInterrupt
@@ -78,6 +78,11 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     wait: float | None = None
     on_interrupt: OnInterrupt = "keep"
     cache_key: str | None = None
+
+    @property
+    def tail(self) -> Tail:
+        """How much of a conversation it loads: what its window can use, or all without one."""
+        return None if self.window is None else "window"
 
 
 class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):

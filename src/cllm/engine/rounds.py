@@ -45,13 +45,13 @@ class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_in_rounds(
-    ask: AskPrompt, prompt: Prompt, tools: ToolBox | None
+    ask: AskPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
     """The events of all rounds; the last is the reply that asks for no tool of ours."""
     uses = 0
     while True:
-        may_use = tools is not None and uses < tools.most_uses
-        asked = with_tools(prompt, tools) if tools is not None and may_use else prompt
+        may_use = uses < tools.most_uses
+        asked = with_tools(prompt, tools) if may_use else prompt
         paused: ReplyFinished | None = None
         async with aclosing(ask(asked)) as events:
             async for event in events:
@@ -59,7 +59,7 @@ async def ask_in_rounds(
                     paused = event
                 else:
                     yield event
-        if paused is None or tools is None:
+        if paused is None:
             return
         calls = _calls(paused)
         results = [await _result(call, tools, uses + n) for n, call in enumerate(calls)]

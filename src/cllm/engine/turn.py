@@ -95,7 +95,7 @@ class Engine:
         """
         conversation: Conversation | None = None
         if not request.at_once:
-            tail = tail_of(request) if request.read_only else 0
+            tail = request.tail if request.read_only else 0
             conversation = await self._peek(request, tail=tail)
         model = model_of(conversation, request)
         readiness = await self._prepare((model, *request.fallbacks))
@@ -154,7 +154,7 @@ class Engine:
         """Whom a turn would ask, and what, if it were taken now; it is not, and nothing is kept."""
         if isinstance(request.found, Conversation):
             request = msgspec.structs.replace(request, found=msgspec.UNSET)
-        conversation = await self._peek(request, tail=tail_of(request))
+        conversation = await self._peek(request, tail=request.tail)
         if conversation is not None and is_gone(conversation, request):
             raise ConversationNotFoundError(conversation.id)
         model = model_of(conversation, request)
@@ -284,7 +284,8 @@ class Engine:
         name = None if conversation is None else conversation.id
         yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt, lease=keeper.lease)
         spent: list[float | None] = []
-        rounds = ask_in_rounds(partial(self._ask, provider), prompt, request.tools)
+        ask = partial(self._ask, provider)
+        rounds = ask(prompt) if request.tools is None else ask_in_rounds(ask, prompt, request.tools)
         async with aclosing(rounds) as events:
             async for event in events:
                 if isinstance(event, RoundEnded):
@@ -361,7 +362,7 @@ class Engine:
             owner=request.owner,
             create=request.create,
             wait=wait,
-            tail=tail_of(request),
+            tail=request.tail,
         )
 
     async def _keeper(self, lease: Lease, request: TurnRequest, stack: AsyncExitStack) -> Keeper:
@@ -383,11 +384,6 @@ class Engine:
 def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
     """Whether the conversation is not to be talked in any more."""
     return request.at_once and conversation.archived_at is not None
-
-
-def tail_of(request: TurnRequest) -> Tail:
-    """How much of a conversation a turn loads: what its window can use, or all without one."""
-    return None if request.window is None else "window"
 
 
 def without_turn(conversation: Conversation, turn_id: str) -> Conversation:

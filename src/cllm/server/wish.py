@@ -1,6 +1,7 @@
 """What a request's headers ask for, read and checked. It looks nothing up."""
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -71,8 +72,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN = Wish()
-OURS = tuple(
-    name.lower().encode()
+OURS = {
+    name.lower().encode(): name
     for name in (
         CONVERSATION,
         PROVIDER,
@@ -82,21 +83,25 @@ OURS = tuple(
         CALLERS_KEY,
         CALLERS_TOKEN,
     )
-)
+}
 
 
 def read_wish(headers: Headers) -> Wish:
     """What the headers ask for; RefusedError for one that says nothing we know."""
-    if not any(name in OURS for name, _ in headers.raw):
+    # Each that is looked up by its name is looked for in all of them.
+    given = {
+        OURS[name]: value.decode("latin-1") for name, value in reversed(headers.raw) if name in OURS
+    }
+    if not given:
         return PLAIN
     return Wish(
-        mode=_mode(headers.get(CONVERSATION)),
-        provider=_provider(headers.get(PROVIDER)),
-        on_conflict=_conflict(headers.get(CONFLICT)),
-        strict=_strict(headers.get(STRICT)),
-        idempotency_key=_key(headers.get(IDEMPOTENCY)),
+        mode=_mode(given.get(CONVERSATION)),
+        provider=_provider(given.get(PROVIDER)),
+        on_conflict=_conflict(given.get(CONFLICT)),
+        strict=_strict(given.get(STRICT)),
+        idempotency_key=_key(given.get(IDEMPOTENCY)),
         retries=_retries(headers.get(RETRIES)),
-        callers_key=_callers_key(headers),
+        callers_key=_callers_key(given),
     )
 
 
@@ -158,10 +163,10 @@ def _retries(value: str | None) -> int | None:
     return int(value)
 
 
-def _callers_key(headers: Headers) -> CallersKey | None:
+def _callers_key(given: Mapping[str, str]) -> CallersKey | None:
     """The key that the caller brings: an API key, or a token by its header or its beginning."""
     for name in (CALLERS_KEY, CALLERS_TOKEN):
-        value = headers.get(name, "").strip()
+        value = given.get(name, "").strip()
         if not value:
             continue
         if SECRET.fullmatch(value) is None:

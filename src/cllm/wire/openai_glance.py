@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cllm.core.message import Message
+from cllm.wire.bare_text import is_bare_text
 from cllm.wire.malformed import FieldError
 
 CALLS = b'"tool_calls"'
@@ -44,11 +45,13 @@ def is_plain_talk(messages: Sequence[Message]) -> bool:
         for message in messages
         if message.dialect != "openai"
         or message.role not in SPEAKERS
-        or CONTENT not in message.raw
-        or CALLS in message.raw
-        or NULL in message.raw
+        or not (is_bare_text(message.raw) or _is_without_calls(message.raw))
     ]
     return bool(messages) and not odd
+
+
+def _is_without_calls(raw: bytes) -> bool:
+    return CONTENT in raw and CALLS not in raw and NULL not in raw
 
 
 def check_contents(messages: Sequence[Message]) -> None:

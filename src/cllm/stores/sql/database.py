@@ -15,7 +15,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.connection import erase_deleted, with_postgres, with_sqlite
 from cllm.stores.sql.sqlite import parse_location
-from cllm.stores.sql.sqlite_file import check_regular, make_private, unavailable
+from cllm.stores.sql.sqlite_errors import unavailable
+from cllm.stores.sql.sqlite_file import check_regular, make_private
 
 T = TypeVar("T")
 

@@ -20,7 +20,11 @@ LARGEST_SHARE = 8
 """A conversation may have this part of it; a longer one would take the place of many."""
 _BESIDE = 512
 """What a message takes in memory beside its bytes."""
+MOST_RUNNING = 10_000
+"""Turns of which nobody ever says how they ended take no more than this."""
 _Key = tuple[str, str]
+Place = tuple[int, Sequence[int]]
+"""The number of a turn, and those of its messages' rows."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +45,13 @@ class RecentTurns:
         self._bytes = 0
         self._version = 0
         self._known: OrderedDict[_Key, Remembered] = OrderedDict()
+        self._running: OrderedDict[tuple[_Key, str], Place] = OrderedDict()
+
+    def __contains__(self, key: _Key) -> bool:
+        return key in self._known
 
     def look(self, db: sqlite3.Connection) -> None:
-        """Forget everything if somebody else wrote to the file. Every turn begins with this."""
+        """Forget everything if somebody else wrote to the file. Every transaction begins so."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self.forget()
@@ -75,12 +83,23 @@ class RecentTurns:
         while self._bytes > self._most_bytes:
             self._bytes -= self._known.popitem(last=False)[1].size
 
+    def note(self, key: _Key, turn_id: str, place: Place) -> None:
+        """Remember where a turn that runs now was written."""
+        self._running[key, turn_id] = place
+        if len(self._running) > MOST_RUNNING:
+            self._running.popitem(last=False)
+
+    def take_place(self, key: _Key, turn_id: str) -> Place | None:
+        """Where it was written, which is not known from now on."""
+        return self._running.pop((key, turn_id), None)
+
     def forget(self) -> None:
         """Know nothing any more: something else than a turn was written, or a turn was not.
 
         So it is when the file is closed, as a connection counts what others write from anew.
         """
         self._known.clear()
+        self._running.clear()
         self._bytes = 0
 
 
@@ -125,4 +144,5 @@ def _from(known: Remembered, first: int) -> Remembered:
 
 
 def _size(turns: Sequence[Turn]) -> int:
-    return sum(len(message.raw) + _BESIDE for turn in turns for message in turn.messages)
+    sizes = [len(message.raw) for turn in turns for message in turn.messages]
+    return sum(sizes) + _BESIDE * len(sizes)

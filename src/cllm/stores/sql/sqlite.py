@@ -16,6 +16,7 @@ import msgspec
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
 from cllm.core.errors import ConversationBusyError, SettingsError, UsageError
 from cllm.core.identity import check_id
+from cllm.core.message import Message
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
@@ -26,17 +27,20 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    Outline,
     Page,
     RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
+    TurnPart,
     TurnStart,
     UsageBy,
     UsageSum,
 )
 from cllm.stores import edits
 from cllm.stores.sql import sqlite_changes as changing
+from cllm.stores.sql import sqlite_parts as parting
 from cllm.stores.sql import sqlite_reading as reading
 from cllm.stores.sql import sqlite_records as records
 from cllm.stores.sql import sqlite_turns as turning
@@ -75,6 +79,7 @@ class SqliteStore:
             Path(path),
             synchronous=synchronous,
             busy_seconds=busy_seconds,
+            on_begin=self._recent.look,
             on_loss=self._recent.forget,
         )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
@@ -110,8 +115,16 @@ class SqliteStore:
                 recent=self._recent,
             )
 
+        # What a conversation that is known has to be asked was in use a moment ago.
+        is_light = (
+            (owner, ref) in self._recent
+            and start.place is None
+            and turning.are_light(start.messages)
+        )
         try:
-            return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
+            return await self._until(
+                attempt, ref, wait=wait, undo=self._undo_begin, is_light=is_light
+            )
         except ConversationBusyError as error:
             holder = await self._file.read(lambda db: turning.holder(db, ref, owner, create))
             raise ConversationBusyError(ref, turn_id=holder) from error
@@ -141,7 +154,7 @@ class SqliteStore:
         if turn.id != lease.turn.id:
             raise edits.not_its_turn(lease.turn.id, turn.id)
         try:
-            await self._file.write(finish)
+            await self._file.write(finish, is_light=turning.is_light_end(lease, turn, opening))
         except UsageError:
             await self._file.write(lambda db: turning.release(db, lease))
             raise
@@ -165,6 +178,16 @@ class SqliteStore:
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return await self._reader.read(
             lambda db: reading.load(db, reading.find(db, ref, owner), tail)
+        )
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
+        return await self._reader.read(lambda db: parting.outline(db, ref, owner))
+
+    async def messages_from(
+        self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
+    ) -> tuple[tuple[Message, ...], ...]:
+        return await self._reader.read(
+            lambda db: parting.messages_from(db, ref, parts, most=most, owner=owner)
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
@@ -338,9 +361,12 @@ class SqliteStore:
         *,
         wait: float | None,
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
+        is_light: bool = False,
     ) -> T:
         """Try until no turn is in the way, or raise ConversationBusyError when time is over."""
-        found = await wait_until(lambda: self._file.write(attempt, undo=undo), wait=wait)
+        found = await wait_until(
+            lambda: self._file.write(attempt, undo=undo, is_light=is_light), wait=wait
+        )
         if found is None:
             raise ConversationBusyError(ref)
         return found

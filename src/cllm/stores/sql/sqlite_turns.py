@@ -17,10 +17,11 @@ from cllm.core.errors import (
     TurnNotFoundError,
 )
 from cllm.core.identity import check_id
+from cllm.core.message import Message
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.recent import RecentTurns, tail_of
+from cllm.stores.sql.recent import Place, RecentTurns, tail_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -35,7 +36,7 @@ from cllm.stores.sql.sqlite_writing import (
     add_turn,
     delete_messages,
     delete_turn,
-    index_said,
+    index,
     put_in_place,
     settle,
 )
@@ -43,6 +44,7 @@ from cllm.stores.sql.sqlite_writing import (
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)
 LONGEST = timedelta(hours=1)
+MOST_LIGHT_BYTES = 16 * 1024
 LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 3
 
@@ -68,7 +70,6 @@ def begin(
     recent: RecentTurns,
 ) -> Lease | None:
     """The lease, or None while somebody else has one."""
-    recent.look(db)
     found = _standing(db, check_id(ref), owner)
     row = None if found is None else found.row
     held = _lease_creating(db, ref, owner, create) if found is None else found.lease
@@ -88,7 +89,7 @@ def begin(
     turn = edits.running_turn(start, now=now)
     key = (owner, conversation.id)
     if start.visible:
-        _show(db, conversation, turn, number)
+        recent.note(key, turn.id, (number, _show(db, conversation, turn, number)))
     lease = Lease(
         conversation=conversation,
         turn=turn,
@@ -186,17 +187,23 @@ def new_conversation(
     return edits.new_conversation(new, key=new.id, owner=owner, now=now)
 
 
-def _show(db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int) -> None:
-    """Keep the turn while it runs: at the end of the path, or among the variants of its place."""
+def _show(
+    db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int
+) -> Sequence[int]:
+    """Keep the turn while it runs: at the end of the path, or among the variants of its place.
+
+    What comes back are the numbers of its messages' rows.
+    """
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
     position, sequence = (number, total + 1) if is_last else (None, None)
     try:
-        add_turn(db, key, turn, number=number, position=position, sequence=sequence)
+        rows = add_turn(db, key, turn, number=number, position=position, sequence=sequence)
     except sqlite3.IntegrityError as error:
         raise edits.taken_turn(key[1], turn.id) from error
     if is_last:
         db.execute(sql.CHANGE_COUNT, (total + len(turn.messages), *key))
+    return rows
 
 
 def _next_fence(held: Row | None, now: datetime) -> int:
@@ -239,6 +246,17 @@ def _held(lease: Lease) -> Row:
     return lease.conversation.owner, lease.conversation.id, lease.fence
 
 
+def are_light(messages: Sequence[Message]) -> bool:
+    """Whether to keep and index them takes less than a millisecond."""
+    return sum(len(message.raw) for message in messages) <= MOST_LIGHT_BYTES
+
+
+def is_light_end(lease: Lease, turn: Turn, opening: Opening | None) -> bool:
+    """Whether a turn only has to be added at the end of a conversation that has a title."""
+    is_plain = lease.visible and turn.place == turn.id and opening is None
+    return is_plain and lease.conversation.title is not None and are_light(turn.messages)
+
+
 def finish(
     db: sqlite3.Connection,
     lease: Lease,
@@ -259,7 +277,7 @@ def finish(
         add_conversation(db, conversation)
     if opening is not None:
         _open(db, conversation, opening)
-    count = _keep(db, key, lease, turn, now)
+    count = _keep(db, key, lease, turn, now=now, shown=recent.take_place(key, turn.id))
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
     # A hidden turn may have found one before it interrupted, which is noted only now.
@@ -281,13 +299,21 @@ def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) 
         db.execute(sql.OPEN, (*said, *key))
 
 
-def _keep(db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn, now: datetime) -> int:
+def _keep(
+    db: sqlite3.Connection,
+    key: Row,
+    lease: Lease,
+    turn: Turn,
+    *,
+    now: datetime,
+    shown: Place | None,
+) -> int:
     """Write the turn to where it belongs; how many messages the path has then."""
     before = lease.conversation.message_count
     there = None
     if turn.place != turn.id:
         there = db.execute(sql.TURN_IN_PLACE, (*key, turn.place)).fetchone()
-    number, said = _numbered(db, key, lease, now)
+    number, said = _numbered(db, key, lease, now) if shown is None else shown
     if there is not None:
         _write(db, key, lease, turn, said, number=number, position=None, sequence=None)
         if not turn.is_history:
@@ -313,9 +339,7 @@ def _answer_anew(
     return count
 
 
-def _numbered(
-    db: sqlite3.Connection, key: Row, lease: Lease, now: datetime
-) -> tuple[int, list[int]]:
+def _numbered(db: sqlite3.Connection, key: Row, lease: Lease, now: datetime) -> Place:
     """The turn's number, and those of the messages that it was shown with, if it was."""
     if lease.visible and lease.turn.messages:
         rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
@@ -348,17 +372,9 @@ def _write(
     kept = len(said) if turn.messages[: len(said)] == said else 0
     if not kept:
         delete_messages(db, key, number, "running")
-    elif turn.is_history:
-        index_said(db, key, shown, said)
-    add_messages(
-        db,
-        key,
-        turn.messages,
-        number=number,
-        sequence=sequence,
-        first=kept,
-        indexed=turn.is_history,
-    )
+    added = add_messages(db, key, turn.messages, number=number, sequence=sequence, first=kept)
+    if turn.is_history:
+        index(db, key, [*shown[:kept], *added], turn.messages)
 
 
 def _title(db: sqlite3.Connection, key: Row) -> str | None:

@@ -48,10 +48,16 @@ def add_turn(
     number: int,
     position: int | None,
     sequence: int | None,
-) -> None:
-    """Add a turn with its messages, from that sequence number on if it is on the path."""
+) -> list[int]:
+    """Add a turn with its messages, from that sequence number on if it is on the path.
+
+    What comes back are the numbers of the messages' rows.
+    """
     db.execute(sql.ADD_TURN, (*key, number, position, *ROWS.encode_turn(turn)))
-    add_messages(db, key, turn.messages, number=number, sequence=sequence, indexed=turn.is_history)
+    rows = add_messages(db, key, turn.messages, number=number, sequence=sequence)
+    if turn.is_history:
+        index(db, key, rows, turn.messages)
+    return rows
 
 
 def add_messages(
@@ -62,30 +68,25 @@ def add_messages(
     number: int,
     sequence: int | None,
     first: int = 0,
-    indexed: bool,
-) -> None:
-    """Add messages to a turn; its first one has that sequence number."""
+) -> list[int]:
+    """Add the messages of a turn from its `first` one on; the numbers of their rows.
+
+    The turn's own first message has that sequence number.
+    """
+    rows: list[int] = []
     for ordinal, message in enumerate(messages[first:], first):
         at = None if sequence is None else sequence + ordinal
-        added = db.execute(
-            sql.ADD_MESSAGE, (*key, number, ordinal, at, *encode_message(message))
-        ).lastrowid
-        if indexed:
-            _index(db, key, added, message)
+        added = db.execute(sql.ADD_MESSAGE, (*key, number, ordinal, at, *encode_message(message)))
+        rows.append(added.lastrowid or 0)
+    return rows
 
 
-def index_said(
+def index(
     db: sqlite3.Connection, key: Row, rows: Sequence[int], messages: Sequence[Message]
 ) -> None:
-    """Make the messages with which a turn began, now answered, findable."""
-    for row, message in zip(rows, messages, strict=True):
-        _index(db, key, row, message)
-
-
-def _index(db: sqlite3.Connection, key: Row, row: int | None, message: Message) -> None:
-    terms = indexed_terms(message, key[0])
-    if terms:
-        db.execute(sql.INDEX, (row, terms))
+    """Make messages findable, which count as history now."""
+    texts = [(row, indexed_terms(one, key[0])) for row, one in zip(rows, messages, strict=True)]
+    db.executemany(sql.INDEX, [text for text in texts if text[1]])
 
 
 def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -86,10 +86,11 @@ def _work_off(jobs: Sequence[_Job]) -> None:
         told.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, settled in told.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, settled)
+            loop.call_soon_threadsafe(tell, settled)
 
 
-def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+def tell(settled: Iterable[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+    """Say what came of their work to those who still wait for it."""
     for future, (result, failure) in settled:
         if future.cancelled():
             continue
