@@ -39,7 +39,7 @@ WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
 USAGE = Usage(input=1000, output=200)
 MESSAGE_NAMES = (
     *("owner", "conversation_id", "turn", "ordinal", "sequence_number"),
-    *("role", "dialect", "raw", "terms"),
+    *("role", "dialect", "raw"),
 )
 
 
@@ -221,8 +221,6 @@ async def fill_postgres(db: "asyncpg.Connection[Any]", many: Many, wanted: range
 
 
 async def _lines(messages: list[tuple[Any, ...]]) -> AsyncIterator[bytes]:
-    """Rows as COPY reads them; nothing in them has to be escaped but the terms' quotes."""
+    """Rows as COPY reads them; nothing in them has to be escaped, and the texts tell the terms."""
     for row in messages:
-        *values, terms = row
-        vector = " ".join(f"'{term}'" for term in terms.split(" "))
-        yield "\t".join([*map(str, values), vector]).encode() + b"\n"
+        yield "\t".join(map(str, row[:-1])).encode() + b"\n"

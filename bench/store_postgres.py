@@ -4,7 +4,7 @@ A durable turn is: begin it with the user's message, load the newest 40 messages
 the reply; every commit is on the disk. Raw asyncpg does it in two transactions with prepared
 statements and nothing around it. Processor time is that of this process; the wall has the
 server's in it. Lists and searches are asked of as many conversations of ten messages as are named,
-beside plain SQL with the same answer.
+in a database with nothing else in it, beside plain SQL with the same answer.
 """
 
 import argparse
@@ -27,8 +27,10 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
+from cllm.stores.finding import Term
+from cllm.stores.sql.migrations.versions.r0004_terms_from_text import INDEX
 from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.search import owner_term
+from cllm.stores.sql.postgres_lists import tsquery
 from measure import Cost, Targets, counted, interleave, print_table
 from store_fill import COMMON, MESSAGES, OWNER, RARE, Many, fill_postgres, take_turns
 
@@ -38,6 +40,7 @@ TURNS = 20
 SHORT, LONG = 100, 10_000
 COMPARED = 100
 SIZED = 5_000
+MANY = "many"
 
 LEASE = (
     "INSERT INTO leases (owner, conversation_id, turn_id, fence, creates, expires_at)"
@@ -53,11 +56,11 @@ ADD_TURN = (
 )
 ADD_MESSAGE = (
     "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
-    " raw, terms) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7, array_to_tsvector($8::text[]))"
+    " raw) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7)"
 )
 NEWEST = (
     "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation_id = $2"
-    " AND sequence_number > $3 ORDER BY sequence_number"
+    " AND turn >= $3 ORDER BY turn, ordinal"
 )
 NEWEST_TURNS = "SELECT * FROM turns WHERE owner = $1 AND conversation_id = $2 AND position >= $3"
 END_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
@@ -75,24 +78,29 @@ PAGE = (
 )
 SEARCH = """
 WITH found AS MATERIALIZED (
-    SELECT number FROM messages
-    WHERE owner = $1 AND terms @@ $2::text::tsquery AND sequence_number IS NOT NULL)
+    SELECT m.*
+    FROM generate_series((SELECT last_value FROM messages_number_seq) >> 15, 0, -1) AS share
+    CROSS JOIN LATERAL (
+        SELECT number, conversation_id, turn, ordinal FROM messages
+        WHERE owner = $1 AND sequence_number IS NOT NULL
+            AND message_terms(owner, number, raw, terms)
+                @@ replace($2, '@', to_hex(share) || '.')::tsquery) AS m)
 SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw, t.started_at
-FROM (SELECT number FROM found ORDER BY number DESC LIMIT 1000) AS newest
-JOIN messages m ON m.owner = $1 AND m.number = newest.number
+FROM (SELECT * FROM found ORDER BY number DESC LIMIT 1000) AS newest
+JOIN messages m ON m.owner = $1 AND m.conversation_id = newest.conversation_id
+    AND m.turn = newest.turn AND m.ordinal = newest.ordinal
 JOIN conversations c ON c.owner = $1 AND c.id = m.conversation_id AND c.archived_at IS NULL
 JOIN turns t ON t.owner = $1 AND t.conversation_id = m.conversation_id AND t.number = m.turn
     AND t.state IN ('complete', 'incomplete')
 ORDER BY m.number DESC
 """
 DROP_INDEX = "DROP INDEX messages_by_terms"
-MAKE_INDEX = "CREATE INDEX messages_by_terms ON messages USING gin (terms)"
 SIZE = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
 """
 SAME_MESSAGES = """
-SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, terms::text
+SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, terms
 FROM messages ORDER BY owner, conversation_id, turn, ordinal
 """
 SAME = (
@@ -173,15 +181,14 @@ class Bench:
     async def raw_turn(self, ref: str) -> None:
         db, key, moment, name = self.raw, (OWNER, ref), now(), str(uuid.uuid4())
         said = msgspec.json.encode({"role": "user", "content": SAID}).decode()
-        terms = [owner_term(OWNER), *set(SAID.casefold().split())]
         async with db.transaction():
             await db.execute(LEASE, *key, name, moment + timedelta(minutes=1))
             row = await db.fetchrow(COUNTS, *key)
             assert row is not None
             count, number = row
             await db.execute(ADD_TURN, *key, number + 1, name, moment)
-            await db.execute(ADD_MESSAGE, *key, number + 1, 0, count + 1, "user", said, terms)
-            rows = await db.fetch(NEWEST, *key, count - WINDOW)
+            await db.execute(ADD_MESSAGE, *key, number + 1, 0, count + 1, "user", said)
+            rows = await db.fetch(NEWEST, *key, number - WINDOW // 2)
             assert len(rows) > WINDOW
             await db.fetch(NEWEST_TURNS, *key, number - WINDOW // 2)
         reply = msgspec.json.encode({"role": "assistant", "content": SAID}).decode()
@@ -189,7 +196,7 @@ class Bench:
             await db.execute(END_LEASE, *key)
             window = '{"first_sequence":1,"sent_messages":40}'
             await db.execute(END_TURN, *key, number + 1, moment, window)
-            await db.execute(ADD_MESSAGE, *key, number + 1, 1, count + 2, "assistant", reply, terms)
+            await db.execute(ADD_MESSAGE, *key, number + 1, 1, count + 2, "assistant", reply)
             await db.execute(COUNT, *key, moment, count + 2)
 
     async def page(self) -> None:
@@ -202,32 +209,48 @@ class Bench:
         assert (await self.store.search(word, limit=20)).items
 
     async def raw_search(self, word: str) -> None:
-        assert await self.raw.fetch(SEARCH, OWNER, f"'{owner_term(OWNER)}' & '{word}'")
+        assert await self.raw.fetch(SEARCH, OWNER, tsquery((Term(word),), OWNER))
 
-    def fill(self, many: Many, conversations: int) -> None:
-        """As many conversations as are named; the first of them as turns would, index and all."""
+    def fill(self, many: Many, conversations: int, targets: Targets) -> None:
+        """As many conversations as are named; the first of them as turns would, index and all.
+
+        For the others the index is made anew, as it is when a database is brought up.
+        """
         few = min(SIZED, conversations)
-        before = self.loop.run_until_complete(self.raw.fetchval(SIZE))
-        said = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
-        kept = self.loop.run_until_complete(self.raw.fetchval(SIZE)) - before
-        print(f"{few * MESSAGES} messages, tables and indexes / their text: {kept / said:.3g}")
 
-        async def rest() -> None:
+        async def size() -> int:
+            return int(await self.raw.fetchval(SIZE))
+
+        async def rest() -> int:
             await self.raw.execute(DROP_INDEX)
-            await fill_postgres(self.raw, many, range(few, conversations))
-            await self.raw.execute("SET maintenance_work_mem = '512MB'")
+            said = await fill_postgres(self.raw, many, range(few, conversations))
             print("making the search index anew", file=sys.stderr)
-            await self.raw.execute(MAKE_INDEX, timeout=1800)
+            async with self.raw.transaction():
+                for statement in INDEX:
+                    await self.raw.execute(statement, timeout=3600)
             await self.raw.execute("VACUUM ANALYZE", timeout=1800)
+            return said
 
-        self.loop.run_until_complete(rest())
+        before = self.loop.run_until_complete(size())
+        said = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
+        what = "messages, tables and indexes beside their text"
+        kept = self.loop.run_until_complete(size()) - before
+        targets.at_most(f"{few * MESSAGES} {what}", kept / said, 2)
+        if conversations > few:
+            said += self.loop.run_until_complete(rest())
+            kept = self.loop.run_until_complete(size()) - before
+            targets.at_most(f"{conversations * MESSAGES} {what}", kept / said, 2)
+
+
+def url_of(url: str, database: str) -> str:
+    return url.replace("/postgres?", f"/{database}?")
 
 
 def compare_fill(url: str, many: Many, targets: Targets) -> None:
     """Whether bulk loading leaves the rows that turns would, in databases of their own."""
 
     async def rows(name: str, *, bulk: bool) -> list[Any]:
-        own = url.replace("/postgres?", f"/{name}?")
+        own = url_of(url, name)
         store = PostgresStore(own, clock=now)
         await store.count_conversations()
         db = await asyncpg.connect(own)
@@ -244,7 +267,7 @@ def compare_fill(url: str, many: Many, targets: Targets) -> None:
 
     async def compare() -> int:
         db = await asyncpg.connect(url)
-        for name in ("bulk", "real"):
+        for name in ("bulk", "real", MANY):
             await db.execute(f"CREATE DATABASE {name}")
         await db.close()
         both = await rows("bulk", bulk=True), await rows("real", bulk=False)
@@ -274,10 +297,7 @@ def measure_turns(bench: Bench, targets: Targets, rounds: int) -> None:
     targets.at_most("a window of 10,000 messages beside 100", loads, 1.3)
 
 
-def measure_lists(bench: Bench, targets: Targets, rounds: int, conversations: int) -> None:
-    many = Many()
-    compare_fill(bench.url, many, targets)
-    bench.fill(many, conversations)
+def measure_lists(bench: Bench, targets: Targets, rounds: int) -> None:
     runs = {
         "raw page": partial(bench.cost, bench.raw_page, 5),
         "page": partial(bench.cost, bench.page, 5),
@@ -303,7 +323,13 @@ def main() -> int:
         bench = Bench(url)
         bench.open()
         measure_turns(bench, targets, options.rounds)
-        measure_lists(bench, targets, options.rounds, options.conversations)
+        bench.close()
+        many = Many()
+        compare_fill(url, many, targets)
+        bench = Bench(url_of(url, MANY))
+        bench.open()
+        bench.fill(many, options.conversations, targets)
+        measure_lists(bench, targets, options.rounds)
         bench.close()
     return targets.finish()
 

@@ -40,7 +40,11 @@ async def store(url: str) -> AsyncIterator[ServerStore]:
 
 
 def spoil(url: str, damage: str) -> None:
-    Database(url).run(lambda bind: bind.execute(sa.text(DAMAGES[damage])) and None)
+    statement = DAMAGES[damage]
+    if url.startswith("postgresql") and "SET raw" in statement:
+        # PostgreSQL takes the words from the text, unless they are kept beside it.
+        statement = statement.replace(" WHERE", ", terms = 'zebra' WHERE")
+    Database(url).run(lambda bind: bind.execute(sa.text(statement)) and None)
 
 
 async def two_conversations(store: ServerStore) -> None:
@@ -64,12 +68,11 @@ async def test_a_damaged_conversation_can_be_deleted(url: str, store: ServerStor
 async def test_a_damaged_message_is_in_nobody_elses_way(url: str, store: ServerStore, damage: str):
     await two_conversations(store)
     spoil(url, damage)
-    if damage != "a title":
-        assert {item.id for item in (await store.list_conversations()).items} == {"good", "bad"}
-        found = await store.search("zebra")
-        assert {hit.conversation for hit in found.items} == {"good", "bad"}
-        snippets = {hit.snippet for hit in found.items if hit.conversation == "good"}
-        assert snippets == {"zebra", "zebra?"}
+    assert {item.id for item in (await store.list_conversations()).items} == {"good", "bad"}
+    found = await store.search("zebra")
+    assert {hit.conversation for hit in found.items} == {"good", "bad"}
+    snippets = {hit.snippet for hit in found.items if hit.conversation == "good"}
+    assert snippets == {"zebra", "zebra?"}
     await say(store, "good", "t2", "lion")
     assert len((await store.load("good")).turns) == 2
 

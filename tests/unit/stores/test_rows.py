@@ -47,6 +47,15 @@ USAGES = st.builds(Usage, input=COUNTS, output=COUNTS, reasoning=COUNTS, estimat
 SUMMARIES = st.builds(
     StandingSummary, text=TEXT, through=COUNTS, tokens=COUNTS, before=st.none(), usage=USAGES
 )
+WINDOWS = st.builds(
+    WindowRecord,
+    first_sequence=COUNTS,
+    sent_messages=COUNTS,
+    left_out_messages=COUNTS,
+    summary_through=st.none() | COUNTS,
+    counted=st.none() | COUNTS,
+    context=COUNTS,
+)
 TURNS = st.builds(
     Turn,
     id=TEXT,
@@ -59,7 +68,7 @@ TURNS = st.builds(
     usage=st.none() | USAGES,
     cost=st.none() | st.floats(0, 1e9),
     notices=st.lists(st.builds(Notice, code=TEXT, message=TEXT), max_size=2).map(tuple),
-    window=st.none() | st.builds(WindowRecord, first_sequence=COUNTS, sent_messages=COUNTS),
+    window=st.none() | WINDOWS,
     failure=st.none() | st.builds(TurnFailure, code=TEXT, message=TEXT),
 )
 CONVERSATIONS = st.builds(
@@ -103,6 +112,13 @@ class TestRows:
         row = codec.encode_turn(turn)
         assert len(row) == len(TURN_COLUMNS)
         assert codec.decode_turn(row, ()) == turn
+
+    @given(turn=TURNS)
+    def test_of_a_window_nothing_is_kept_that_goes_without_saying(self, codec, turn):
+        window = WindowRecord(first_sequence=3, sent_messages=4)
+        row = codec.encode_turn(msgspec.structs.replace(turn, window=window))
+        kept = row[TURN_COLUMNS.index("window")]
+        assert kept == '{"first_sequence":3,"sent_messages":4}'
 
 
 @given(MOMENTS, MOMENTS)

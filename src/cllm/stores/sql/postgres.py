@@ -15,6 +15,7 @@ import asyncpg
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.identity import check_id
+from cllm.core.message import Message
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
@@ -25,11 +26,13 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    Outline,
     Page,
     RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
+    TurnPart,
     TurnStart,
     UsageBy,
     UsageSum,
@@ -38,6 +41,7 @@ from cllm.stores import edits
 from cllm.stores.changes import with_changes
 from cllm.stores.editing import Change, EditingStore
 from cllm.stores.sql import postgres_lists as lists
+from cllm.stores.sql import postgres_parts as parting
 from cllm.stores.sql import postgres_records as records
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.given import check_new, check_opening
@@ -129,6 +133,15 @@ class PostgresStore(EditingStore):
         if found is None:
             raise ConversationNotFoundError(ref)
         return found
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
+        return await parting.outline(await self._ready(), ref, owner=owner)
+
+    async def messages_from(
+        self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
+    ) -> tuple[tuple[Message, ...], ...]:
+        pool = await self._ready()
+        return await parting.messages_from(pool, ref, parts, most=most, owner=owner)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         check_id(ref)

@@ -165,7 +165,7 @@ class PostgresBeginnings:
     async def _begin_shown(
         self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
     ) -> Conversation | None:
-        said = message_arrays(start.messages, owner)
+        said = message_arrays(start.messages)
         given = (owner, taken.conversation, start.id, start.id, start.model, now, INTERRUPTED)
         statement, more = (
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_count(tail),))

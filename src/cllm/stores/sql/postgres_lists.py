@@ -1,7 +1,9 @@
-"""Lists, searches and sums on PostgreSQL: each is one query, and all are about one owner."""
+"""Lists, searches and sums on PostgreSQL: queries, all of them about one owner."""
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
+import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +15,7 @@ from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import summaries_of
 from cllm.stores.sql.postgres_statements import MOST, names
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
-from cllm.stores.sql.search import NEWEST, Found, owner_term, page_of_found
+from cllm.stores.sql.search import NEWEST, Found, page_of_found
 from cllm.stores.sums import UNKNOWN_MODEL
 
 _ARCHIVED = {
@@ -27,39 +29,39 @@ ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
 _AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
 _COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
-# A word that few messages have is looked up in the index, and all of its matches are known. Of any
-# other only so many are taken from there, in no order; the newest are found by walking back through
-# so many messages, until there are enough. So no word costs more than these numbers say.
-_FEW = 5_000
-_WALKED = 25_000
-# Few of the newest messages are of turns that run or failed; so many are found beside those that
-# are ranked.
-_SPARE = 500
+# The index has the terms of so many messages (2 to that power) by themselves, as revision 0004 made
+# it. They are asked for from the newest back until enough is found: so the newest are found, and no
+# word costs more than a few of these. `@` stands for the number of those whose terms they are. What
+# is in parentheses with OFFSET 0 is done as it is written: a planner that guesses how many there
+# are would rather read whole tables.
+_TOGETHER = 15
+_LAST = "SELECT last_value FROM messages_number_seq"
 _SEARCH = """
-WITH found AS MATERIALIZED (
-    SELECT m.number, m.conversation_id, m.turn, m.ordinal FROM messages m
-    WHERE m.owner = $1 AND m.terms @@ $2::text::tsquery AND m.sequence_number IS NOT NULL
-    LIMIT $3 + 1),
-walked AS MATERIALIZED (
-    SELECT recent.number, recent.conversation_id, recent.turn, recent.ordinal
-    FROM (SELECT * FROM messages WHERE owner = $1 ORDER BY number DESC LIMIT $4) AS recent
-    JOIN conversations c ON c.owner = $1 AND c.id = recent.conversation_id {archived}
-    WHERE (SELECT count(*) FROM found) > $3
-        AND recent.terms @@ $2::text::tsquery AND recent.sequence_number IS NOT NULL
-    ORDER BY recent.number DESC LIMIT $5),
-newest AS MATERIALIZED (
-    SELECT matches.*, c.title, t.started_at
-    FROM (
-        SELECT * FROM found WHERE (SELECT count(*) FROM walked) < $5
-        UNION SELECT * FROM walked
-    ) AS matches
-    JOIN conversations c ON c.owner = $1 AND c.id = matches.conversation_id {archived}
-    JOIN turns t ON t.owner = $1 AND t.conversation_id = matches.conversation_id
-        AND t.number = matches.turn AND t.state IN ('complete', 'incomplete')
-    ORDER BY matches.number DESC LIMIT $6)
-SELECT m.conversation_id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
-FROM newest JOIN messages m ON m.owner = $1 AND m.conversation_id = newest.conversation_id
-    AND m.turn = newest.turn AND m.ordinal = newest.ordinal
+WITH newest AS MATERIALIZED (
+    SELECT matches.*
+    FROM generate_series($4::bigint >> {together}, 0, -1) AS share
+    CROSS JOIN LATERAL (
+        SELECT m.*, c.title, t.started_at
+        FROM (
+            SELECT number, conversation_id, turn, ordinal FROM messages
+            WHERE owner = $1 AND sequence_number IS NOT NULL
+                AND message_terms(owner, number, raw, terms)
+                    @@ replace($2, '@', to_hex(share) || '.')::tsquery
+            ORDER BY number DESC OFFSET 0) AS m
+        CROSS JOIN LATERAL (
+            SELECT c.title FROM conversations c
+            WHERE c.owner = $1 AND c.id = m.conversation_id {archived} OFFSET 0) AS c
+        CROSS JOIN LATERAL (
+            SELECT started_at FROM turns
+            WHERE owner = $1 AND conversation_id = m.conversation_id AND number = m.turn
+                AND state IN ('complete', 'incomplete') OFFSET 0) AS t
+        ORDER BY m.number DESC LIMIT $3) AS matches
+    LIMIT $3)
+SELECT newest.conversation_id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
+FROM newest CROSS JOIN LATERAL (
+    SELECT sequence_number, role, raw FROM messages
+    WHERE owner = $1 AND conversation_id = newest.conversation_id AND turn = newest.turn
+        AND ordinal = newest.ordinal OFFSET 0) AS m
 ORDER BY newest.number DESC
 """
 _SUMS = f"""
@@ -122,10 +124,9 @@ async def search(
 ) -> Hits:
     """The newest messages that have all terms, the best of them first."""
     words = query_terms(query)
-    sql = _SEARCH.format(archived=_ARCHIVED[archive_filter])
-    wanted = " & ".join(map(_quoted, (Term(owner_term(owner)), *words)))
-    bounds = (_FEW, _WALKED, NEWEST + 1 + _SPARE, NEWEST + 1)
-    rows = await pool.fetch(sql, (owner, wanted, *bounds), twice=True)
+    sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
+    last = (await pool.fetch(_LAST, (), twice=True))[0][0]
+    rows = await pool.fetch(sql, (owner, tsquery(words, owner), NEWEST + 1, last), twice=True)
     found = [
         Found(
             conversation=row[0],
@@ -141,10 +142,12 @@ async def search(
         return page_of_found(found, words, limit=limit, offset=offset)
 
 
-def _quoted(term: Term) -> str:
-    """A term as tsquery writes it."""
-    text = term.text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{text}':*" if term.prefix else f"'{text}'"
+def tsquery(words: Sequence[Term], owner: str) -> str:
+    """The words and the one that all messages of the owner have, as tsquery writes them."""
+    own = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
+    # A word is letters and digits; none of them means anything there.
+    quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)
+    return " & ".join((f"'@_{own}'", *quoted))
 
 
 async def sums(

@@ -16,7 +16,7 @@ from cllm.stores.sql.rows import (
     encode_message,
     in_utc,
 )
-from cllm.stores.sql.search import indexed_terms
+from cllm.stores.sql.search import said_terms
 
 CODEC = RowCodec(write_time=in_utc, read_time=in_utc)
 
@@ -48,12 +48,11 @@ def _turn_of(row: asyncpg.Record) -> Turn:
     return CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
 
 
-def message_arrays(messages: Sequence[Message], owner: str) -> tuple[list[Any], ...]:
+def message_arrays(messages: Sequence[Message]) -> tuple[list[Any], ...]:
     """Roles, dialects, texts and terms, each as an array."""
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for message in messages:
-        for column, value in zip(
-            columns, (*encode_message(message), indexed_terms(message, owner) or None), strict=True
-        ):
+        row = (*encode_message(message), said_terms(message))
+        for column, value in zip(columns, row, strict=True):
             column.append(value)
     return columns

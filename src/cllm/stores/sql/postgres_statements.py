@@ -35,6 +35,10 @@ def places(first: int, count: int) -> str:
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
+KEPT_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
+    IS DISTINCT FROM message_terms($1, 0, s.raw, NULL) THEN s.terms END"""
+"""The terms of a message `s` if they have to be kept: if its text does not tell the database."""
+
 RESOLVED = """COALESCE(
     (SELECT id FROM conversations WHERE owner = $1 AND id = $2),
     (SELECT id FROM conversations WHERE owner = $1 AND name = $2))"""
@@ -87,6 +91,7 @@ _WHOLE = """,
 kept AS MATERIALIZED (
     SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation_id = c.id)"""
 
+# The turn in which a tail begins is found from the newest back: those are read anyway.
 _TAIL = """,
 wanted AS (
     SELECT c.id, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
@@ -99,10 +104,15 @@ wanted AS (
     FROM c),
 path AS MATERIALIZED (
     SELECT t.* FROM wanted
-    JOIN messages m ON m.owner = $1 AND m.conversation_id = wanted.id
-        AND m.sequence_number = wanted.sequence
-    JOIN turns f ON f.owner = $1 AND f.conversation_id = wanted.id AND f.number = m.turn
-    JOIN turns t ON t.owner = $1 AND t.conversation_id = wanted.id AND t.position >= f.position),
+    JOIN turns t ON t.owner = $1 AND t.conversation_id = wanted.id AND t.position >= (
+        SELECT f.position FROM turns f CROSS JOIN LATERAL (
+            SELECT m.sequence_number FROM messages m
+            WHERE m.owner = $1 AND m.conversation_id = wanted.id AND m.turn = f.number
+                AND m.ordinal = 0 OFFSET 0) AS m
+        WHERE f.owner = $1 AND f.conversation_id = wanted.id AND f.position IS NOT NULL
+            AND m.sequence_number <= wanted.sequence
+        ORDER BY f.position DESC LIMIT 1)
+    WHERE wanted.sequence <= (SELECT message_count FROM c)),
 kept AS MATERIALIZED (
     SELECT * FROM path
     UNION ALL
@@ -110,7 +120,7 @@ kept AS MATERIALIZED (
         ON v.owner = $1 AND v.conversation_id = c.id AND v.position IS NULL
     WHERE v.place IN (SELECT place FROM path))"""
 
-_BEGUN = """,
+_BEGUN = f""",
 settled AS (
     UPDATE turns SET state = 'failed', ended_at = $6, failure = $7 FROM c
     WHERE turns.owner = $1 AND turns.conversation_id = c.id AND turns.state = 'running'
@@ -127,7 +137,7 @@ said AS (
     INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
     SELECT $1, c.id, begun.number, s.place - 1, c.message_count + s.place,
-        s.role, s.dialect, s.raw, array_to_tsvector(string_to_array(s.terms, ' '))
+        s.role, s.dialect, s.raw, {KEPT_TERMS}
     FROM c, begun, unnest($8::text[], $9::text[], $10::text[], $11::text[])
         WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
 counted AS (
@@ -193,7 +203,7 @@ said AS (
     INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
     SELECT $1, $2, ended.number, ${_AFTER + 6}::bigint + s.place, ${_AFTER + 7}::bigint + s.place,
-        s.role, s.dialect, s.raw, array_to_tsvector(string_to_array(s.terms, ' '))
+        s.role, s.dialect, s.raw, {KEPT_TERMS}
     FROM ended, unnest(${_AFTER + 8}::text[], ${_AFTER + 9}::text[], ${_AFTER + 10}::text[],
         ${_AFTER + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
 kept AS (
@@ -256,8 +266,8 @@ FORGET = "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > 
 FIRST_SAID = """
 SELECT m.role, m.dialect, m.raw FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn
-WHERE m.owner = $1 AND m.conversation_id = $2 AND m.sequence_number IS NOT NULL
+WHERE m.owner = $1 AND m.conversation_id = $2 AND t.position IS NOT NULL
     AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
-ORDER BY m.sequence_number LIMIT 1
+ORDER BY t.position, m.ordinal LIMIT 1
 """
 """What a title comes from."""

@@ -110,7 +110,7 @@ class PostgresTurns:
                 *(row[column] for column in _KEPT),
                 shown - 1,
                 lease.conversation.message_count + shown,
-                *message_arrays(turn.messages[shown:], owner),
+                *message_arrays(turn.messages[shown:]),
             ),
         )
         if not ended:

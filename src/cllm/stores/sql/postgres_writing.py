@@ -14,7 +14,7 @@ import asyncpg
 from cllm.core.conversation import Conversation, Turn
 from cllm.stores.sql.postgres_pool import Connection
 from cllm.stores.sql.postgres_rows import CODEC, message_arrays
-from cllm.stores.sql.postgres_statements import names, places
+from cllm.stores.sql.postgres_statements import KEPT_TERMS, names, places
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
 _CONVERSATION_ROW = f"""
@@ -30,11 +30,11 @@ _TURN_ROW = f"""
 INSERT INTO turns (owner, conversation_id, number, position, {names(TURN_COLUMNS)})
 VALUES ({places(1, 4 + len(TURN_COLUMNS))})
 """
-_MESSAGE_ROWS = """
+_MESSAGE_ROWS = f"""
 INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
     role, dialect, raw, terms)
 SELECT $1, $2, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
-    array_to_tsvector(string_to_array(s.terms, ' '))
+    {KEPT_TERMS}
 FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
     WITH ORDINALITY AS s(role, dialect, raw, terms, place)
 """
@@ -151,7 +151,7 @@ async def insert_turn(
     position = None if spot is None else spot.position
     before = None if spot is None else spot.before
     await connection.execute(_TURN_ROW, *key, position, *CODEC.encode_turn(turn))
-    arrays = message_arrays(turn.messages, conversation.owner)
+    arrays = message_arrays(turn.messages)
     await connection.execute(_MESSAGE_ROWS, *key, before, *arrays)
 
 

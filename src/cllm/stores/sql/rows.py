@@ -198,7 +198,7 @@ class RowCodec:
             *encode_usage(turn.usage),
             turn.cost,
             encode_json(turn.notices or None),
-            encode_json(turn.window),
+            _encode_window(turn.window),
             encode_json(turn.failure),
             self.write_time(turn.started_at),
             self.write_optional(turn.ended_at),
@@ -302,6 +302,14 @@ def _decode_system(stored: str | None) -> Message | None:
 
 def encode_json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
+
+
+class _KeptWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True):
+    """A window as it is kept: without what goes without saying, which would be most of it."""
+
+
+def _encode_window(window: WindowRecord | None) -> str | None:
+    return encode_json(None if window is None else _KeptWindow(**msgspec.structs.asdict(window)))
 
 
 def decode_window(stored: str | None) -> WindowRecord | None:

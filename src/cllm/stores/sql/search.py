@@ -36,14 +36,19 @@ def owner_term(owner: str) -> str:
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
-def indexed_terms(message: Message, owner: str) -> str:
-    """What goes into the index for a message, or nothing if nothing was said.
+def said_terms(message: Message) -> str:
+    """The terms of a message, or nothing if nothing was said.
 
     Of a very long text it is the beginning: the rest of it would keep others waiting, and the
     terms of one message are at most a megabyte in PostgreSQL.
     """
-    terms = terms_of(message.text[:INDEXED])
-    return " ".join((owner_term(owner), *terms)) if terms else ""
+    return " ".join(terms_of(message.text[:INDEXED]))
+
+
+def indexed_terms(message: Message, owner: str) -> str:
+    """What goes into SQLite's index for a message, or nothing if nothing was said."""
+    terms = said_terms(message)
+    return f"{owner_term(owner)} {terms}" if terms else ""
 
 
 def rank(found: Sequence[Found], words: Sequence[Term]) -> list[Found]:

@@ -166,6 +166,13 @@ VARIANT_MESSAGES = _sql(
     _OF_CONVERSATION,
     "AND sequence_number IS NULL AND turn >= ? ORDER BY turn, ordinal",
 )
+MESSAGE_COUNTS = _sql("SELECT turn, count(*) FROM messages", _OF_CONVERSATION, "GROUP BY turn")
+MESSAGES_FROM = (
+    "SELECT m.role, m.dialect, m.raw FROM turns t JOIN messages m ON m.owner = t.owner"
+    " AND m.conversation_id = t.conversation_id AND m.turn = t.number"
+    " WHERE t.owner = ? AND t.conversation_id = ? AND t.id = ? AND m.ordinal >= ?"
+    " ORDER BY m.ordinal"
+)
 RAW_BYTES = _sql(
     "SELECT number, CAST(raw AS BLOB) FROM messages",
     _OF_CONVERSATION,

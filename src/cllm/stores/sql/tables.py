@@ -123,23 +123,26 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     beside a message and has no column here.
     """
     natural = ("owner", "conversation_id", "turn", "ordinal")
+    numbered = ("owner", "conversation_id", "sequence_number")
     keys: tuple[sa.Index | sa.PrimaryKeyConstraint, ...]
     if engine == "sqlite":
-        keys = (sa.Index("messages_by_turn", *natural, unique=True),)
-    else:
+        count: type[sa.Integer] = sa.BigInteger
         keys = (
-            sa.PrimaryKeyConstraint(*natural, name="messages_by_turn"),
-            sa.Index("messages_by_number", "owner", "number", unique=True),
+            sa.Index("messages_by_turn", *natural, unique=True),
+            sa.Index("messages_by_sequence", *numbered, unique=True),
         )
+    else:
+        count = sa.Integer
+        keys = (sa.PrimaryKeyConstraint(*natural, name="messages_by_turn"),)
     sa.Table(
         "messages",
         metadata,
         _number(engine),
         sa.Column("owner", sa.Text, nullable=False),
         sa.Column("conversation_id", sa.Text, nullable=False),
-        sa.Column("turn", sa.BigInteger, nullable=False),
-        sa.Column("ordinal", sa.BigInteger, nullable=False),
-        sa.Column("sequence_number", sa.BigInteger),
+        sa.Column("turn", count, nullable=False),
+        sa.Column("ordinal", count, nullable=False),
+        sa.Column("sequence_number", count),
         sa.Column("role", sa.Text, nullable=False),
         sa.Column("dialect", sa.Text, nullable=False),
         sa.Column("raw", sa.Text, nullable=False),
@@ -150,9 +153,6 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
             ["turns.owner", "turns.conversation_id", "turns.number"],
             name="messages_of_a_turn",
             ondelete="CASCADE",
-        ),
-        sa.Index(
-            "messages_by_sequence", "owner", "conversation_id", "sequence_number", unique=True
         ),
     )
 

@@ -1,6 +1,7 @@
 """Revisions up and down on PostgreSQL, with what older deployments and ours have stored."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from cllm.core.ports import NewConversation
 from cllm.stores.sql import migrate
 from cllm.stores.sql.connection import with_postgres
 from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.sql.search import owner_term
 from cllm.testing.store_contract import answered, say, start, texts
 
 T = TypeVar("T")
@@ -44,6 +46,23 @@ SELECT id::text, conversation_id::text, role, content, reasoning_events::jsonb::
     metadata::jsonb::text, total_cost, created_at, sequence_number
 FROM messages ORDER BY conversation_id, sequence_number
 """
+ROWS = """
+SELECT owner, conversation_id, turn, ordinal, sequence_number, raw,
+    replace(array_to_string(tsvector_to_array(message_terms('', 0, raw, terms)), ' '), '0.', '')
+FROM messages ORDER BY number
+"""
+"""Messages with their terms, those of the owner as of nobody."""
+_NOBODY = "_" + hashlib.sha256(b"").hexdigest()[:16]
+OLDER_ROWS = f"""
+SELECT owner, conversation_id, turn, ordinal, sequence_number, raw,
+    array_to_string(tsvector_to_array(array_to_tsvector(string_to_array(regexp_replace(
+        array_to_string(tsvector_to_array(terms), ' '), '_[0-9a-f]{{16}}', '{_NOBODY}'), ' '))),
+        ' ')
+FROM messages ORDER BY number
+"""  # noqa: S608
+OLDER_SEARCH = f"""
+SELECT conversation_id FROM messages WHERE terms @@ '{owner_term("local")} & words'::tsquery
+"""  # noqa: S608
 
 
 class Database:
@@ -134,6 +153,33 @@ async def test_what_only_we_can_store_survives_going_down_and_up(older: Database
     after = await older.load("demo")
     assert after.messages == before.messages
     assert (after.id, after.title, after.owner) == (before.id, before.title, before.owner)
+
+
+async def test_what_was_filled_before_the_last_revision_is_whole_and_found(older: Database):
+    store = older.store()
+    said = {"en": "Two words", "de": "Größe", "ja": "東京です", "kept": "\ufb01ne", "none": "?!"}
+    for ref, text in said.items():
+        await say(store, ref, "t1", text)
+    new = NewConversation(id="another")
+    lease = await store.begin_turn("another", start("t1", "words"), owner="somebody", create=new)
+    await store.finish_turn(lease, answered(lease))
+    before = [await store.load(ref) for ref in said]
+    rows = await older.execute(ROWS)
+    await store.close()
+    await older.downgrade("0003")
+    assert await older.execute(OLDER_ROWS) == rows
+    found = await older.execute(OLDER_SEARCH)
+    assert [row[0] for row in found] == ["en", "en"]
+    await older.upgrade()
+    assert await older.execute(ROWS) == rows
+    assert await older.do(migrate.differences) == []
+    store = older.store()
+    assert [await store.load(ref) for ref in said] == before
+    for ref, word in (("en", "words"), ("de", "größe"), ("ja", "京で"), ("kept", "fine")):
+        assert {hit.conversation for hit in (await store.search(word)).items} == {ref}
+    await say(store, "en", "t2", "Two more")
+    assert (await store.search("two")).total == 4
+    await store.close()
 
 
 async def test_the_downgrade_restores_the_column_with_its_default_and_no_prompt(older: Database):

@@ -1,0 +1,85 @@
+"""A conversation in PostgreSQL in parts: its turns at once, what was said when it is wanted."""
+
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from cllm.core.conversation import Turn
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.identity import check_id
+from cllm.core.message import Message
+from cllm.core.ports import Outline, TurnPart
+from cllm.stores.sql.postgres_errors import reading
+from cllm.stores.sql.postgres_pool import Connection, PostgresPool
+from cllm.stores.sql.postgres_rows import CODEC
+from cllm.stores.sql.postgres_statements import RESOLVED, names
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, check_text, decode_message
+
+_CONVERSATION = f"""
+SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+"""
+_TURNS = f"""
+SELECT {names(TURN_COLUMNS, "t.")}, t.position,
+    (SELECT count(*) FROM messages m
+        WHERE m.owner = $1 AND m.conversation_id = $2 AND m.turn = t.number)
+FROM turns t WHERE t.owner = $1 AND t.conversation_id = $2
+ORDER BY t.position NULLS LAST, t.number
+"""
+_MESSAGES = f"""
+SELECT place, role, dialect, raw FROM (
+    SELECT wanted.place, m.ordinal, m.role, m.dialect, m.raw,
+        sum(octet_length(m.raw)) OVER (ORDER BY wanted.place, m.ordinal)
+            - octet_length(m.raw) AS before
+    FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
+    JOIN turns t ON t.owner = $1 AND t.conversation_id = {RESOLVED} AND t.id = wanted.id
+    JOIN messages m ON m.owner = $1 AND m.conversation_id = t.conversation_id
+        AND m.turn = t.number AND m.ordinal >= wanted.start
+) AS said WHERE before < $5 ORDER BY place, ordinal
+"""
+_POSITION_AT = len(TURN_COLUMNS)
+_COUNT_AT = _POSITION_AT + 1
+
+
+async def outline(pool: PostgresPool, ref: str, *, owner: str) -> Outline:
+    """The conversation with its turns and variants, and how much was said in each."""
+    check_id(ref)
+
+    async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:
+        row = await connection.fetchrow(_CONVERSATION, owner, ref)
+        if row is None:
+            raise ConversationNotFoundError(ref)
+        return row, await connection.fetch(_TURNS, owner, row["id"])
+
+    row, rows = await pool.transact(read, frozen=True)
+    with reading():
+        path = [each for each in rows if each[_POSITION_AT] is not None]
+        beside = [each for each in rows if each[_POSITION_AT] is None]
+        # The row's own count is of a path with its messages.
+        bare = (*tuple(row)[:-1], 0)
+        return Outline(
+            conversation=CODEC.decode_conversation(
+                bare, turns=_turns(path), variants=_turns(beside)
+            ),
+            counts={each[0]: each[_COUNT_AT] for each in rows},
+        )
+
+
+def _turns(rows: Sequence[asyncpg.Record]) -> tuple[Turn, ...]:
+    return tuple(CODEC.decode_turn(tuple(row), ()) for row in rows)
+
+
+async def messages_from(
+    pool: PostgresPool, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str
+) -> tuple[tuple[Message, ...], ...]:
+    check_id(ref)
+    check_text(*(part.turn for part in parts))
+    wanted = ([part.turn for part in parts], [part.start for part in parts])
+    rows = await pool.fetch(_MESSAGES, (owner, ref, *wanted, most), twice=True)
+    last = rows[-1][0] if rows else 0
+    found: list[list[Message]] = [[] for _ in range(last)]
+    with reading():
+        for place, role, dialect, raw in rows:
+            found[place - 1].append(decode_message(role, dialect, raw))
+    return tuple(map(tuple, found))
