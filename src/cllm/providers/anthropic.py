@@ -50,7 +50,7 @@ class AnthropicProvider(HttpProvider):
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
         named = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
-        self._betas = (*betas, *read_betas(",".join(named)))
+        self._betas = (*betas, *(read_betas(",".join(named)) if named else ()))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
         self._key = api_key
         self._is_token = False

@@ -27,6 +27,9 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 PIECE_BYTES = 65536
 ANY_ZLIB_HEADER = 32
 
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body, and says whether it takes the next one too."""
+
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds: to connect, until the first byte of the answer, and between two pieces of it."""
@@ -45,21 +48,30 @@ class Response(ABC):
     def __init__(self, *, provider: str, timeouts: Timeouts) -> None:
         self._provider = provider
         self._timeouts = timeouts
+        self._size = 0
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come."""
         limit = self._timeouts.first_byte
-        size = 0
         while piece := await self._next(limit):
-            size += len(piece)
-            if size > MAX_ANSWER_BYTES:
-                raise BadReplyError(
-                    f"Provider '{self._provider}' sent more than {MAX_ANSWER_BYTES} bytes in one "
-                    "answer; check its address.",
-                    provider=self._provider,
-                )
+            self._count(piece)
             yield piece
             limit = self._timeouts.idle
+
+    async def hand_on(self, take: Take) -> None:  # noqa: B027 - not every transport can do it
+        """Give the pieces that come now to `take`, until it has enough or none can be given so.
+
+        What is left, and the end, are in `chunks` again.
+        """
+
+    def _count(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > MAX_ANSWER_BYTES:
+            raise BadReplyError(
+                f"Provider '{self._provider}' sent more than {MAX_ANSWER_BYTES} bytes in one "
+                "answer; check its address.",
+                provider=self._provider,
+            )
 
     async def read(self) -> bytes:
         """The whole body."""

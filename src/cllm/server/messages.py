@@ -67,9 +67,11 @@ def with_headers(prompt: Prompt, headers: Headers) -> Prompt:
     """The prompt with the beta flags of the headers, and a notice of a version we do not speak."""
     if headers.get(VERSION, SPOKEN_VERSION) != SPOKEN_VERSION:
         prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
-    own = read_betas(prompt.parameters.get("betas"))
-    named = read_betas(",".join(headers.getlist(BETAS)))
-    flags = [flag.strip() for flag in (*own, *named) if flag.strip()]
+    own, named = prompt.parameters.get("betas"), headers.getlist(BETAS)
+    if own is None and not named:
+        return prompt
+    asked = (*read_betas(own), *read_betas(",".join(named)))
+    flags = [flag.strip() for flag in asked if flag.strip()]
     if not flags:
         return prompt
     parameters = {**prompt.parameters, "betas": flags}

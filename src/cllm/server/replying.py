@@ -14,6 +14,7 @@ from starlette.responses import Response
 from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFoundError
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
+from cllm.providers.relaying import offered
 from cllm.server.asking import Asked, ask_for
 from cllm.server.idempotency import NO_CLAIM, Claim, claim, hash_of
 from cllm.server.leaving import Watch
@@ -22,7 +23,7 @@ from cllm.server.request_log import record_of
 from cllm.server.resuming import attempt, take_up, try_again
 from cllm.server.running import JSON, RunningTurn
 from cllm.server.serving import Serving, caller_of, serving_of
-from cllm.server.streaming import EventStream
+from cllm.server.streaming import EventStream, StreamRelay
 from cllm.server.voices import Voice
 from cllm.server.wish import CONVERSATION, PROVIDER, Begin, Wish, read_wish
 from cllm.wire.malformed import MalformedError
@@ -105,10 +106,18 @@ async def _begin(
     if isinstance(placed, KeptResponse):
         await claimed.keep(placed.headers, placed.body)
         return Response(placed.body, placed.status, placed.headers)
-    return _Begun(
-        turn=RunningTurn(placed, voice, serving=serving, claim=claimed, record=record),
-        may_branch=wish.on_conflict == "branch" and placed is asked,
-    )
+    relay = StreamRelay(voice) if _is_relayed(placed, claimed) else None
+    with offered(relay):
+        turn = RunningTurn(placed, voice, serving=serving, claim=claimed, record=record)
+    if relay is not None:
+        relay.turn = turn
+    return _Begun(turn=turn, may_branch=wish.on_conflict == "branch" and placed is asked)
+
+
+def _is_relayed(asked: Asked, claimed: Claim) -> bool:
+    """Whether nobody but the client has to hear what is said, and one model alone is asked."""
+    request = asked.request
+    return asked.store is None and request.ref is None and not (request.fallbacks or claimed.keeps)
 
 
 async def _answer(request: Request, begun: _Begun) -> Response:

@@ -1,17 +1,45 @@
-"""A response that is a stream of events, as they come through a turn's pipe."""
+"""A response that is a stream of events, as they come through a turn's pipe.
+
+Where nothing of a stream is kept, its words may come to the pipe by a shorter way than the turn's
+events do.
+"""
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cllm.core.reply import ReplyEvent
+from cllm.server.connection import OUTLET
 from cllm.server.deadlines import Deadlines
 from cllm.server.leaving import Watch
 from cllm.server.running import STREAM, RunningTurn
+from cllm.server.voices import Voice
 
 HEADERS = {
     "Content-Type": STREAM,
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
+
+
+class StreamRelay:
+    """The short way of one turn: events in its voice, into its pipe while a client waits there."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+        self.turn: RunningTurn | None = None
+
+    @property
+    def is_open(self) -> bool:
+        turn = self.turn
+        return turn is not None and turn.is_spoken and turn.pipe.is_straight
+
+    def take(self, event: ReplyEvent) -> bool:
+        data = self._voice.encode_plain(event)
+        if data is None or self.turn is None:
+            return False
+        if data:
+            self.turn.pipe.push(data)
+        return True
 
 
 class EventStream(Response):
@@ -23,12 +51,13 @@ class EventStream(Response):
         self._turn = turn
         self._leaving = leaving
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         watch = Watch(receive, self._leaving, self._turn.leave)
         pipe = self._turn.pipe
         try:
             await send(head)
+            pipe.outlet = scope.get(OUTLET)
             while data := await pipe.take():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             if not pipe.left:

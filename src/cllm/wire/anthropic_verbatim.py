@@ -69,6 +69,23 @@ class VerbatimReader:
 
     def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         """What this piece completes: the events as they came, and then what they say."""
+        if not piece.startswith(DELTA_LINE) or not self._goes_on(piece):
+            return self._feed(piece)
+        try:
+            event = _text_deltas.decode(piece[len(DELTA_LINE) :])
+        except UNREADABLE:
+            return self._feed(piece)
+        self._index = event.index
+        said = self._decoder.add_text(event.index, event.delta.text)
+        return iter((Verbatim(dialect=DIALECT, data=piece), *said))
+
+    def _goes_on(self, piece: bytes) -> bool:
+        """Whether a piece, in the middle of the answer, is one event in the usual form."""
+        if self._held is not None or self._closes or self._begun or not self._is_usual:
+            return False
+        return piece.find(END) == len(piece) - len(END) and b"\r" not in piece
+
+    def _feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         failure: MalformedError | None = None
         try:
             self._read(piece)

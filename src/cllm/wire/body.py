@@ -6,7 +6,8 @@ through to the codec, and what is known of it already that of `recall`.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from operator import is_
 from typing import Any
 
@@ -158,13 +159,37 @@ def encode_anthropic(
     mark: Mark = unmarked,
     recall: Recall = unknown,
 ) -> Encoded:
-    """A body for the Messages API, which wants a limit on the answer."""
+    """A body for the Messages API, which wants a limit on the answer.
+
+    Texts said in turn, which every model takes, are not looked into: what `mend` would be called
+    with is what it would give back.
+    """
     say = partial(_say_anthropic, prompt, default_max_tokens, mend, mark)
     history = recall(prompt) if mark is unmarked else None
     if history is None:
+        body = _original_for_anthropic(prompt) if mark is unmarked else None
+        if body is not None:
+            return Encoded(body=body, own=True)
         return _untouched(say(None), prompt, "anthropic")
     encoded = framed(prompt, history, say, kind=("anthropic", default_max_tokens))
     return _untouched(encoded, prompt, "anthropic")
+
+
+def _original_for_anthropic(prompt: Prompt) -> bytes | None:
+    """The client's own body, if the one that is made of its messages would say the same."""
+    original = prompt.original
+    if original is None or original.dialect != "anthropic" or not original.says(prompt):
+        return None
+    return original.body if _glance()(prompt) else None
+
+
+@cache
+def _glance() -> Callable[[Prompt], bool]:
+    """Knows plain requests of Anthropic's; most programs speak another protocol."""
+    is_plain_talk: Callable[[Prompt], bool] = import_module(
+        "cllm.wire.anthropic_glance"
+    ).is_plain_talk
+    return is_plain_talk
 
 
 def _say_anthropic(

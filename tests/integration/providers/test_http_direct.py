@@ -16,13 +16,8 @@ from cllm.core.errors import (
     UnreachableError,
 )
 from cllm.providers.http import Timeouts
-from cllm.providers.http_direct import (
-    LONGEST_HEAD,
-    MOST_WAITING,
-    DirectHttp,
-    DirectResponse,
-    Line,
-)
+from cllm.providers.http_direct import DirectHttp, DirectResponse
+from cllm.providers.http_line import LONGEST_HEAD, MOST_WAITING, Line
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

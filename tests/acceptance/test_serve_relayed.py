@@ -1,0 +1,247 @@
+"""`cllm serve`: a stateless stream whose events come one by one, as from a model.
+
+Each is sent by the provider once the client has read the one before, so that all but the first few
+come by the short way past the turn. What reaches the client is what comes by the long one.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from tests.fake_provider import Cut, FakeProvider, Gate, Head, Hold, Send, Step
+from tests.messages import MESSAGES, MODELS, settings, start
+from tests.serving import COMPLETIONS, Server
+
+STREAM = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)
+BODIES: dict[str, dict[str, Any]] = {
+    MESSAGES: {"model": MODELS["anthropic"], "max_tokens": 99},
+    COMPLETIONS: {"model": MODELS["openai"]},
+}
+MADE_UP = ("id", "created")
+both = pytest.mark.parametrize("path", [MESSAGES, COMPLETIONS])
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("relayed")
+    values = settings(upstream, silence_seconds=0.3)
+    with start(folder, values, store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+def named(name: str, **fields: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode()
+
+
+def text(index: int, words: str) -> bytes:
+    return named("content_block_delta", index=index, delta={"type": "text_delta", "text": words})
+
+
+def message(*deltas: bytes) -> list[bytes]:
+    begun = {"id": "msg_x", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    return [
+        named("message_start", message=begun),
+        named("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        *deltas,
+        named("content_block_stop", index=0),
+        named("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}),
+        named("message_stop"),
+    ]
+
+
+def chunk(reason: str | None = None, **delta: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return f"data: {json.dumps({**told, 'choices': [choice]})}\n\n".encode()
+
+
+def completion(*chunks: bytes) -> list[bytes]:
+    opened = chunk(role="assistant", content="")
+    return [opened, *chunks, chunk("stop"), b"data: [DONE]\n\n"]
+
+
+def words(path: str, count: int, size: int = 6) -> list[bytes]:
+    said = [f"{number} ".ljust(size, "x") for number in range(count)]
+    if path == MESSAGES:
+        return message(*[text(0, one) for one in said])
+    return completion(*[chunk(content=one) for one in said])
+
+
+def asked(path: str) -> dict[str, Any]:
+    return {**BODIES[path], "messages": [{"role": "user", "content": "Hello."}], "stream": True}
+
+
+def opened_in_turn(gates: Sequence[Gate]) -> None:
+    for gate in gates:
+        gate.wait_reached()
+        # Time for what was sent to go all the way, whatever it says.
+        time.sleep(0.01)
+        gate.open()
+
+
+def one_by_one(
+    server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
+) -> bytes:
+    """What the client is told of events that are sent one after another."""
+    gates = [Gate() for _ in sent]
+    pairs = zip(sent, gates, strict=True)
+    steps = [step for event, gate in pairs for step in (Send(event), Hold(gate))]
+    upstream.answer(STREAM, *steps, *end)
+    opening = threading.Thread(target=opened_in_turn, args=(gates,))
+    opening.start()
+    told = server.open("POST", path, asked(path)).rest()
+    opening.join()
+    return told
+
+
+def at_once(
+    server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
+) -> bytes:
+    upstream.answer(STREAM, Send(b"".join(sent)), *end)
+    return server.open("POST", path, asked(path)).rest()
+
+
+def without_what_is_made_up(told: bytes) -> list[Any]:
+    """The events of a chat completion, without what is another in each answer."""
+    datas = [event.removeprefix(b"data: ") for event in told.split(b"\n\n") if event]
+    events = [json.loads(data) if data.startswith(b"{") else data for data in datas]
+    for event in events:
+        for name in MADE_UP:
+            if isinstance(event, dict):
+                event.pop(name, None)
+    return events
+
+
+ODD = [
+    text(0, "One "),
+    text(0, "two "),
+    named("novel_event", x=[1.50]),
+    text(0, "three "),
+    named("content_block_delta", index=0, delta={"type": "novel_delta", "y": 2}),
+    (
+        b'event: content_block_delta\ndata: {"type":"content_block_delta", "index":0,'
+        b' "delta":{"type":"text_delta","text":"four","novel":true}}\n\n'
+    ),
+    text(0, ""),
+    named("ping"),
+    text(0, "five ") + text(0, "six"),
+]
+THOUGHTS = [
+    chunk(reasoning_content="Hm, "),
+    chunk(reasoning_content="well."),
+    chunk(content="One "),
+    chunk(content="two "),
+    chunk(content=""),
+    chunk(content="three ", novel={"x": 1}),
+    chunk(content="four "),
+    chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]),
+    chunk(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}]),
+    chunk(content="five ") + chunk(content="six"),
+    chunk(content="seven"),
+]
+
+
+def test_anthropic_s_events_go_on_byte_for_byte(server: Server, upstream: FakeProvider):
+    sent = message(*ODD)
+
+    assert one_by_one(server, upstream, MESSAGES, sent) == b"".join(sent)
+
+
+def test_an_event_that_comes_in_pieces_goes_on_whole(server: Server, upstream: FakeProvider):
+    sent = b"".join(message(*ODD))
+    pieces = [sent[start : start + 50] for start in range(0, len(sent), 50)]
+
+    assert one_by_one(server, upstream, MESSAGES, pieces) == sent
+
+
+def test_a_chat_completion_is_the_same_as_from_one_piece(server: Server, upstream: FakeProvider):
+    sent = completion(*THOUGHTS)
+    slowly = one_by_one(server, upstream, COMPLETIONS, sent)
+
+    quickly = at_once(server, upstream, COMPLETIONS, sent)
+    assert without_what_is_made_up(slowly) == without_what_is_made_up(quickly)
+    assert b'"seven"' in slowly
+    assert slowly.endswith(b"data: [DONE]\n\n")
+
+
+@both
+@pytest.mark.parametrize("how", ["cut", "no json"])
+def test_a_stream_that_fails_ends_with_the_same_error(
+    server: Server, upstream: FakeProvider, path: str, how: str
+):
+    sent = words(path, 8)[:7]
+    if how == "no json":
+        sent.append(b"event: content_block_delta\ndata: {no}\n\n")
+    slowly = one_by_one(server, upstream, path, sent, Cut())
+    quickly = at_once(server, upstream, path, sent, Cut())
+
+    assert b"error" in slowly
+    assert b"[DONE]" not in slowly
+    if path == MESSAGES:
+        assert slowly == quickly
+    else:
+        assert without_what_is_made_up(slowly) == without_what_is_made_up(quickly)
+
+
+@both
+def test_a_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvider, path: str):
+    sent, count = words(path, 8), len(upstream.requests)
+    gates = [Gate() for _ in sent]
+    pairs = zip(sent, gates, strict=True)
+    upstream.answer(STREAM, *[step for e, gate in pairs for step in (Send(e), Hold(gate))])
+    opening = threading.Thread(target=opened_in_turn, args=(gates[:6],))
+    opening.start()
+    opened = server.open("POST", path, asked(path))
+    opening.join()
+    opened.event()
+
+    opened.leave()
+
+    upstream.wait_for(count + 1).wait_disconnected()
+    gates[-1].open()
+
+
+@both
+def test_a_client_that_stops_reading_in_the_middle_gets_everything_later(
+    server: Server, upstream: FakeProvider, path: str
+):
+    few, many = words(path, 6)[:-3], words(path, 300, 50_000)[2:]
+    gates = [Gate() for _ in few]
+    pairs = zip(few, gates, strict=True)
+    held = [step for event, gate in pairs for step in (Send(event), Hold(gate))]
+    upstream.answer(STREAM, *held, *map(Send, many))
+    opening = threading.Thread(target=opened_in_turn, args=(gates,))
+    opening.start()
+    opened = server.open("POST", path, asked(path))
+    opening.join()
+    time.sleep(1)
+
+    told = opened.rest()
+
+    for number in range(1, 300):
+        assert told.count(f"{number} ".ljust(50_000, "x").encode()) == 1
+    assert told.rstrip().endswith(b'{"type": "message_stop"}' if path == MESSAGES else b"[DONE]")
+
+
+@both
+def test_in_silence_a_stream_that_has_begun_has_signs_of_life(
+    server: Server, upstream: FakeProvider, path: str
+):
+    sent = words(path, 8)
+    gate, rest = Gate(), Gate()
+    upstream.answer(STREAM, *[Send(e) for e in sent[:4]], Hold(gate), Send(sent[4]), Hold(rest),
+                    *[Send(e) for e in sent[5:]])  # fmt: skip
+    opened = server.open("POST", path, asked(path))
+    gate.wait_reached()
+    time.sleep(0.1)
+    gate.open()
+    rest.wait_reached()
+    time.sleep(1)
+    rest.open()
+
+    told = opened.rest()
+    sign = b"event: ping\n" if path == MESSAGES else b": keep-alive\n"
+    assert 1 <= told.count(sign) <= 5
