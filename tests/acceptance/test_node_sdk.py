@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.acceptance.conftest import Home, write_settings
 from tests.fake_provider import FakeProvider, ToolCall
+from tests.home import Home, write_settings
 from tests.node_programs import Programs
 from tests.serving import Server, stored_messages
 

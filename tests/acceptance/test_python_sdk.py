@@ -8,8 +8,8 @@ import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletion
-from tests.acceptance.conftest import Home, write_settings
 from tests.fake_provider import FakeProvider, ToolCall
+from tests.home import Home, write_settings
 from tests.serving import Server, stored_messages
 
 MODEL = "openai/gpt-test"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import SECRET, Home
 from tests.fake_provider import FakeProvider
+from tests.home import SECRET, Home
 from tests.serving import Server, stored_bytes
 
 KEY = "key-of-the-caller-0123456789"

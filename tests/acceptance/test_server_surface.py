@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.acceptance.conftest import Cllm
+from tests.command import Cllm
 from tests.fake_provider import FakeProvider
 from tests.serving import Server
 

@@ -16,7 +16,12 @@ from cllm.assembly.cache_report import (
 from cllm.cli import printing
 from cllm.cli.counting import counted
 from cllm.cli.listing import open_app
-from cllm.core.errors import BrokenConversationError, ConversationNotFoundError
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.errors import (
+    BrokenConversationError,
+    ConversationNotFoundError,
+    StoreUnavailableError,
+)
 from cllm.prices.kept import price_kept
 from cllm.repl.status import counted as number_of
 from cllm.repl.status import report_lines
@@ -48,13 +53,23 @@ async def _of_all(app: App) -> CacheReport:
     report = CacheReport()
     seen: set[str] = set()
     for summary in counted(page.items, "Reading conversations", total=len(page.items)):
-        try:
-            conversation = await app.store.load(summary.id)
-        except (BrokenConversationError, ConversationNotFoundError) as error:
-            printing.note(f"Warning: {error}")
-        else:
+        conversation = await _readable(app, summary)
+        if conversation is not None:
             report = with_conversation(report, conversation, price, seen=seen)
     return report
+
+
+async def _readable(app: App, summary: Summary) -> Conversation | None:
+    """The conversation, or a warning in its place if there is something wrong with it alone."""
+    try:
+        return await app.store.load(summary.id)
+    except (BrokenConversationError, ConversationNotFoundError) as error:
+        printing.note(f"Warning: {error}")
+    except StoreUnavailableError as error:
+        # A store that is there still has the rest: it can say this much of the conversation.
+        await app.store.summary(summary.id)
+        printing.note(f"Warning: conversation '{summary.ref}' is not counted: {error}")
+    return None
 
 
 def _heading(report: CacheReport, ref: str | None) -> str:

@@ -15,6 +15,7 @@ from cllm.core.conversation import Conversation, Policy, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.server.answering import answer, answer_nothing, aside
+from cllm.server.noticing import with_notices
 from cllm.server.place import Place, place_of, shelf_named
 from cllm.server.reading import (
     BranchBody,
@@ -60,15 +61,14 @@ async def list_conversations(request: Request) -> Response:
     total = await shelf.store.count_conversations(
         owner=shelf.owner, archive_filter=query.archive_filter
     )
-    return answer(
-        ListView(
-            conversations=tuple(view_summary(item, shelf.prefix) for item in page.items),
-            total=total,
-            limit=query.limit,
-            offset=query.offset,
-            next_cursor=page.next_cursor,
-        )
+    shown = ListView(
+        conversations=tuple(view_summary(item, shelf.prefix) for item in page.items),
+        total=total,
+        limit=query.limit,
+        offset=query.offset,
+        next_cursor=page.next_cursor,
     )
+    return with_notices(answer(shown), page.notices)
 
 
 async def create_conversation(request: Request) -> Response:

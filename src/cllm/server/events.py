@@ -1,6 +1,7 @@
 """The events of a turn's stream, kept in batches, so that a client can pick the stream up again."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from cllm.core.errors import StoreError
@@ -17,9 +18,13 @@ class EventLog:
     What cannot be kept is not: a stream is worth more than its record.
     """
 
-    def __init__(self, store: ServerStore, lease: Lease) -> None:
+    def __init__(
+        self, store: ServerStore, lease: Lease, *, when_kept: Callable[[Lease], object]
+    ) -> None:
+        """`when_kept` is called whenever more of the stream is kept."""
         self._store = store
         self._lease = lease
+        self._when_kept = when_kept
         self._number = 0
         self._waiting: list[StreamEvent] = []
         self._size = 0
@@ -74,3 +79,4 @@ class EventLog:
         if batch:
             with suppress(StoreError):
                 await self._store.add_events(self._lease, batch)
+                self._when_kept(self._lease)

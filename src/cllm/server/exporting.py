@@ -5,29 +5,30 @@ for people. A dynamic conversation has no system prompt in any of them, and gets
 """
 
 import uuid
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import Conversation, SystemRecord, Turn
+from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import BrokenConversationError
 from cllm.core.identity import is_valid_id
 from cllm.engine.copying import copy_into
+from cllm.engine.outlined import open_outlined
 from cllm.server.answering import answer, aside
+from cllm.server.export_pieces import DYNAMIC, pieces_of, without_system_messages
 from cllm.server.limits import read_body
 from cllm.server.place import place_of, shelf_named
 from cllm.server.reading import ExportQuery, decode, read_query
 from cllm.server.request_log import record_of
 from cllm.server.serving import caller_of, serving_of
 from cllm.server.views import view_detail, view_messages
-from cllm.wire.conversation_json import decode_conversation, encode_conversation
+from cllm.wire.conversation_json import decode_conversation
 from cllm.wire.malformed import FieldError
-from cllm.wire.transcript import transcript_of
-from cllm.wire.transcript_html import POLICY, encode_html
-from cllm.wire.transcript_markdown import encode_markdown
+from cllm.wire.transcript_html import POLICY
 
 ENDINGS = {"json": "json", "markdown": "md", "html": "html"}
 TYPES = {
@@ -36,28 +37,41 @@ TYPES = {
     "html": "text/html; charset=utf-8",
 }
 SAFETY = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": f"{POLICY}; sandbox"}
-DYNAMIC = SystemRecord(policy="dynamic")
 
 
 async def export(request: Request) -> Response:
     """GET /v1/conversations/{conversation_id}/export."""
     query = read_query(request, ExportQuery)
     place = await place_of(request)
-    conversation = await place.store.load(place.id, owner=place.owner)
+    read = await open_outlined(place.store, place.id, owner=place.owner)
     name = f"{place.id}.{ENDINGS[query.format]}"
-    encode = partial(_encoded, conversation, query.format, shown_id=place.shelf.shown(place.id))
-    return Response(
-        await aside(encode, messages=conversation.message_count),
+    pieces = pieces_of(read, query.format, shown_id=place.shelf.shown(place.id))
+    return await _answered(
+        pieces,
         headers={**SAFETY, "Content-Disposition": f'attachment; filename="{name}"'},
         media_type=TYPES[query.format],
     )
 
 
-def _encoded(conversation: Conversation, form: str, *, shown_id: str) -> bytes:
-    if form == "json":
-        return encode_conversation(without_system_messages(conversation))
-    transcript = transcript_of(conversation, shown_id=shown_id)
-    return (encode_markdown if form == "markdown" else encode_html)(transcript).encode()
+async def _answered(
+    pieces: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
+) -> Response:
+    """A short document whole, so that what is wrong with it has a status; a long one as it comes.
+
+    A long one whose end cannot be read breaks off before it, which a client can tell.
+    """
+    first = await anext(pieces)
+    async for second in pieces:
+        rest = _after((first, second), pieces)
+        return StreamingResponse(rest, headers=headers, media_type=media_type)
+    return Response(first, headers=headers, media_type=media_type)
+
+
+async def _after(first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in first:
+        yield piece
+    async for piece in pieces:
+        yield piece
 
 
 async def import_conversation(request: Request) -> Response:
@@ -104,27 +118,6 @@ def _with_policy(conversation: Conversation) -> Conversation:
     if conversation.system_record is None:
         conversation = msgspec.structs.replace(conversation, system=None, system_record=DYNAMIC)
     return without_system_messages(conversation)
-
-
-def without_system_messages(conversation: Conversation) -> Conversation:
-    """A dynamic conversation with nothing in it that is a system message; another as it is."""
-    record = conversation.system_record
-    if record is None or record.policy != "dynamic":
-        return conversation
-    return msgspec.structs.replace(
-        conversation,
-        system=None,
-        system_record=DYNAMIC,
-        turns=tuple(map(_without_system, conversation.turns)),
-        variants=tuple(map(_without_system, conversation.variants)),
-    )
-
-
-def _without_system(turn: Turn) -> Turn:
-    if all(message.role != "system" for message in turn.messages):
-        return turn
-    kept = tuple(message for message in turn.messages if message.role != "system")
-    return msgspec.structs.replace(turn, messages=kept)
 
 
 def _with_turn_names(conversation: Conversation) -> Conversation:

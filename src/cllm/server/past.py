@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -15,12 +16,14 @@ from cllm.server.place import Place, place_of, server_store
 from cllm.server.refusal import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.sent import view_prompt
-from cllm.server.serving import serving_of
+from cllm.server.serving import Serving, serving_of
 from cllm.server.views import find_turn
 
 STREAM = "text/event-stream; charset=utf-8"
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-LOOK_SECONDS = 0.1
+FIRST_LOOK_SECONDS = 0.1
+LAST_LOOK_SECONDS = 1.0
+SLOWER = 1.5
 SILENT_SECONDS = 600.0
 SIGN_OF_LIFE = b": still running\n\n"
 HIGHEST = 2**31 - 1
@@ -72,8 +75,8 @@ async def get_events(request: Request) -> Response:
         if not kept:
             raise _not_kept()
     record_of(request).turn = turn_id
-    events = _follow(store, place, turn_id, seen, silence=serving.settings.silence_seconds)
-    return StreamingResponse(events, media_type=STREAM, headers=STREAM_HEADERS)
+    follower = _Follower(store, place, turn_id, serving)
+    return StreamingResponse(follower.told(seen), media_type=STREAM, headers=STREAM_HEADERS)
 
 
 def _last_event_id(request: Request) -> int:
@@ -104,37 +107,61 @@ async def _is_running(place: Place, turn_id: str) -> bool:
     return any(turn.id == turn_id and turn.state == "running" for turn in turns)
 
 
-async def _follow(
-    store: ServerStore, place: Place, turn_id: str, seen: int, *, silence: float
-) -> AsyncIterator[bytes]:
-    """The events after `seen`, those that come until the turn has ended, or why no more do."""
-    try:
-        async for data in _events(store, place, turn_id, seen, silence=silence):
-            yield data
-    except CllmError as error:
-        yield b"data: %b\n\n" % encode_openai(tell(error))
+class _Follower:
+    """Follows the stream of one turn.
 
+    A turn of this process says when there is more. One of another process is looked at, the less
+    often the longer nothing came of it.
+    """
 
-async def _events(
-    store: ServerStore, place: Place, turn_id: str, seen: int, *, silence: float
-) -> AsyncIterator[bytes]:
-    quiet, unsigned = 0.0, 0.0
-    while quiet < SILENT_SECONDS:
-        # Asked before the events are read, so that none can come after the last look.
-        running = await _is_running(place, turn_id)
-        events = await store.events_after(place.id, turn_id, seen, owner=place.owner)
-        for event in events:
-            seen = event.number
-            yield event.data
-        if not running:
-            return
-        quiet = 0.0 if events else quiet + LOOK_SECONDS
-        unsigned = 0.0 if events else unsigned + LOOK_SECONDS
-        if unsigned >= silence:
-            unsigned = 0.0
-            yield SIGN_OF_LIFE
-        await asyncio.sleep(LOOK_SECONDS)
-    raise _gone_silent()
+    def __init__(self, store: ServerStore, place: Place, turn_id: str, serving: Serving) -> None:
+        self._store = store
+        self._place = place
+        self._turn_id = turn_id
+        self._turns = serving.turns
+        self._silence = serving.settings.silence_seconds
+        self._pause = FIRST_LOOK_SECONDS
+
+    async def told(self, seen: int) -> AsyncIterator[bytes]:
+        """The events after `seen`, those that come until the turn has ended, or why no more do."""
+        try:
+            async for data in self._events(seen):
+                yield data
+        except CllmError as error:
+            yield b"data: %b\n\n" % encode_openai(tell(error))
+
+    async def _events(self, seen: int) -> AsyncIterator[bytes]:
+        now = asyncio.get_running_loop().time
+        heard = signed = now()
+        while now() - heard < SILENT_SECONDS:
+            # Asked before the events are read, so that none can come after the last look.
+            change = self._turns.change_of((self._place.owner, self._place.id, self._turn_id))
+            runs = change is not None or await _is_running(self._place, self._turn_id)
+            events = await self._store.events_after(
+                self._place.id, self._turn_id, seen, owner=self._place.owner
+            )
+            for event in events:
+                seen = event.number
+                yield event.data
+            if not runs:
+                return
+            if events:
+                heard = signed = now()
+                self._pause = FIRST_LOOK_SECONDS
+            elif now() - signed >= self._silence:
+                signed = now()
+                yield SIGN_OF_LIFE
+            await self._wait(change, signed + self._silence - now())
+        raise _gone_silent()
+
+    async def _wait(self, change: asyncio.Event | None, most: float) -> None:
+        """Until there is more, or it is time to look or for a sign of life."""
+        if change is None:
+            await asyncio.sleep(max(min(self._pause, most), 0))
+            self._pause = min(self._pause * SLOWER, LAST_LOOK_SECONDS)
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(change.wait(), max(most, 0))
 
 
 def _gone_silent() -> RefusedError:

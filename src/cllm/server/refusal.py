@@ -38,6 +38,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "budget_exceeded": 429,
         "not_supported": 501,
         "shutting_down": 503,
+        "too_many_bodies": 503,
         "turn_timeout": 504,
     }
 )

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, ConversationBusyError
 from cllm.core.notice import Notice
-from cllm.core.ports import CallRecord
+from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
@@ -60,6 +60,7 @@ class RunningTurn:
         self._claim = claim
         self._record = record
         self._log: EventLog | None = None
+        self._lease: Lease | None = None
         self._said: list[bytes] = []
         self._last = b""
         self._notices: list[Notice] = list(asked.notices)
@@ -135,6 +136,8 @@ class RunningTurn:
             if self._gives_back:
                 await self._claim.drop()
         finally:
+            if self._lease is not None:
+                self._serving.turns.ended(self._lease)
             self._tell_end()
 
     @property
@@ -183,8 +186,11 @@ class RunningTurn:
         record.model, record.conversation = event.model, event.conversation
         if event.lease is not None:
             self._turn = record.turn = event.lease.turn.id
+            self._lease = event.lease
+            turns = self._serving.turns
+            turns.began(event.lease)
             if self.asked.events is not None and self.asked.request.stream:
-                self._log = EventLog(self.asked.events, event.lease)
+                self._log = EventLog(self.asked.events, event.lease, when_kept=turns.went_on)
         if not self._began.done():
             self._began.set_result(None)
 

@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.server.answering import answer
+from cllm.server.noticing import with_notices
 from cllm.server.place import shelf_named
 from cllm.server.reading import SearchQuery, read_query
 from cllm.server.serving import caller_of, serving_of
@@ -21,12 +22,11 @@ async def search(request: Request) -> Response:
         limit=query.limit,
         offset=query.offset,
     )
-    return answer(
-        SearchView(
-            results=tuple(view_hit(hit, shelf.prefix) for hit in found.items),
-            total=found.total,
-            more=found.more,
-            limit=query.limit,
-            offset=query.offset,
-        )
+    shown = SearchView(
+        results=tuple(view_hit(hit, shelf.prefix) for hit in found.items),
+        total=found.total,
+        more=found.more,
+        limit=query.limit,
+        offset=query.offset,
     )
+    return with_notices(answer(shown), found.notices)

@@ -9,6 +9,7 @@ from cllm.app import App
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
+from cllm.server.body_room import BodyRoom
 from cllm.server.calls import CallCounter
 from cllm.server.deadlines import Patience
 from cllm.server.turns import RunningTurns
@@ -29,7 +30,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """One server: its app, its stores, what it goes by, and the turns that run in it.
 
     `files` is the folder of conversation files, where the server is only this person's. `choices`
-    are the models that names and providers turned out to mean.
+    are the models that names and providers turned out to mean, `bodies` what is being read.
     """
 
     app: App
@@ -42,6 +43,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     new_id: NewId
     files: Store | None = None
+    bodies: BodyRoom = msgspec.field(default_factory=BodyRoom)
     choices: dict[tuple[str, str | None], str] = msgspec.field(default_factory=dict)
 
 

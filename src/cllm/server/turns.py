@@ -1,10 +1,17 @@
-"""The turns that run in this process, each in a task of its own: a client's leaving ends none."""
+"""The turns that run in this process, each in a task of its own: a client's leaving ends none.
+
+Who follows the stream of one is woken when more of it is kept, and when it has ended.
+"""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from cllm.core.ports import Lease
 from cllm.server.refusal import RefusedError
+
+TurnKey = tuple[str, str, str]
+"""The owner, the conversation and the turn."""
 
 
 class RunningTurns:
@@ -12,6 +19,7 @@ class RunningTurns:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changes: dict[TurnKey, asyncio.Event] = {}
         self._stopping = False
 
     def __len__(self) -> int:
@@ -29,6 +37,27 @@ class RunningTurns:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def change_of(self, key: TurnKey) -> asyncio.Event | None:
+        """What is set when the turn goes on or ends; None if it does not run here."""
+        return self._changes.get(key)
+
+    def began(self, lease: Lease) -> None:
+        """The turn of the lease is kept from now on, and can be followed."""
+        self._changes.setdefault(key_of(lease), asyncio.Event())
+
+    def went_on(self, lease: Lease) -> None:
+        """Wake who follows: more of the turn is kept."""
+        key = key_of(lease)
+        if key in self._changes:
+            self._changes[key].set()
+            self._changes[key] = asyncio.Event()
+
+    def ended(self, lease: Lease) -> None:
+        """Wake who follows: nothing more will come."""
+        change = self._changes.pop(key_of(lease), None)
+        if change is not None:
+            change.set()
+
     async def stop(self, *, within: float) -> None:
         """Take no more turns, let those that run end, and break off what runs after so long.
 
@@ -42,3 +71,7 @@ class RunningTurns:
             task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def key_of(lease: Lease) -> TurnKey:
+    return lease.conversation.owner, lease.conversation.id, lease.turn.id

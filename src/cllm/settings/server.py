@@ -33,6 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a request may have, and how many seconds things may take."""
 
     body_bytes: int = 32 * MEGABYTE
+    bodies_bytes: int = 256 * MEGABYTE
     messages: int = 10_000
     parts: int = 10_000
     depth: int = 64

@@ -147,8 +147,8 @@ def _encode(conversation: Conversation, rest: Remainder) -> bytes:
         "id": conversation.id,
         "model": conversation.model,
         "messages": [msgspec.Raw(form) for form in written.forms],
-        "created_at": _encode_time(conversation.created_at),
-        "updated_at": _encode_time(conversation.updated_at),
+        "created_at": encode_time(conversation.created_at),
+        "updated_at": encode_time(conversation.updated_at),
         "metadata": {
             **metadata,
             "cllm": _encode_cllm(conversation, written, displaced) | rest.cllm,
@@ -324,7 +324,7 @@ def _decode_time(top: RawObject, key: str) -> datetime | None:
         raise UnreadableError(f"its {key} is not a time") from None
 
 
-def _encode_time(moment: datetime) -> str:
+def encode_time(moment: datetime) -> str:
     return in_utc(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -358,6 +358,17 @@ def _is_said(
 def _encode_cllm(
     conversation: Conversation, written: Written, displaced: dict[str, Any]
 ) -> dict[str, Any]:
+    lists = {
+        "turns": list(_encode_path(conversation, written)),
+        "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
+        "extras": list(written.extras),
+        "metadata": displaced,
+    }
+    return encode_about(conversation) | {key: value for key, value in lists.items() if value}
+
+
+def encode_about(conversation: Conversation) -> dict[str, Any]:
+    """What is under `metadata.cllm` before the turns."""
     archived_at = conversation.archived_at
     optional = {
         "name": conversation.name,
@@ -366,10 +377,6 @@ def _encode_cllm(
         "parent": conversation.parent,
         "pins": list(conversation.pins),
         "summary": None if conversation.summary is None else lean(conversation.summary),
-        "turns": list(_encode_path(conversation, written)),
-        "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
-        "extras": list(written.extras),
-        "metadata": displaced,
     }
     return {"version": VERSION} | {
         key: value for key, value in optional.items() if value not in (None, [], {})

@@ -4,7 +4,7 @@ A reading copy: thinking, calls and files are told in words. The system prompt i
 the conversation keeps one. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -95,7 +95,15 @@ def _prompt(conversation: Conversation) -> Iterator[Speech]:
 
 
 def _said(conversation: Conversation) -> Iterator[Speech]:
-    for number, turn, message in conversation.numbered_messages():
+    number = conversation.first_sequence
+    for turn in conversation.turns:
+        yield from speeches_of(turn, turn.messages, first=number)
+        number += len(turn.messages)
+
+
+def speeches_of(turn: Turn, messages: Sequence[Message], *, first: int) -> Iterator[Speech]:
+    """What was said in messages of a turn that follow one another; the first has that number."""
+    for number, message in enumerate(messages, first):
         if message.role == "system":
             continue
         yield Speech(

@@ -23,20 +23,34 @@ blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #ccc; c
 """
 
 
+END = "\n</body>\n</html>\n"
+"""What a page ends with."""
+
+
 def encode_html(transcript: Transcript) -> str:
     """The text of a page."""
+    return begin_html(transcript) + END
+
+
+def begin_html(transcript: Transcript) -> str:
+    """The text of a page up to where more of what was said can follow."""
     title = escape(transcript.title)
     facts = [transcript.id, *([transcript.model] if transcript.model else [])]
     facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
-    said = "\n".join(line for speech in transcript.speeches for line in _speech(speech))
+    said = "".join(map(add_html, transcript.speeches))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f'<h1>{title}</h1>\n<p class="label">{escape(" · ".join(facts))}</p>\n'
-        f"{said}\n</body>\n</html>\n"
+        f'<h1>{title}</h1>\n<p class="label">{escape(" · ".join(facts))}</p>'
+        f"{said}"
     )
+
+
+def add_html(speech: Speech) -> str:
+    """What follows for one message more."""
+    return "".join(f"\n{line}" for line in _speech(speech))
 
 
 def _speech(speech: Speech) -> Iterator[str]:

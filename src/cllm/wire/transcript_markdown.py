@@ -10,19 +10,31 @@ BACKTICKS = re.compile(r"`+")
 SHORTEST_FENCE = 3
 
 
+END = "\n"
+"""What a file ends with."""
+
+
 def encode_markdown(transcript: Transcript) -> str:
     """The text of a file."""
-    return "\n\n".join(_sections(transcript)) + "\n"
+    return begin_markdown(transcript) + END
 
 
-def _sections(transcript: Transcript) -> Iterator[str]:
-    yield f"# {' '.join(transcript.title.split())}"
+def begin_markdown(transcript: Transcript) -> str:
+    """The text of a file up to where more of what was said can follow."""
     facts = [transcript.id, *([transcript.model] if transcript.model else [])]
     facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
-    yield " · ".join(facts)
-    for speech in transcript.speeches:
-        yield _heading(speech)
-        yield from map(_block, speech.blocks)
+    title = f"# {' '.join(transcript.title.split())}\n\n{' · '.join(facts)}"
+    return title + "".join(map(add_markdown, transcript.speeches))
+
+
+def add_markdown(speech: Speech) -> str:
+    """What follows for one message more."""
+    return "".join(f"\n\n{section}" for section in _sections(speech))
+
+
+def _sections(speech: Speech) -> Iterator[str]:
+    yield _heading(speech)
+    yield from map(_block, speech.blocks)
 
 
 def _heading(speech: Speech) -> str:

@@ -1,6 +1,7 @@
 """Reading from an open SQLite database: conversations, as much of them as is wanted, lists, sums.
 
-Runs in the file's thread, inside a transaction that somebody else began. Never writes.
+Runs in the file's thread, inside a transaction that somebody else began. Never writes. A text that
+is not UTF-8 keeps nobody from the other rows: in a name, a title or a model it is shown with marks.
 """
 
 import sqlite3
@@ -8,15 +9,20 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from cllm.core.conversation import Conversation, Summary, Turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
+from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, StreamEvent, Tail, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
 from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
@@ -26,12 +32,26 @@ from cllm.stores.sql.rows import (
     in_utc,
 )
 from cllm.stores.sql.search import Found, owner_term, page_of_found
+from cllm.stores.sql.sqlite_damaged import (
+    UNREADABLE,
+    NotTextError,
+    check_listed,
+    damaged,
+    fetched,
+    listed_ref,
+    message_skipped,
+    skipped,
+    text_checked,
+    text_of,
+    with_marks,
+)
 
 COUNT_AT = 16
 PINS_AT = 12
 NUMBER_AT = len(TURN_COLUMNS)
 FIRST_POSITION = 1
 MOST = 2**62
+MANY = 1000
 _UTC = "+00:00"
 
 
@@ -65,14 +85,22 @@ def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def look_up(db: sqlite3.Connection, ref: str, owner: str) -> Row | None:
-    row: Row | None = db.execute(sql.BY_ID, (owner, ref)).fetchone()
-    if row is None:
-        row = db.execute(sql.BY_NAME, (owner, ref)).fetchone()
+    rows = fetched(db, sql.BY_ID, (owner, ref)) or fetched(db, sql.BY_NAME, (owner, ref))
+    if not rows:
+        return None
+    row = with_marks(rows[0], CONVERSATION_COLUMNS)
+    if bytes in map(type, row):
+        raise NotTextError
     return row
 
 
 def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> Conversation:
     """The conversation of a row with the turns that `tail` asks for, and their variants."""
+    with text_checked():
+        return _load(db, row, tail)
+
+
+def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> Conversation:
     key = row[:2]
     start = _start_of(db, row, tail)
     if start is None:
@@ -142,12 +170,10 @@ def _by_turn(rows: Iterable[Row]) -> dict[int, list[Message]]:
 
 def summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
     key = (owner, check_id(ref))
-    row = db.execute(sql.SUMMARY_BY_ID, key).fetchone()
-    if row is None:
-        row = db.execute(sql.SUMMARY_BY_NAME, key).fetchone()
-    if row is None:
+    rows = fetched(db, sql.SUMMARY_BY_ID, key) or fetched(db, sql.SUMMARY_BY_NAME, key)
+    if not rows:
         raise ConversationNotFoundError(ref)
-    return ROWS.decode_summary(row)
+    return ROWS.decode_summary(with_marks(rows[0], SUMMARY_COLUMNS))
 
 
 def page(
@@ -159,17 +185,65 @@ def page(
     cursor: str | None,
     offset: int,
 ) -> Page:
-    """One page of summaries; one row more is read, to know whether there is another."""
+    """One page of summaries; one row more is read, to know whether there is another.
+
+    A row that cannot be read has a notice in its place. Where a page has nothing but such rows,
+    nobody could go on from it, so that it is as long as it takes.
+    """
     check_page(limit, "conversations")
-    span = (min(limit, MOST) + 1, min(max(offset, 0), MOST))
+    most, left_out = min(limit, MOST), min(max(offset, 0), MOST)
+    size = most
+    items: list[Summary] = []
+    notices: list[Notice] = []
+    while True:
+        rows = _rows_of_page(db, owner, archive_filter, cursor, (size + 1, left_out))
+        used = _take(rows[:size], most, items, notices)
+        more = len(rows) > used
+        if items or not more:
+            break
+        left_out += used
+        size = max(size, MANY)
+    return Page(
+        items=tuple(items),
+        notices=tuple(notices),
+        next_cursor=encode_cursor(items[-1]) if more else None,
+    )
+
+
+def _rows_of_page(
+    db: sqlite3.Connection,
+    owner: str,
+    archive_filter: ArchiveFilter,
+    cursor: str | None,
+    span: tuple[int, int],
+) -> list[Row]:
     if cursor is None:
-        rows = db.execute(sql.LIST[archive_filter], (owner, *span)).fetchall()
+        return fetched(db, sql.LIST[archive_filter], (owner, *span))
+    updated_at, last_id = decode_cursor(cursor)
+    after = (owner, _write_time(updated_at), last_id, *span)
+    return fetched(db, sql.LIST_AFTER[archive_filter], after)
+
+
+def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
+    """Put entries of the rows on the list until it has so many; how many rows were used."""
+    for used, row in enumerate(rows):
+        if len(items) == most:
+            return used
+        _add_listed(row, items, notices)
+    return len(rows)
+
+
+def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
+    """Put the row's entry on the list, and what is wrong with it among the notices."""
+    shown = with_marks(row, SUMMARY_COLUMNS)
+    try:
+        check_listed(shown)
+        items.append(ROWS.decode_summary(shown))
+    except UNREADABLE:
+        notices.append(skipped(listed_ref(row)))
     else:
-        updated_at, last_id = decode_cursor(cursor)
-        after = (owner, _write_time(updated_at), last_id, *span)
-        rows = db.execute(sql.LIST_AFTER[archive_filter], after).fetchall()
-    items = tuple(ROWS.decode_summary(row) for row in rows[:limit])
-    return Page(items=items, next_cursor=encode_cursor(items[-1]) if len(rows) > limit else None)
+        if shown is not row:
+            notices.append(damaged(listed_ref(row)))
 
 
 def count(db: sqlite3.Connection, owner: str, archive_filter: ArchiveFilter) -> int:
@@ -187,19 +261,35 @@ def search(
     offset: int,
 ) -> Hits:
     words = query_terms(query)
-    rows = db.execute(sql.SEARCH[archive_filter], (_match(words, owner), owner))
-    found = [
-        Found(
-            conversation=row[0],
-            title=row[1],
-            sequence=row[2],
-            role=row[3],
-            raw=row[4].decode(errors="replace"),
-            created_at=_read_time(row[5]),
+    rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
+    found: list[Found] = []
+    notices: list[Notice] = []
+    rows.reverse()
+    while rows:
+        # Taken off, so that nothing long is held twice.
+        _add_found(rows.pop(), found, notices)
+    hits = page_of_found(found, words, limit=limit, offset=offset)
+    return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
+
+
+def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
+    """Put what the row says among what was found, and what is wrong with it among the notices."""
+    conversation, title, sequence, role, raw, started_at = row
+    try:
+        each = Found(
+            conversation=text_of(conversation),
+            title=None if title is None else text_of(title),
+            sequence=sequence,
+            role=role,
+            raw=text_of(raw),
+            created_at=_read_time(started_at),
         )
-        for row in rows
-    ]
-    return page_of_found(found, words, limit=limit, offset=offset)
+    except UNREADABLE:
+        notices.append(message_skipped(text_of(conversation)))
+        return
+    found.append(each)
+    if isinstance(conversation, bytes) or isinstance(title, bytes):
+        notices.append(damaged(each.conversation))
 
 
 def _match(words: Sequence[Term], owner: str) -> str:
@@ -217,7 +307,8 @@ def usage(
     by: UsageBy,
 ) -> tuple[UsageSum, ...]:
     times = (ROWS.write_optional(since), ROWS.write_optional(until))
-    return tuple(decode_sum(row) for row in db.execute(sql.USAGE[by], (owner, *times)))
+    rows = fetched(db, sql.USAGE[by], (owner, *times))
+    return tuple(decode_sum((text_of(row[0]), *row[1:])) for row in rows)
 
 
 def events_after(

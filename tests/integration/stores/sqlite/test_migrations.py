@@ -214,4 +214,4 @@ def _shape(bind: sa.Connection) -> object:
 def test_only_an_older_revision_can_be_gone_down_to(database):
     with_sqlite(database, migrate.upgrade)
     with pytest.raises(UsageError):
-        down_to(database, "0003")
+        down_to(database, HEAD)

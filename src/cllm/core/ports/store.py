@@ -1,0 +1,199 @@
+"""The port of stores: what the engine and every surface need of one."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.message import Message
+from cllm.core.ports.store_values import (
+    ArchiveFilter,
+    Changes,
+    Hits,
+    Lease,
+    NewConversation,
+    Opening,
+    Outline,
+    Page,
+    Tail,
+    TurnPart,
+    TurnStart,
+    UsageBy,
+    UsageSum,
+)
+
+
+class Store(Protocol):
+    """Keeps conversations. Every operation is about one owner's; another's do not exist.
+
+    `ref` is a conversation's id or its name. Errors are those of `cllm.core.errors`.
+    """
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+        tail: Tail = None,
+    ) -> Lease:
+        """Begin a turn, creating the conversation if `create` is given and there is none.
+
+        `create` is for `ref`: its id or its name. The lease has the conversation as `load` gives
+        it for `tail`, or more of it.
+        While another turn runs this waits for `wait` seconds (None: for ever), then raises
+        ConversationBusyError.
+        """
+        ...
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        """Keep a running turn's lease from expiring; StaleLeaseError if it has been lost."""
+        ...
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        """Keep the turn as it ended and give the lease back, in one step that a crash cannot part.
+
+        A finished variant takes its place on the default path, unless it failed. The opening
+        is kept only if the conversation has none yet. The lease is given back even when the turn
+        cannot be kept.
+        """
+        ...
+
+    async def drop_turn(self, lease: Lease) -> None:
+        """Give the lease back as if the turn, and a conversation it made, had never been."""
+        ...
+
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
+        """Create an empty conversation; ConversationExistsError if the id or name is taken."""
+        ...
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        """The conversation, or as much of it as `tail` says."""
+        ...
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        """The conversation as a list shows it."""
+        ...
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        """A page of summaries, newest first: after `cursor`, or without the `offset` newest."""
+        ...
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        """How many conversations a list would show in all."""
+        ...
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        """Messages on default paths that have all words of the query, the best first."""
+        ...
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        """What turns that ended from `since` on and before `until` used, by their day or model."""
+        ...
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        """Change title, metadata (replaced as a whole), archive state, pins or summary.
+
+        Pins and summaries are about messages that are there, else SequenceNotFoundError; as they
+        say nothing, the times stay as they are with them. A summary follows the one that stands,
+        by its `before`, or is one that came before that, else UsageError.
+        """
+        ...
+
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        """Give an old conversation, which has a history and no record of its prompt, this one.
+
+        None, and nothing is changed, if it is not such a one. Its context record and its times
+        stay as they are: nothing was said.
+        """
+        ...
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        """Delete for good, with all turns and variants. Its branches stay whole."""
+        ...
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        """Delete the message with that sequence number and all later ones, and their variants."""
+        ...
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        """A new conversation with the messages up to `at`, or all; under `opening` if given."""
+        ...
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        """Put that variant on the default path in place of the one that is there.
+
+        Of the summaries, the newest stands that tells of nothing from that place on.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class OutlinedStore(Protocol):
+    """A store that can be asked for what was said in parts, in whatever order they are wanted.
+
+    What was said in a turn is never changed, so that the parts of an outline are those of its
+    moment whenever they are read, as long as nobody deletes them.
+    """
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
+        """The conversation without what was said in it."""
+        ...
+
+    async def messages_from(
+        self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
+    ) -> tuple[tuple[Message, ...], ...]:
+        """The messages of the parts, one after the other, until they have `most` bytes or more.
+
+        The last part that is given can be cut off. A turn that is not there has no messages.
+        """
+        ...

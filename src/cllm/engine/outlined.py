@@ -1,0 +1,111 @@
+"""A conversation as it was at one moment, whose messages are read in parts when they are wanted.
+
+So that it can be longer than memory is large. What is said after that moment is not in it; if
+something of it is deleted meanwhile, reading ends with an error. Never writes.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Turn
+from cllm.core.errors import TurnNotFoundError
+from cllm.core.message import Message
+from cllm.core.ports import Outline, OutlinedStore, Store, TurnPart
+
+MOST_BYTES = 256 * 1024
+MOST_TURNS = 100
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a turn that follow one another; with the last of them it `ends`."""
+
+    turn: Turn
+    messages: tuple[Message, ...]
+    ends: bool = True
+
+
+class Outlined:
+    """The conversation: its turns and variants have no messages, they are read by `said_in`."""
+
+    def __init__(self, store: OutlinedStore, outline: Outline, *, owner: str, most: int) -> None:
+        self.conversation = outline.conversation
+        self._counts = outline.counts
+        self._store = store
+        self._owner = owner
+        self._most = most
+
+    async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[Said]:
+        """What was said in these turns, one after the other."""
+        at, start = 0, 0
+        while at < len(turns):
+            wanted = turns[at : at + MOST_TURNS]
+            parts = [TurnPart(turn=turn.id) for turn in wanted]
+            parts[0] = TurnPart(turn=wanted[0].id, start=start)
+            found = await self._store.messages_from(
+                self.conversation.id, parts, most=self._most, owner=self._owner
+            )
+            # Turns in which nothing was said can be missing at the end.
+            found = found or ((),)
+            for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
+                said = self._said(turn, messages, start)
+                if not said.ends and (place < len(found) or not messages):
+                    raise TurnNotFoundError(self.conversation.ref, turn.id)
+                yield said
+                at, start = (at + 1, 0) if said.ends else (at, start + len(said.messages))
+
+    def _said(self, turn: Turn, messages: tuple[Message, ...], start: int) -> Said:
+        """As much of the messages as there was: of a turn that ran, more may have come."""
+        left = self._counts[turn.id] - start
+        return Said(turn=turn, messages=messages[:left], ends=len(messages) >= left)
+
+
+class _Loaded:
+    """A conversation that was loaded whole, in parts; for stores that have it no other way."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        turns = (*conversation.turns, *conversation.variants)
+        self._messages = {turn.id: turn.messages for turn in turns}
+        self._conversation = conversation
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:  # noqa: ARG002
+        bare = msgspec.structs.replace(
+            self._conversation,
+            turns=tuple(map(_bare, self._conversation.turns)),
+            variants=tuple(map(_bare, self._conversation.variants)),
+        )
+        counts = {turn: len(messages) for turn, messages in self._messages.items()}
+        return Outline(conversation=bare, counts=counts)
+
+    async def messages_from(
+        self,
+        ref: str,  # noqa: ARG002
+        parts: Sequence[TurnPart],
+        *,
+        most: int,
+        owner: str = LOCAL_OWNER,  # noqa: ARG002
+    ) -> tuple[tuple[Message, ...], ...]:
+        found: list[tuple[Message, ...]] = []
+        for part in parts:
+            if most <= 0:
+                break
+            messages = self._messages[part.turn][part.start :]
+            found.append(messages)
+            most -= sum(len(message.raw) for message in messages)
+        return tuple(found)
+
+
+def _bare(turn: Turn) -> Turn:
+    return msgspec.structs.replace(turn, messages=())
+
+
+async def open_outlined(
+    store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MOST_BYTES
+) -> Outlined:
+    """The conversation as it is now; its parts have about `most` bytes."""
+    parts: OutlinedStore
+    if isinstance(store, OutlinedStore):
+        parts = store
+    else:
+        parts = _Loaded(await store.load(ref, owner=owner))
+    return Outlined(parts, await parts.outline(ref, owner=owner), owner=owner, most=most)

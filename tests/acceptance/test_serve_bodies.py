@@ -1,0 +1,178 @@
+"""`cllm serve` and many bodies that come slowly: they share one room, and the server keeps it."""
+
+import json
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.fake_provider import WAIT
+from tests.serving import COMPLETIONS, Server, completion
+
+MEGABYTE = 2**20
+LIMITS = {"body_bytes": 4 * MEGABYTE, "bodies_bytes": 8 * MEGABYTE}
+SERVER = {"limits": LIMITS}
+
+
+def body_of(size: int) -> bytes:
+    empty = json.dumps(completion(("user", ""))).encode()
+    return json.dumps(completion(("user", "a" * (size - len(empty))))).encode()
+
+
+class Slow:
+    """A client that sends a body when it is told to."""
+
+    def __init__(self, server: Server, body: bytes, *, announced: bool = True) -> None:
+        self.connection = socket.create_connection((server.host, server.port), timeout=WAIT)
+        self._body = body
+        self._announced = announced
+        length = b"Content-Length: %d" % len(body) if announced else b"Transfer-Encoding: chunked"
+        self.connection.sendall(
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n" % (COMPLETIONS.encode(), length)
+        )
+        self._sent = 0
+
+    def send(self, size: int) -> None:
+        """So much more of the body; the server may have stopped listening."""
+        piece = self._body[self._sent : self._sent + size]
+        self._sent += len(piece)
+        framed = piece if self._announced else b"%x\r\n%b\r\n" % (len(piece), piece)
+        self.connection.sendall(framed)
+
+    def finish(self) -> tuple[int, dict[str, str], bytes]:
+        if self._sent < len(self._body):
+            self.send(len(self._body))
+        if not self._announced:
+            self.connection.sendall(b"0\r\n\r\n")
+        return self.answer()
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        said = b""
+        while b"\r\n\r\n" not in said:
+            said += self._more()
+        head, _, body = said.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])
+        }
+        while len(body) < int(headers["content-length"]):
+            body += self._more()
+        return int(lines[0].split()[1]), headers, body
+
+    def _more(self) -> bytes:
+        more = self.connection.recv(65536)
+        assert more
+        return more
+
+
+@contextmanager
+def slowly(server: Server, body: bytes, *, announced: bool = True) -> Iterator[Slow]:
+    client = Slow(server, body, announced=announced)
+    try:
+        yield client
+    finally:
+        client.connection.close()
+
+
+def refused(answer: tuple[int, dict[str, str], bytes]) -> bool:
+    status, headers, body = answer
+    if status == 200:
+        return False
+    assert status == 503
+    assert json.loads(body)["error"]["code"] == "too_many_bodies"
+    assert int(headers["retry-after"]) >= 1
+    return True
+
+
+def memory(server: Server) -> int:
+    told = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii")
+    return int(told.split()[1]) * 4096
+
+
+def is_read(server: Server, body: bytes) -> bool:
+    with slowly(server, body) as client:
+        return not refused(client.finish())
+
+
+def test_a_body_that_finds_no_room_is_refused_and_the_others_are_read(
+    serve: Callable[..., Server],
+):
+    server = serve(server=SERVER)
+    body = body_of(3 * MEGABYTE)
+    with ExitStack() as clients:
+        three = [clients.enter_context(slowly(server, body, announced=False)) for _ in range(3)]
+        for client in three:
+            client.send(len(body) - 1000)
+        (told,), _, _ = select.select([client.connection for client in three], (), (), WAIT)
+        others = [client for client in three if client.connection is not told]
+        (alone,) = (client for client in three if client.connection is told)
+        assert refused(alone.answer())
+        assert [refused(client.finish()) for client in others] == [False, False]
+    assert is_read(server, body)
+
+
+def test_a_length_that_finds_no_room_is_refused_before_the_body_comes(
+    serve: Callable[..., Server], until: Callable[..., bool]
+):
+    server = serve(server=SERVER)
+    body = body_of(4 * MEGABYTE)
+    with slowly(server, body) as first:
+        first.send(3 * MEGABYTE)
+
+        def is_full() -> bool:
+            with slowly(server, body) as second:
+                second.connection.settimeout(0.2)
+                try:
+                    return refused(second.answer())
+                except TimeoutError:
+                    return False
+
+        assert until(is_full)
+        assert not refused(first.finish())
+    assert is_read(server, body)
+
+
+def test_short_bodies_are_read_while_long_ones_take_all_their_room(serve: Callable[..., Server]):
+    server = serve(server=SERVER)
+    long, short = body_of(3 * MEGABYTE), body_of(20_000)
+    with ExitStack() as clients:
+        for _ in range(2):
+            clients.enter_context(slowly(server, long)).send(len(long) - 1)
+        for _ in range(20):
+            client = clients.enter_context(slowly(server, short))
+            client.send(10_000)
+            assert not refused(client.finish())
+
+
+def test_clients_that_leave_give_their_room_back(
+    serve: Callable[..., Server], until: Callable[..., bool]
+):
+    server = serve(server=SERVER)
+    body = body_of(3 * MEGABYTE)
+    for _ in range(6):
+        with slowly(server, body) as client:
+            client.send(2 * MEGABYTE)
+    assert until(lambda: is_read(server, body))
+
+
+def test_a_hundred_slow_clients_take_no_more_than_the_room(
+    serve: Callable[..., Server], until: Callable[..., bool]
+):
+    server = serve(server=SERVER)
+    body = body_of(4 * MEGABYTE)
+    assert is_read(server, body)
+    before = memory(server)
+    peak = 0
+    with ExitStack() as clients:
+        waiting = [clients.enter_context(slowly(server, body, announced=False)) for _ in range(100)]
+        for _ in range(8):
+            for client in waiting:
+                client.connection.settimeout(0.05)
+                try:
+                    client.send(MEGABYTE // 4)
+                except OSError:
+                    continue
+            peak = max(peak, memory(server))
+    assert peak - before < 3 * LIMITS["bodies_bytes"]
+    assert until(lambda: is_read(server, body))

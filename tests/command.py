@@ -1,0 +1,234 @@
+"""The real command in a process of its own: how it is run, how it ended, what it prints meanwhile.
+
+Its environment is written out in `tests/home.py` and not inherited. One that runs to its end is a
+fork where that is the same (`tests/forking.py`).
+"""
+
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fake_provider import WAIT
+from tests.forking import fork_server, is_forkable
+from tests.home import SECRET, Home
+
+COMMAND = (sys.executable, "-m", "cllm")
+
+TAKE_THE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+LIMIT_FILE_SIZE = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+LIMIT_MEMORY = LIMIT_FILE_SIZE.replace("FSIZE", "AS")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def warnings(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.strip()]
+
+    def succeeded(self) -> "Result":
+        assert self.code == 0, self.report()
+        return self
+
+    def failed_with_one_sentence(self, *words: str, prefix: str = "Error: ") -> str:
+        """Exit 1 and one line on stderr with these words in it; returns the line."""
+        assert self.code == 1, self.report()
+        assert "Traceback" not in self.err, self.report()
+        assert len(self.warnings) == 1, self.report()
+        line = self.warnings[0]
+        assert line.startswith(prefix), self.report()
+        assert self.err.endswith("\n"), self.report()
+        for word in words:
+            assert word.lower() in line.lower(), self.report()
+        assert SECRET not in self.out + self.err, self.report()
+        return line
+
+    def report(self) -> str:
+        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class Running:
+    """A started command. Its output is collected while it runs, so that tests can wait for it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int | None) -> None:
+        self.process = process
+        self._terminal = terminal
+        self._changed = threading.Condition()
+        self._collected = {"out": b"", "err": b""}
+        self._descriptors: dict[str, int] = {}
+        if terminal is not None:
+            self._descriptors["out"] = terminal
+        else:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            self._descriptors["out"] = process.stdout.fileno()
+            self._descriptors["err"] = process.stderr.fileno()
+        self._threads = [
+            threading.Thread(target=self._collect, args=(name, descriptor), daemon=True)
+            for name, descriptor in self._descriptors.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _collect(self, name: str, descriptor: int) -> None:
+        while True:
+            try:
+                data = os.read(descriptor, 65536)
+            except OSError:  # the other end of a terminal is closed
+                data = b""
+            if not data:
+                return
+            with self._changed:
+                self._collected[name] += data
+                self._changed.notify_all()
+
+    @property
+    def out(self) -> str:
+        with self._changed:
+            return self._collected["out"].decode("utf-8", "replace")
+
+    @property
+    def err(self) -> str:
+        with self._changed:
+            return self._collected["err"].decode("utf-8", "replace")
+
+    def wait_for_output(self, text: str, *, stream: str = "out", timeout: float = WAIT) -> None:
+        wanted = text.encode()
+        with self._changed:
+            seen = self._changed.wait_for(lambda: wanted in self._collected[stream], timeout)
+            assert seen, f"{text!r} was not printed: {self._collected}"
+
+    def type(self, data: bytes) -> None:
+        """What a person types at the terminal."""
+        assert self._terminal is not None
+        os.write(self._terminal, data)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def finish(self, timeout: float = WAIT) -> Result:
+        self.process.wait(timeout)
+        for thread in self._threads:
+            thread.join(timeout)
+        return Result(self.process.returncode, self.out, self.err)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(WAIT)
+        for thread in self._threads:
+            thread.join(WAIT)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
+
+
+class Cllm:
+    """Runs the command. Standard input is empty unless it is given."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.command: tuple[str, ...] = COMMAND
+        self._started: list[Running] = []
+
+    def __call__(
+        self,
+        *arguments: str | bytes,
+        stdin: bytes = b"",
+        env: Mapping[str, str | None] | None = None,
+        cwd: Path | None = None,
+        wrapper: tuple[str, ...] = (),
+        memory: int | None = None,
+        timeout: float = WAIT,
+    ) -> Result:
+        environment, directory = self.environment(env), cwd or self.home.work
+        if not wrapper and self.command == COMMAND and is_forkable(arguments, environment):
+            forked = fork_server().start(arguments, environment, directory, memory)
+            done = forked.communicate(stdin, timeout)
+        else:
+            if memory is not None:
+                wrapper = (*wrapper, sys.executable, "-c", LIMIT_MEMORY, str(memory))
+            done = subprocess.run(
+                [*wrapper, *self.command, *arguments],
+                check=False,
+                input=stdin,
+                capture_output=True,
+                env=environment,
+                cwd=directory,
+                timeout=timeout,
+            )
+        out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        return Result(done.returncode, out, err)
+
+    def with_file_size_limit(self, limit: int, *arguments: str) -> Result:
+        """Run where no file can grow beyond so many bytes, as on a disk that is full."""
+        return self(*arguments, wrapper=(sys.executable, "-c", LIMIT_FILE_SIZE, str(limit)))
+
+    def start(
+        self,
+        *arguments: str,
+        terminal: bool = False,
+        env: Mapping[str, str | None] | None = None,
+    ) -> Running:
+        """Start the command, with a terminal of its own for everything if one is asked for."""
+        wrapper: tuple[str, ...]
+        master: int | None
+        slave: int | None
+        if terminal:
+            master, slave = pty.openpty()
+            wrapper = (sys.executable, "-c", TAKE_THE_TERMINAL)
+            streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+        else:
+            master = slave = None
+            wrapper = ()
+            streams = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+            }
+        process = subprocess.Popen(
+            [*wrapper, *self.command, *arguments],
+            env=self.environment({"TERM": "xterm-256color"} | dict(env or {})),
+            cwd=self.home.work,
+            start_new_session=terminal,
+            **streams,
+        )
+        if slave is not None:
+            os.close(slave)
+        running = Running(process, master)
+        self._started.append(running)
+        return running
+
+    def environment(self, changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        merged = self.home.environment | dict(changes or {})
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def close(self) -> None:
+        for running in self._started:
+            running.close()

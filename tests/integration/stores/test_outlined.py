@@ -1,0 +1,134 @@
+"""A conversation read in parts is the conversation of one moment, whatever is done to it then."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import Changes, OutlinedStore, Store, TurnPart
+from cllm.engine.outlined import Outlined, open_outlined
+from cllm.stores.memory import MemoryStore
+from cllm.stores.registry import open_store
+from cllm.testing.store_harness import answered, failed, say, say_again, start
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    opened = open_store(url, clock=lambda: datetime.now(UTC))
+    yield opened
+    await opened.close()
+
+
+async def fill(store: Store, *, turns: int = 5) -> None:
+    """A conversation with a variant, a turn of many messages, and one that failed."""
+    for number in range(turns):
+        await say(store, "demo", f"t{number}", f"question {number}")
+    await say_again(store, "demo", "v1", place=f"t{turns - 1}", text="another answer")
+    lease = await store.begin_turn("demo", start("long", "calls"))
+    more = [plain_message("assistant", f"step {number}") for number in range(20)]
+    turn = answered(lease)
+    await store.finish_turn(lease, replace(turn, messages=(*turn.messages, *more)))
+    lease = await store.begin_turn("demo", start("lost", "no answer"))
+    await store.finish_turn(lease, failed(lease))
+
+
+async def gathered(read: Outlined) -> Conversation:
+    """The conversation with everything that was said, out of its parts."""
+    conversation = read.conversation
+
+    async def whole(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        said: dict[str, list[Message]] = {turn.id: [] for turn in turns}
+        ended = []
+        async for part in read.said_in(turns):
+            said[part.turn.id] += part.messages
+            ended += [part.turn.id] if part.ends else []
+        assert ended == list(said)
+        return tuple(replace(turn, messages=tuple(said[turn.id])) for turn in turns)
+
+    return replace(
+        conversation,
+        turns=await whole(conversation.turns),
+        variants=await whole(conversation.variants),
+    )
+
+
+@pytest.mark.parametrize("most", [1, 100, 10**6])
+async def test_the_parts_together_are_the_conversation(store: Store, most: int):
+    await fill(store)
+    assert isinstance(store, OutlinedStore)
+    read = await open_outlined(store, "demo", most=most)
+    assert all(turn.messages == () for turn in read.conversation.turns)
+    assert await gathered(read) == await store.load("demo")
+
+
+async def test_many_turns_come_in_their_order(store: Store):
+    await say(store, "demo", "t0")
+    for number in range(1, 120):
+        lease = await store.begin_turn("demo", start(f"t{number}", f"{number}?"), tail=0)
+        await store.finish_turn(lease, answered(lease))
+    read = await open_outlined(store, "demo", most=2_000)
+    assert await gathered(read) == await store.load("demo")
+
+
+@pytest.mark.parametrize("most", [1, 10**6])
+async def test_a_store_that_has_it_only_whole_is_read_the_same_way(most: int):
+    store = MemoryStore(clock=lambda: datetime.now(UTC))
+    await fill(store)
+    assert not isinstance(store, OutlinedStore)
+    read = await open_outlined(store, "demo", most=most)
+    assert await gathered(read) == await store.load("demo")
+
+
+async def test_what_is_said_meanwhile_is_not_in_it(store: Store):
+    await fill(store)
+    lease = await store.begin_turn("demo", start("runs", "and now?"))
+    before = await store.load("demo")
+    read = await open_outlined(store, "demo", most=50)
+    await store.finish_turn(lease, answered(lease))
+    await say(store, "demo", "later", "one thing more")
+    await store.update("demo", Changes(title="Another"))
+    assert await gathered(read) == before
+
+
+async def test_another_variant_on_the_path_changes_nothing_of_it(store: Store):
+    await say(store, "demo", "t1")
+    await say_again(store, "demo", "v1", place="t1", text="another answer")
+    before = await store.load("demo")
+    read = await open_outlined(store, "demo", most=50)
+    await store.choose_variant("demo", "t1")
+    found = await gathered(read)
+    assert found == before
+    assert found.turns[0].id == "v1"
+
+
+@pytest.mark.parametrize("first", [1, 8, 12])
+async def test_reading_ends_with_an_error_where_something_was_deleted(store: Store, first: int):
+    await fill(store)
+    read = await open_outlined(store, "demo", most=50)
+    await store.delete_from("demo", first)
+    with pytest.raises(TurnNotFoundError):
+        await gathered(read)
+
+
+async def test_reading_ends_with_an_error_where_all_was_deleted(store: Store):
+    await fill(store)
+    read = await open_outlined(store, "demo", most=50)
+    await store.delete("demo")
+    with pytest.raises(TurnNotFoundError):
+        await gathered(read)
+
+
+async def test_others_have_no_part_of_it(store: Store):
+    await fill(store)
+    assert isinstance(store, OutlinedStore)
+    with pytest.raises(ConversationNotFoundError):
+        await store.outline("demo", owner="ann")
+    part = TurnPart(turn="t1")
+    assert any(await store.messages_from("demo", [part], most=100))
+    assert not any(await store.messages_from("demo", [part], most=100, owner="ann"))

@@ -1,0 +1,71 @@
+"""A conversation file in pieces is, byte for byte, the file that is written at once."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.wire.test_conversation_json import conversation, conversations, turn
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import UsageError
+from cllm.core.message import Message
+from cllm.wire.conversation_json import encode_conversation
+from cllm.wire.conversation_pieces import FileWriter
+
+
+def bare(one: Turn) -> Turn:
+    return msgspec.structs.replace(one, messages=())
+
+
+def parts(one: Turn, length: int) -> Iterator[tuple[Message, ...]]:
+    """The messages of a turn, so many at once."""
+    starts = range(0, len(one.messages) or 1, length)
+    return (one.messages[start : start + length] for start in starts)
+
+
+def in_pieces(whole: Conversation, length: int) -> Iterator[bytes]:
+    writer = FileWriter(
+        msgspec.structs.replace(
+            whole,
+            turns=tuple(map(bare, whole.turns)),
+            variants=tuple(map(bare, whole.variants)),
+        )
+    )
+    yield writer.begin()
+    history = [one for one in whole.turns if one.is_history]
+    for one in history:
+        for messages in parts(one, length):
+            yield writer.say(one, messages)
+    yield writer.describe()
+    for one in whole.turns:
+        yield writer.record("turns", bare(one) if one.is_history else one)
+    for one in whole.variants:
+        yield writer.record("variants", one)
+    yield writer.prompt_beside()
+    beside = {one.id for one in writer.kept_beside}
+    for one in history:
+        for messages in parts(one, length) if one.id in beside else ():
+            yield writer.beside(one, messages)
+    yield writer.end()
+
+
+@settings(max_examples=100, deadline=None)
+@given(conversations(), st.integers(1, 4))
+def test_the_pieces_together_are_the_file(whole: Conversation, length: int):
+    assert b"".join(in_pieces(whole, length)) == encode_conversation(whole)
+
+
+def test_a_conversation_of_nothing_is_the_same():
+    whole = conversation()
+    assert b"".join(in_pieces(whole, 1)) == encode_conversation(whole)
+
+
+def test_what_could_not_be_read_again_is_an_error_here_too():
+    broken = Message(role="user", raw=b'{"role": "user", "content": "\\ud800"}')
+    whole = conversation(msgspec.structs.replace(turn("t1"), messages=(broken,)))
+    with pytest.raises(UsageError):
+        encode_conversation(whole)
+    with pytest.raises(UsageError):
+        list(in_pieces(whole, 1))
