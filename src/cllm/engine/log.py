@@ -6,7 +6,7 @@ here. Looks at a conversation and what was reported of it; plans nothing.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 
@@ -14,11 +14,11 @@ import msgspec
 
 from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, weights_for
 from cllm.assembly.window import Counted, Item, Ledger, Report, count_messages, item_of, sent_spans
+from cllm.core.bare_text import is_bare_text
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Prompt
 from cllm.engine.rounds import ToolBox, with_tools
-from cllm.wire.bare_text import is_bare_text
 from cllm.wire.translate import parts_of
 
 ROOM_FOR_AN_ANSWER = 4096
@@ -206,12 +206,16 @@ class Log:
 def _most_tokens(prompt: Prompt) -> int | None:
     """More tokens than the prompt can have; None where it may have files, which can be any size."""
     said = [message.raw for message in prompt.all_messages]
-    more = b"".join([raw for raw in said if not is_bare_text(raw)])
-    if any(kind in more for kind in MEDIA):
+    if not prompt.is_bare and _has_media(said):
         return None
     tools = prompt.parameters.get("tools")
     beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
     return beside + sum(map(len, said))
+
+
+def _has_media(said: Sequence[bytes]) -> bool:
+    more = b"".join([raw for raw in said if not is_bare_text(raw)])
+    return any(kind in more for kind in MEDIA)
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:

@@ -58,7 +58,7 @@ def encode_openai(
     if history is not None:
         encoded = framed(prompt, history, partial(_say_openai, prompt, mend), kind="openai")
         return _untouched(encoded, prompt, "openai")
-    is_talk = is_plain_talk(prompt.messages)
+    is_talk = is_plain_talk(prompt)
     if not is_talk:
         check_contents(prompt.messages)
     if prompt.dialect == "openai":

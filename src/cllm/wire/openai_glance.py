@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cllm.core.bare_text import is_bare_text
 from cllm.core.message import Message
-from cllm.wire.bare_text import is_bare_text
+from cllm.core.prompt import Prompt
 from cllm.wire.malformed import FieldError
 
 CALLS = b'"tool_calls"'
@@ -38,16 +39,17 @@ _answers = msgspec.json.Decoder(_Answer)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def is_plain_talk(messages: Sequence[Message]) -> bool:
+def is_plain_talk(prompt: Prompt) -> bool:
     """Whether people and models say something to one another in OpenAI's words, and no more."""
-    odd = [
-        message
-        for message in messages
-        if message.dialect != "openai"
-        or message.role not in SPEAKERS
-        or not (is_bare_text(message.raw) or _is_without_calls(message.raw))
-    ]
-    return bool(messages) and not odd
+    if {message.dialect for message in prompt.messages} != {"openai"}:
+        return False
+    return prompt.is_bare or all(map(_is_talk, prompt.messages))
+
+
+def _is_talk(message: Message) -> bool:
+    if message.role not in SPEAKERS:
+        return False
+    return is_bare_text(message.raw) or _is_without_calls(message.raw)
 
 
 def _is_without_calls(raw: bytes) -> bool:

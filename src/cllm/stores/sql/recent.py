@@ -21,6 +21,7 @@ LARGEST_SHARE = 8
 _BESIDE = 512
 """What a message takes in memory beside its bytes."""
 MOST_RUNNING = 10_000
+MOST_ROWS = 16
 """Turns of which nobody ever says how they ended take no more than this."""
 _Key = tuple[str, str]
 Place = tuple[int, Sequence[int]]
@@ -46,9 +47,6 @@ class RecentTurns:
         self._version = 0
         self._known: OrderedDict[_Key, Remembered] = OrderedDict()
         self._running: OrderedDict[tuple[_Key, str], Place] = OrderedDict()
-
-    def __contains__(self, key: _Key) -> bool:
-        return key in self._known
 
     def look(self, db: sqlite3.Connection) -> None:
         """Forget everything if somebody else wrote to the file. Every transaction begins so."""
@@ -84,7 +82,9 @@ class RecentTurns:
             self._bytes -= self._known.popitem(last=False)[1].size
 
     def note(self, key: _Key, turn_id: str, place: Place) -> None:
-        """Remember where a turn that runs now was written."""
+        """Remember where a turn that runs now was written, if that is soon said."""
+        if len(place[1]) > MOST_ROWS:
+            return
         self._running[key, turn_id] = place
         if len(self._running) > MOST_RUNNING:
             self._running.popitem(last=False)

@@ -115,16 +115,8 @@ class SqliteStore:
                 recent=self._recent,
             )
 
-        # What a conversation that is known has to be asked was in use a moment ago.
-        is_light = (
-            (owner, ref) in self._recent
-            and start.place is None
-            and turning.are_light(start.messages)
-        )
         try:
-            return await self._until(
-                attempt, ref, wait=wait, undo=self._undo_begin, is_light=is_light
-            )
+            return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
         except ConversationBusyError as error:
             holder = await self._file.read(lambda db: turning.holder(db, ref, owner, create))
             raise ConversationBusyError(ref, turn_id=holder) from error
@@ -132,7 +124,7 @@ class SqliteStore:
     def _undo_begin(self, lease: Lease | None) -> Callable[[sqlite3.Connection], object]:
         def undo(db: sqlite3.Connection) -> None:
             if lease is not None:
-                turning.drop(db, lease, now=self._clock())
+                turning.drop(db, lease, now=self._clock(), recent=self._recent)
 
         return undo
 
@@ -154,13 +146,15 @@ class SqliteStore:
         if turn.id != lease.turn.id:
             raise edits.not_its_turn(lease.turn.id, turn.id)
         try:
-            await self._file.write(finish, is_light=turning.is_light_end(lease, turn, opening))
+            await self._file.write(finish)
         except UsageError:
             await self._file.write(lambda db: turning.release(db, lease))
             raise
 
     async def drop_turn(self, lease: Lease) -> None:
-        await self._file.write(lambda db: turning.drop(db, lease, now=self._clock()))
+        await self._file.write(
+            lambda db: turning.drop(db, lease, now=self._clock(), recent=self._recent)
+        )
 
     async def create(
         self,
@@ -361,12 +355,9 @@ class SqliteStore:
         *,
         wait: float | None,
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
-        is_light: bool = False,
     ) -> T:
         """Try until no turn is in the way, or raise ConversationBusyError when time is over."""
-        found = await wait_until(
-            lambda: self._file.write(attempt, undo=undo, is_light=is_light), wait=wait
-        )
+        found = await wait_until(lambda: self._file.write(attempt, undo=undo), wait=wait)
         if found is None:
             raise ConversationBusyError(ref)
         return found

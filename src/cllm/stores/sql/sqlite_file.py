@@ -1,9 +1,8 @@
-"""One connection to an SQLite file, and the one thread that waits for it.
+"""One connection to an SQLite file, and the one thread that works on it.
 
-An operation is one hop to that thread and is whole or was never; of a light write only the commit
-is. Writes that wait at the same time share a transaction, and so one wait for the disk; nobody
-hears of a write before it is on there. What goes wrong with the file comes out as one of our
-errors. Nothing here knows conversations.
+An operation is one hop to that thread and is whole or was never. Writes that wait at the same time
+share a transaction, and so one wait for the disk; nobody hears of a write before it is on there.
+What goes wrong with the file comes out as one of our errors. Nothing here knows conversations.
 """
 
 import asyncio
@@ -14,14 +13,12 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
-from cllm.stores.sql.light_writes import LightWrites
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import unkeepable
 from cllm.stores.sql.sqlite_errors import PRIMARY_CODE, unavailable, unreadable
@@ -32,18 +29,8 @@ Work = Callable[[sqlite3.Connection], T]
 Synchronous = Literal["FULL", "NORMAL"]
 _Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
-
-class _Commit:
-    """The commit of what was written in a loop's thread, with what came of each write."""
-
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
-        self.outcomes = outcomes
-        self.failure: BaseException | None = None
-
-
-_Job = tuple[_Begin, Work[Any]] | _Commit | None
-"""How a transaction begins and the work in it, or the commit of one that was made elsewhere, or
-None: the file is to be closed."""
+_Job = tuple[_Begin, Work[Any]] | None
+"""How a transaction begins and the work in it, or None: the file is to be closed."""
 
 BUSY_SECONDS = 30.0
 CACHE_KILOBYTES = 8 * 1024
@@ -72,8 +59,8 @@ class SqliteFile:
     ) -> None:
         """`on_begin` is called in each transaction, before its work.
 
-        `on_loss` is called when work is not kept, or the file is closed. Neither is ever called by
-        two threads at once.
+        `on_loss` is called when work is not kept, or the file is closed. Both are called in the
+        file's thread.
         """
         self.path = path
         self._on_begin = on_begin
@@ -81,110 +68,36 @@ class SqliteFile:
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all)
-        self._light: LightWrites[Work[Any]] | None = None
-        self._lock = threading.Lock()
-        """Held by whoever works on the connection; what stands below is theirs."""
         self._connection: sqlite3.Connection | None = None
-        self._uncommitted: _Commit | None = None
-        self._waits_for = busy_seconds
 
     async def read(self, work: Work[T]) -> T:
         """What the work finds, all of it from one moment."""
-        return await self._result(self._worker.run(("BEGIN", work)), None)
+        return await self._hop("BEGIN", work)
 
-    async def write(
-        self,
-        work: Work[T],
-        *,
-        undo: Callable[[T], Work[object]] | None = None,
-        is_light: bool = False,
-    ) -> T:
+    async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
         """Do the work in one transaction. Who is cancelled meanwhile has it undone, if it can be.
 
-        Without `undo` it is done all the same: a turn that was handed over is kept. Work that
-        `is_light` takes well under a millisecond, and what it reads is in memory.
+        Without `undo` it is done all the same: a turn that was handed over is kept.
         """
-        done = self._run_light(work) if is_light else self._run_behind(work)
-        return await self._result(done, undo)
+        return await self._hop("BEGIN IMMEDIATE", work, undo=undo)
 
     async def close(self) -> None:
         """Close the file when everything that was begun is done."""
-        if self._light is not None and self._light.loop is asyncio.get_running_loop():
-            self._light.hand_over()
         await self._worker.run(None)
         self._worker.end()
 
-    async def _result(
-        self, done: "asyncio.Future[T]", undo: Callable[[T], Work[object]] | None
+    async def _hop(
+        self, begin: _Begin, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
     ) -> T:
+        done: asyncio.Future[T] = self._worker.run((begin, work))
         try:
-            return await asyncio.shield(done)
+            return await done
         except asyncio.CancelledError:
-            await asyncio.wait((done,))
-            if undo is not None and not done.cancelled() and done.exception() is None:
-                await asyncio.shield(self._run_behind(undo(done.result())))
+            if done.exception() is None and undo is not None:
+                await self._worker.run((begin, undo(done.result())))
             raise
 
-    def _run_behind(self, work: Work[T]) -> "asyncio.Future[T]":
-        return self._worker.run(("BEGIN IMMEDIATE", work))
-
-    def _run_light(self, work: Work[T]) -> "asyncio.Future[T]":
-        """Light for one loop at a time; another that comes meanwhile has its work done behind."""
-        loop, light = asyncio.get_running_loop(), self._light
-        if light is None or light.loop.is_closed():
-            light = self._light = LightWrites(self._write_here, self._run_behind)
-        return light.run(work) if light.loop is loop else self._run_behind(work)
-
-    def _write_here(
-        self, writes: Sequence[Work[Any]]
-    ) -> "asyncio.Future[Sequence[Outcome]] | None":
-        """Write in this thread, and leave the commit to the other; None if somebody is in the way.
-
-        The transaction stays open until then. Whoever works on the connection before the commit has
-        its turn makes it first.
-        """
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            connection = self._connection
-            if connection is None or self._uncommitted is not None:
-                return None
-            try:
-                self._begin(connection, "BEGIN IMMEDIATE", waits_for=0)
-                commit = _Commit([_done_or_refused(work, connection) for work in writes])
-            except BaseException as error:
-                with suppress(sqlite3.Error):
-                    self._roll_back(connection)
-                if isinstance(error, Exception):
-                    return None
-                raise
-            self._uncommitted = commit
-        finally:
-            self._lock.release()
-        return self._worker.run(commit)
-
     def _run_all(self, jobs: Sequence[_Job]) -> list[Outcome]:
-        with self._lock:
-            self._commit_open()
-            rest = iter(self._run_each([job for job in jobs if not isinstance(job, _Commit)]))
-            return [
-                (job.outcomes, job.failure) if isinstance(job, _Commit) else next(rest)
-                for job in jobs
-            ]
-
-    def _commit_open(self) -> None:
-        """Commit what was written in a loop's thread, if it has not been yet."""
-        commit, self._uncommitted = self._uncommitted, None
-        if commit is None:
-            return
-        connection = self._opened()
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._roll_back(connection)
-            commit.failure = error
-
-    def _run_each(self, jobs: Sequence[tuple[_Begin, Work[Any]] | None]) -> list[Outcome]:
         writes = [job[1] for job in jobs if job is not None and job[0] == "BEGIN IMMEDIATE"]
         if len(jobs) > 1 and len(writes) == len(jobs):
             return self._write_together(writes)
@@ -209,7 +122,7 @@ class SqliteFile:
             return [(None, failure)] * len(writes)
         return [self._outcome(("BEGIN IMMEDIATE", work)) for work in writes]
 
-    def _outcome(self, job: tuple[_Begin, Work[Any]] | None) -> Outcome:
+    def _outcome(self, job: _Job) -> Outcome:
         try:
             if job is not None:
                 return self._run(*job), None
@@ -232,32 +145,21 @@ class SqliteFile:
 
     def _transaction(self, begin: _Begin, work: Work[T]) -> T:
         connection = self._opened()
+        connection.execute(begin)
         try:
-            self._begin(connection, begin, waits_for=self._busy_seconds)
+            self._on_begin(connection)
             found = work(connection)
             connection.execute("COMMIT")
         except BaseException:
-            self._roll_back(connection)
+            self._on_loss()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
         return found
-
-    def _begin(self, connection: sqlite3.Connection, begin: _Begin, *, waits_for: float) -> None:
-        """Begin a transaction, after so many seconds at most if the file is locked."""
-        if waits_for != self._waits_for:
-            connection.execute(f"PRAGMA busy_timeout = {int(waits_for * 1000)}")
-            self._waits_for = waits_for
-        connection.execute(begin)
-        self._on_begin(connection)
-
-    def _roll_back(self, connection: sqlite3.Connection) -> None:
-        self._on_loss()
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._open()
-            self._waits_for = self._busy_seconds
         return self._connection
 
     def _open(self) -> sqlite3.Connection:

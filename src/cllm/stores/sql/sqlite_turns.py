@@ -17,7 +17,6 @@ from cllm.core.errors import (
     TurnNotFoundError,
 )
 from cllm.core.identity import check_id
-from cllm.core.message import Message
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import statements as sql
@@ -44,7 +43,6 @@ from cllm.stores.sql.sqlite_writing import (
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)
 LONGEST = timedelta(hours=1)
-MOST_LIGHT_BYTES = 16 * 1024
 LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 3
 
@@ -246,17 +244,6 @@ def _held(lease: Lease) -> Row:
     return lease.conversation.owner, lease.conversation.id, lease.fence
 
 
-def are_light(messages: Sequence[Message]) -> bool:
-    """Whether to keep and index them takes less than a millisecond."""
-    return sum(len(message.raw) for message in messages) <= MOST_LIGHT_BYTES
-
-
-def is_light_end(lease: Lease, turn: Turn, opening: Opening | None) -> bool:
-    """Whether a turn only has to be added at the end of a conversation that has a title."""
-    is_plain = lease.visible and turn.place == turn.id and opening is None
-    return is_plain and lease.conversation.title is not None and are_light(turn.messages)
-
-
 def finish(
     db: sqlite3.Connection,
     lease: Lease,
@@ -277,7 +264,8 @@ def finish(
         add_conversation(db, conversation)
     if opening is not None:
         _open(db, conversation, opening)
-    count = _keep(db, key, lease, turn, now=now, shown=recent.take_place(key, turn.id))
+    shown = recent.take_place(key, turn.id) if lease.visible else None
+    count = _keep(db, key, lease, turn, now=now, shown=shown)
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
     # A hidden turn may have found one before it interrupted, which is noted only now.
@@ -383,12 +371,13 @@ def _title(db: sqlite3.Connection, key: Row) -> str | None:
     return None if row is None else title_from(decode_message(*row).text)
 
 
-def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentTurns) -> None:
     """Give the lease back as if the turn, and a conversation it made, had never been."""
     _give_back(db, lease, now)
     if not lease.visible:
         return
     key = (lease.conversation.owner, lease.conversation.id)
+    recent.take_place(key, lease.turn.id)
     number, position, _, state = db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone()
     delete_turn(db, key, number, state)
     row = db.execute(sql.BY_ID, key).fetchone()

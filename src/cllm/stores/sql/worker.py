@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,13 @@ _Jobs = SimpleQueue[_Job | None]
 MOST_TOGETHER = 64
 
 
+class Sure(asyncio.Future[Any]):
+    """A future of work that is done in any case: who is cancelled meanwhile hears of it then."""
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - as its parent has it
+        return False
+
+
 class Worker(Generic[Piece]):
     """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
 
@@ -34,11 +41,11 @@ class Worker(Generic[Piece]):
         self._do = do
         self._jobs: _Jobs | None = None
 
-    def run(self, piece: Piece) -> "asyncio.Future[Any]":
+    def run(self, piece: Piece) -> Sure:
         """Have it done; the future belongs to the running loop."""
         if self._jobs is None:
             self._jobs = self._start()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future = Sure(loop=asyncio.get_running_loop())
         self._jobs.put((future, piece, self._do))
         return future
 
@@ -86,14 +93,11 @@ def _work_off(jobs: Sequence[_Job]) -> None:
         told.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, settled in told.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, settled)
+            loop.call_soon_threadsafe(_settle, settled)
 
 
-def tell(settled: Iterable[tuple["asyncio.Future[Any]", Outcome]]) -> None:
-    """Say what came of their work to those who still wait for it."""
+def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
     for future, (result, failure) in settled:
-        if future.cancelled():
-            continue
         if failure is None:
             future.set_result(result)
         else:

@@ -16,7 +16,7 @@ from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUn
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import sqlite_turns
-from cllm.stores.sql.recent import RecentTurns
+from cllm.stores.sql.recent import MOST_ROWS, MOST_RUNNING, RecentTurns
 from cllm.stores.sql.sqlite import SqliteStore
 from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile
 from cllm.stores.sql.sqlite_reading import load
@@ -328,3 +328,39 @@ async def test_a_conversation_that_would_take_the_place_of_many_is_read_again(da
     await say(store, "demo", "t2")
     assert reads == ["demo"]
     await store.close()
+
+
+async def test_the_place_of_a_turn_that_was_dropped_is_not_used_for_another(database):
+    store = opened(database)
+    await say(store, "demo", "t1")
+    dropped = await store.begin_turn("demo", start("t2"), tail="window")
+    await store.drop_turn(dropped)
+    hidden = await store.begin_turn("demo", start("t2", visible=False), tail="window")
+    await store.finish_turn(hidden, answered(hidden))
+    assert [turn.id for turn in (await store.load("demo")).turns] == ["t1", "t2"]
+    await store.close()
+
+
+async def test_a_turn_ends_where_it_was_written_also_after_everything_was_forgotten(database):
+    store, other = opened(database), opened(database)
+    await say(store, "demo", "t1")
+    lease = await store.begin_turn("demo", start("t2"), tail="window")
+    await say(other, "another", "t1")
+    await store.finish_turn(lease, answered(lease))
+    assert [message.text for message in (await store.load("demo")).messages] == ["Hello", "Hi"] * 2
+    found = (await store.search("Hello")).items
+    assert sorted(hit.sequence for hit in found if hit.conversation == "demo") == [1, 3]
+    await store.close()
+    await other.close()
+
+
+def test_of_turns_that_never_end_only_so_many_are_remembered():
+    recent = RecentTurns()
+    for number in range(MOST_RUNNING + 1):
+        recent.note(("o", "c"), f"t{number}", (number, [number]))
+    recent.note(("o", "c"), "long", (1, range(MOST_ROWS + 1)))
+    assert recent.take_place(("o", "c"), "t0") is None
+    assert recent.take_place(("o", "c"), "long") is None
+    assert recent.take_place(("o", "c"), "t1") == (1, [1])
+    recent.forget()
+    assert recent.take_place(("o", "c"), "t2") is None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.wire.bare_text import is_bare_text
+from cllm.core.bare_text import is_bare_text
 
 HOSTILE = st.text(alphabet='\\"{}:,[] ab\nné\u2028', max_size=12)
 VALUES = st.recursive(
