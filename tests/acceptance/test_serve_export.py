@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,28 @@ def test_a_long_export_is_a_conversation_file_and_a_short_one_says_its_length(se
     assert short.json["messages"][1]["content"] == "Hello"
 
 
+def test_a_client_of_old_http_is_given_a_long_export_whole(server: Server):
+    whole = server("GET", f"{PATH}/export", timeout=120).body
+    with socket.create_connection((server.host, server.port), timeout=120) as client:
+        client.sendall(
+            f"GET {PATH}/export HTTP/1.0\r\nHost: {server.host}:{server.port}\r\n\r\n".encode()
+        )
+        received = b"".join(iter(lambda: client.recv(MEGABYTE), b""))
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert f"content-length: {len(whole)}".encode() in head.lower()
+    assert body == whole
+
+
+def test_who_asks_for_the_head_of_a_long_export_is_told_its_length(server: Server):
+    whole = server("GET", f"{PATH}/export?format=markdown", timeout=120)
+    head = server("HEAD", f"{PATH}/export?format=markdown", timeout=120)
+    assert (head.status, head.body) == (200, b"")
+    assert int(head.headers["content-length"]) == len(whole.body)
+    for name in ("content-type", "content-disposition", "content-security-policy"):
+        assert head.headers[name] == whole.headers[name]
+
+
 def test_what_is_said_during_an_export_is_not_in_it(server: Server):
     opened = server.open("GET", f"{PATH}/export", timeout=120)
     start = opened.response.read(MEGABYTE)
@@ -118,7 +141,7 @@ def test_a_client_that_leaves_ends_its_export(server: Server, until: Callable[..
     assert '"fault"' not in server.log
 
 
-def test_an_export_whose_end_is_deleted_breaks_off(server: Server):
+def test_an_export_whose_end_is_deleted_breaks_off(server: Server, until: Callable[..., bool]):
     branch = server("POST", f"{PATH}/branch", {"branch_at_sequence": BRANCHED}, timeout=120)
     assert branch.status == 201
     path = f"/v1/conversations/{branch.json['id']}"
@@ -128,3 +151,5 @@ def test_an_export_whose_end_is_deleted_breaks_off(server: Server):
     with pytest.raises(http.client.IncompleteRead):
         opened.rest()
     assert server("GET", f"{path}/export").status == 404
+    assert until(lambda: '"outcome":"turn_not_found"' in server.log), server.log
+    assert '"fault"' not in server.log

@@ -14,7 +14,7 @@ from cllm.core.message import Message
 from cllm.core.ports import Outline, OutlinedStore, Store, TurnPart
 
 MOST_BYTES = 256 * 1024
-MOST_TURNS = 100
+MOST_TURNS = 240
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,12 @@ class Outlined:
 
     async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[Said]:
         """What was said in these turns, one after the other."""
+        async for part in self.parts_of(turns):
+            for said in part:
+                yield said
+
+    async def parts_of(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[Said]]:
+        """What was said in these turns, as much at a time as is read at once."""
         at, start = 0, 0
         while at < len(turns):
             wanted = turns[at : at + MOST_TURNS]
@@ -47,12 +53,14 @@ class Outlined:
             )
             # Turns in which nothing was said can be missing at the end.
             found = found or ((),)
+            part: list[Said] = []
             for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
                 said = self._said(turn, messages, start)
                 if not said.ends and (place < len(found) or not messages):
                     raise TurnNotFoundError(self.conversation.ref, turn.id)
-                yield said
+                part.append(said)
                 at, start = (at + 1, 0) if said.ends else (at, start + len(said.messages))
+            yield part
 
     def _said(self, turn: Turn, messages: tuple[Message, ...], start: int) -> Said:
         """As much of the messages as there was: of a turn that ran, more may have come."""

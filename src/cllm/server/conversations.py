@@ -68,7 +68,7 @@ async def list_conversations(request: Request) -> Response:
         offset=query.offset,
         next_cursor=page.next_cursor,
     )
-    return with_notices(answer(shown), page.notices)
+    return with_notices(answer(shown), page.notices, shelf)
 
 
 async def create_conversation(request: Request) -> Response:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cllm.core.errors import CllmError
 from cllm.core.ports import NewId
 from cllm.server.errors import (
     Answer,
@@ -114,6 +115,11 @@ class Edge:
         except ClientDisconnect:
             passage.record.outcome = DISCONNECTED
         except Exception as error:  # noqa: BLE001 - the one place where a mistake of ours ends
+            if passage.begun and isinstance(error, CllmError):
+                # No mistake of ours: what was being told is not there any more, or not readable.
+                passage.broke_off = True
+                passage.record.outcome = tell(error).code
+                return
             passage.record.outcome = unexpected().code
             passage.record.fault = _fault(error)
             if not passage.begun:
@@ -121,7 +127,7 @@ class Edge:
 
     def _end(self, record: RequestRecord, passage: "_Passage") -> None:
         record.seconds = time.monotonic() - record.started
-        if not passage.ended and record.fault is None:
+        if not passage.ended and not passage.broke_off and record.fault is None:
             record.outcome = DISCONNECTED
         self._metrics.observe(record)
         log_request(record)
@@ -134,6 +140,7 @@ class _Passage:
         self.record = record
         self.begun = False
         self.ended = False
+        self.broke_off = False
         self.added: tuple[tuple[bytes, bytes], ...] = ((REQUEST_ID, record.request.encode()),)
         self._send = send
 

@@ -5,7 +5,7 @@ a document looks like is the codecs' business.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -47,9 +47,8 @@ async def _file(read: Outlined) -> AsyncIterator[bytes]:
     writer = FileWriter(conversation)
     yield writer.begin()
     history = [turn for turn in conversation.turns if turn.is_history]
-    async for said in read.said_in(history):
-        messages = _kept(conversation, said.messages)
-        yield await _written(partial(writer.say, said.turn, messages), said)
+    async for part in read.parts_of(history):
+        yield await _written(partial(_each, conversation, part, writer.say), part)
     yield writer.describe()
     for turn in conversation.turns:
         whole = turn if turn.is_history else await _whole(read, turn)
@@ -57,15 +56,22 @@ async def _file(read: Outlined) -> AsyncIterator[bytes]:
     for turn in conversation.variants:
         yield writer.record("variants", await _whole(read, turn))
     yield writer.prompt_beside()
-    async for said in read.said_in(writer.kept_beside):
-        messages = _kept(conversation, said.messages)
-        yield await _written(partial(writer.beside, said.turn, messages), said)
+    async for part in read.parts_of(writer.kept_beside):
+        yield await _written(partial(_each, conversation, part, writer.beside), part)
     yield writer.end()
 
 
-async def _written(write: partial[bytes], said: Said) -> bytes:
-    size = sum(len(message.raw) for message in said.messages)
-    return await aside(write, size=size)
+def _each(
+    conversation: Conversation,
+    part: Sequence[Said],
+    write: Callable[[Turn, Sequence[Message]], bytes],
+) -> bytes:
+    return b"".join(write(said.turn, _kept(conversation, said.messages)) for said in part)
+
+
+async def _written(write: partial[bytes], part: Sequence[Said]) -> bytes:
+    sizes = [len(message.raw) for said in part for message in said.messages]
+    return await aside(write, messages=len(sizes), size=sum(sizes))
 
 
 async def _whole(read: Outlined, turn: Turn) -> Turn:
@@ -117,12 +123,15 @@ async def _transcript(
     begin = transcript_html.begin_html if is_page else transcript_markdown.begin_markdown
     add = transcript_html.add_html if is_page else transcript_markdown.add_markdown
     yield begin(head).encode()
-    async for said in read.said_in(conversation.turns):
-        speeches = speeches_of(said.turn, said.messages, first=number)
-        number += len(said.messages)
-        yield await _written(partial(_shown, speeches, add), said)
+    async for part in read.parts_of(conversation.turns):
+        yield await _written(partial(_shown, part, add, first=number), part)
+        number += sum(len(said.messages) for said in part)
     yield (transcript_html.END if is_page else transcript_markdown.END).encode()
 
 
-def _shown(speeches: Iterator[Speech], add: Callable[[Speech], str]) -> bytes:
-    return "".join(map(add, speeches)).encode()
+def _shown(part: Sequence[Said], add: Callable[[Speech], str], *, first: int) -> bytes:
+    shown: list[str] = []
+    for said in part:
+        shown += map(add, speeches_of(said.turn, said.messages, first=first))
+        first += len(said.messages)
+    return "".join(shown).encode()

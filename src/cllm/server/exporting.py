@@ -30,6 +30,8 @@ from cllm.wire.conversation_json import decode_conversation
 from cllm.wire.malformed import FieldError
 from cllm.wire.transcript_html import POLICY
 
+WHOLE_ONLY = ("1.0", "0.9")
+"""Versions of HTTP in which an answer has no pieces."""
 ENDINGS = {"json": "json", "markdown": "md", "html": "html"}
 TYPES = {
     "json": "application/json",
@@ -47,6 +49,7 @@ async def export(request: Request) -> Response:
     name = f"{place.id}.{ENDINGS[query.format]}"
     pieces = pieces_of(read, query.format, shown_id=place.shelf.shown(place.id))
     return await _answered(
+        request,
         pieces,
         headers={**SAFETY, "Content-Disposition": f'attachment; filename="{name}"'},
         media_type=TYPES[query.format],
@@ -54,12 +57,20 @@ async def export(request: Request) -> Response:
 
 
 async def _answered(
-    pieces: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
+    request: Request, pieces: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
 ) -> Response:
     """A short document whole, so that what is wrong with it has a status; a long one as it comes.
 
-    A long one whose end cannot be read breaks off before it, which a client can tell.
+    A long one whose end cannot be read breaks off before it, which a client can tell. One of
+    HTTP/1.0 could not, and knows no pieces: it is given a long one whole as well. Who asks for the
+    head alone is told the length.
     """
+    if request.method == "HEAD":
+        size = sum([len(piece) async for piece in pieces])
+        return Response(headers={**headers, "Content-Length": str(size)}, media_type=media_type)
+    if request.scope["http_version"] in WHOLE_ONLY:
+        whole = b"".join([piece async for piece in pieces])
+        return Response(whole, headers=headers, media_type=media_type)
     first = await anext(pieces)
     async for second in pieces:
         rest = _after((first, second), pieces)

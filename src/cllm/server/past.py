@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cllm.core.conversation import Conversation, Turn
-from cllm.core.errors import CllmError, TurnNotFoundError
-from cllm.core.ports import ServerStore
+from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
+from cllm.core.ports import ServerStore, TurnStart
 from cllm.server.answering import answer
 from cllm.server.errors import encode_openai, tell
 from cllm.server.place import Place, place_of, server_store
@@ -111,7 +111,7 @@ class _Follower:
     """Follows the stream of one turn.
 
     A turn of this process says when there is more. One of another process is looked at, the less
-    often the longer nothing came of it.
+    often the longer nothing came of it, until nobody runs it any more.
     """
 
     def __init__(self, store: ServerStore, place: Place, turn_id: str, serving: Serving) -> None:
@@ -119,6 +119,7 @@ class _Follower:
         self._place = place
         self._turn_id = turn_id
         self._turns = serving.turns
+        self._new_id = serving.new_id
         self._silence = serving.settings.silence_seconds
         self._pause = FIRST_LOOK_SECONDS
 
@@ -149,10 +150,30 @@ class _Follower:
                 heard = signed = now()
                 self._pause = FIRST_LOOK_SECONDS
             elif now() - signed >= self._silence:
+                if change is None and await self._is_lost():
+                    raise _lost()
                 signed = now()
                 yield SIGN_OF_LIFE
             await self._wait(change, signed + self._silence - now())
         raise _gone_silent()
+
+    async def _is_lost(self) -> bool:
+        """Whether nobody runs the turn any more, though it says that it runs.
+
+        Its process is gone if its lease has run out: then another turn could begin.
+        """
+        try:
+            # A lease that was given is given back, also if the client leaves meanwhile.
+            await asyncio.shield(self._try_lease())
+        except ConversationBusyError:
+            return False
+        return await _is_running(self._place, self._turn_id)
+
+    async def _try_lease(self) -> None:
+        start = TurnStart(id=self._new_id(), messages=(), visible=False)
+        place = self._place
+        lease = await self._store.begin_turn(place.id, start, owner=place.owner, tail=0)
+        await self._store.drop_turn(lease)
 
     async def _wait(self, change: asyncio.Event | None, most: float) -> None:
         """Until there is more, or it is time to look or for a sign of life."""
@@ -162,6 +183,13 @@ class _Follower:
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(change.wait(), max(most, 0))
+
+
+def _lost() -> RefusedError:
+    return RefusedError(
+        "request_timeout",
+        "The turn was interrupted, the process that ran it is gone; read the conversation instead.",
+    )
 
 
 def _gone_silent() -> RefusedError:

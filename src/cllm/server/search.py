@@ -29,4 +29,4 @@ async def search(request: Request) -> Response:
         limit=query.limit,
         offset=query.offset,
     )
-    return with_notices(answer(shown), found.notices)
+    return with_notices(answer(shown), found.notices, shelf)

@@ -21,6 +21,7 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.identity import check_id
+from cllm.core.notice import Notice
 from cllm.core.ports import (
     ArchiveFilter,
     Clock,
@@ -200,13 +201,15 @@ class JsonFileStore(EditingStore):
             return Hits(items=(), total=0)
 
         def find() -> Hits:
+            notices: list[Notice] = []
             found = (
                 hit
-                for conversation in self._folder.readable()
+                for conversation in self._folder.readable(notices)
                 if passes(conversation, archive_filter)
                 for hit in hits_in(conversation, words)
             )
-            return page_of_hits(found, limit=limit, offset=offset)
+            hits = page_of_hits(found, limit=limit, offset=offset)
+            return msgspec.structs.replace(hits, notices=tuple(notices))
 
         return await self._offload(find)
 
@@ -222,7 +225,7 @@ class JsonFileStore(EditingStore):
             return ()
 
         def add() -> tuple[UsageSum, ...]:
-            kept = (call for found in self._folder.readable() for call in calls_of(found))
+            kept = (call for found in self._folder.readable([]) for call in calls_of(found))
             return add_up(kept, since=since, until=until, by=by)
 
         return await self._offload(add)

@@ -15,6 +15,7 @@ from cllm.core.errors import (
     BrokenConversationError,
     ConversationExistsError,
     ConversationNotFoundError,
+    StoreError,
     StoreUnavailableError,
 )
 from cllm.core.identity import is_valid_id
@@ -70,13 +71,15 @@ class JsonFolder:
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
 
-    def readable(self) -> Iterator[Conversation]:
-        """Every conversation of the folder that can be read."""
+    def readable(self, notices: list[Notice]) -> Iterator[Conversation]:
+        """Every conversation of the folder that can be read; each of the others adds a notice."""
         for key in self._keys():
             try:
                 yield self.read(key).conversation
-            except (ConversationNotFoundError, BrokenConversationError, StoreUnavailableError):
+            except ConversationNotFoundError:
                 continue
+            except (BrokenConversationError, StoreUnavailableError) as error:
+                notices.append(self._skipped(key, error))
 
     def summary(self, key: str) -> Summary:
         data, modified_at = self._bytes(key)
@@ -89,16 +92,16 @@ class JsonFolder:
         summaries: list[Summary] = []
         notices: list[Notice] = []
         for key in self._keys():
-            path = self._path(key)
             try:
                 summaries.append(self.summary(key))
             except ConversationNotFoundError:
                 continue
             except (BrokenConversationError, StoreUnavailableError) as error:
-                notices.append(
-                    Notice(code="conversation_skipped", path=str(path), message=str(error))
-                )
+                notices.append(self._skipped(key, error))
         return summaries, tuple(notices)
+
+    def _skipped(self, key: str, error: StoreError) -> Notice:
+        return Notice(code="conversation_skipped", path=str(self._path(key)), message=str(error))
 
     def begin(
         self, lock: Lock, key: str, start: TurnStart, create: NewConversation | None

@@ -4,9 +4,9 @@ The pieces together are what `encode_conversation` gives for the whole. Of what 
 hashes are remembered. No I/O, no clock.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -18,17 +18,23 @@ from cllm.wire.conversation_messages import Extra, UnreadableError, write_messag
 from cllm.wire.conversation_metadata import Remainder, encode_metadata
 from cllm.wire.turn_records import encode_turn
 
+P = ParamSpec("P")
+
 _STEP = b"  "
 _IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
+def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
     """UsageError for something that could not be read again."""
-    try:
-        yield
-    except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+
+    @wraps(write)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
+        try:
+            return write(*args, **kwargs)
+        except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+
+    return checked
 
 
 class FileWriter:
@@ -48,7 +54,7 @@ class FileWriter:
         self._has_extras: dict[str, None] = {}
         self._metadata, self._displaced = encode_metadata(conversation, Remainder())
 
-    @_readable()
+    @_readable
     def begin(self) -> bytes:
         """Everything before the first message that was said."""
         conversation = self._conversation
@@ -60,7 +66,7 @@ class FileWriter:
         self._prompt = written.extras
         return head + self._forms(written.forms)
 
-    @_readable()
+    @_readable
     def say(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Messages of a turn that is history, after those of it that came before."""
         self._starts.setdefault(turn.id, self._written)
@@ -77,7 +83,7 @@ class FileWriter:
             self._written += 1
         return b"".join(pieces)
 
-    @_readable()
+    @_readable
     def describe(self) -> bytes:
         """What stands between the messages and the turns."""
         conversation = self._conversation
@@ -97,7 +103,7 @@ class FileWriter:
             )
         )
 
-    @_readable()
+    @_readable
     def record(self, section: str, turn: Turn) -> bytes:
         """The record of a turn of the path, or of a variant; one that was not said comes whole."""
         is_said = section == "turns" and turn.is_history
@@ -120,12 +126,12 @@ class FileWriter:
         """The turns with messages that are more than their form in the file."""
         return tuple(turn for turn in self._conversation.turns if turn.id in self._has_extras)
 
-    @_readable()
+    @_readable
     def prompt_beside(self) -> bytes:
         """The system prompt, if it is more than its form in the file."""
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
 
-    @_readable()
+    @_readable
     def beside(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Those of the messages that are more than their form, after what came before of a turn."""
         written = write_messages(messages)
@@ -134,7 +140,7 @@ class FileWriter:
         placed = (msgspec.structs.replace(each, at=start + each.at) for each in written.extras)
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in placed)
 
-    @_readable()
+    @_readable
     def end(self) -> bytes:
         own = b"," + _fields({"metadata": self._displaced}, _IN_CLLM) if self._displaced else b""
         return self._close_section() + own + b"\n    }\n  }\n}\n"

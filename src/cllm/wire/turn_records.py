@@ -8,6 +8,7 @@ here changes a message.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -274,6 +275,10 @@ def _decode_inline(raw: msgspec.Raw) -> Message:
 
 def lean(value: msgspec.Struct) -> dict[str, Any]:
     """The fields of a value that differ from their defaults."""
-    fields = msgspec.structs.fields(value)
-    pairs = ((field, getattr(value, field.name)) for field in fields)
+    pairs = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
     return {field.name: value for field, value in pairs if value != field.default}
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)

@@ -546,6 +546,21 @@ class TestFiles:
         assert (await server("DELETE", f"{LIST}/files:demo?permanent=true")).status_code == 204
         assert (await server.get(f"{LIST}?store=files"))["total"] == 0
 
+    @pytest.mark.parametrize("path", [f"{LIST}?store=files", f"{LIST}/search?q=hello&store=files"])
+    async def test_a_file_that_cannot_be_read_is_told_by_its_id(self, server, tmp_path, path):
+        files = server.serving.files
+        await files.create(NewConversation(id="bad"))
+        (stored,) = tmp_path.rglob("bad.json")
+        stored.write_text("{broken", encoding="utf-8")
+
+        response = await server("GET", path)
+
+        assert response.status_code == 200
+        (notice,) = msgspec.json.decode(response.headers["x-cllm-notice"])
+        assert (notice["code"], notice["path"]) == ("conversation_skipped", "files:bad")
+        assert "'files:bad'" in notice["message"]
+        assert str(stored.parent) not in str(response.headers)
+
     async def test_with_keys_there_is_no_such_store(self, tmp_path):
         headers = {"x-api-key": KEYS["alice"]}
         async with served(tmp_path, KEYED, headers=headers) as server:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from tests.fake_provider import WAIT, FakeProvider
 from tests.served import Served, served
 
 from cllm.core.message import plain_message
-from cllm.core.ports import Lease, StreamEvent, TurnStart
+from cllm.core.ports import Lease, Store, StreamEvent, TurnStart
+from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.sql.sqlite import SqliteStore, parse_location
 
 LIST = "/v1/conversations"
 HELD = 1.5
+SHORT = 0.2
 NEW = {"X-Conversation-ID": ""}
 ASKED = {
     "model": "openai/gpt-test",
@@ -71,10 +75,23 @@ async def running_turn(server: Served) -> tuple[str, str]:
             await asyncio.sleep(0.01)
 
 
-async def begin(server: Served, conversation: str) -> Lease:
+def store_of_another(url: str) -> Store:
+    """The store as another process has it, whose leases run out at once."""
+    scheme, _, location = url.partition(":")
+    if scheme == "sqlite":
+        path, _ = parse_location(location)
+        return SqliteStore(path, clock=now, lease_seconds=SHORT)
+    return PostgresStore(url, clock=now, lease_seconds=SHORT)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def begin(server: Served, conversation: str, *, store: Store | None = None) -> Lease:
     """A turn as another process begins it."""
     start = TurnStart(id=server.serving.new_id(), messages=(plain_message("user", "Hello"),))
-    return await server.serving.store.begin_turn(conversation, start)
+    return await (store or server.serving.store).begin_turn(conversation, start)
 
 
 def data_of(stream: bytes) -> list[bytes]:
@@ -155,3 +172,42 @@ async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
             followed = await follower
     assert 4 <= silent <= 9
     assert data_of(followed.content) == [b"id: 1\ndata: {}"]
+
+
+async def test_a_turn_whose_process_is_gone_is_not_followed_for_long(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+):
+    async with serving(tmp_path, store_url, provider, silence_seconds=0.2) as server:
+        conversation = await server.begin()
+        gone = store_of_another(store_url)
+        lease = await begin(server, conversation, store=gone)
+        await gone.close()
+        async with asyncio.timeout(WAIT / 2):
+            path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
+            followed = await server("GET", path)
+        assert b"request_timeout" in followed.content
+        assert b"interrupted" in followed.content
+        provider.say("Hello.")
+        headers = {"X-Conversation-ID": conversation}
+        again = await server("POST", "/v1/chat/completions", json=ASKED, headers=headers)
+        assert again.status_code == 200
+
+
+async def test_a_silent_turn_of_another_process_is_left_in_peace(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+):
+    async with serving(tmp_path, store_url, provider, silence_seconds=0.2) as server:
+        conversation = await server.begin()
+        lease = await begin(server, conversation)
+        path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
+        follower = asyncio.create_task(server("GET", path))
+        await asyncio.sleep(HELD)
+        assert not follower.done()
+        ended = msgspec.structs.replace(
+            lease.turn, state="complete", ended_at=server.serving.clock()
+        )
+        await server.serving.store.finish_turn(lease, ended)
+        async with asyncio.timeout(WAIT / 2):
+            followed = await follower
+    assert followed.content.count(b": still running") >= 3
+    assert b"error" not in followed.content

@@ -1,8 +1,13 @@
 """A conversation read in parts is the conversation of one moment, whatever is done to it then."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -23,6 +28,29 @@ async def store(url: str) -> AsyncIterator[Store]:
     opened = open_store(url, clock=lambda: datetime.now(UTC))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def change(url: str) -> Callable[[str], None]:
+    """Change something in the database behind the store's back."""
+
+    def run(statement: str) -> None:
+        scheme, _, path = url.partition(":")
+        if scheme == "sqlite":
+            with closing(sqlite3.connect(path)) as own:
+                own.execute(statement)
+                own.commit()
+            return
+
+        async def there() -> None:
+            own = await asyncpg.connect(url)
+            await own.execute(statement)
+            await own.close()
+
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(asyncio.run, there()).result()
+
+    return run
 
 
 async def fill(store: Store, *, turns: int = 5) -> None:
@@ -83,6 +111,22 @@ async def test_a_store_that_has_it_only_whole_is_read_the_same_way(most: int):
     assert not isinstance(store, OutlinedStore)
     read = await open_outlined(store, "demo", most=most)
     assert await gathered(read) == await store.load("demo")
+
+
+@pytest.mark.parametrize("most", [1, 10**6])
+@pytest.mark.parametrize("moved", ["ordinal + 1", "-5 - ordinal", "ordinal * 2"])
+async def test_messages_that_are_numbered_otherwise_come_once_each(
+    store: Store, change: Callable[[str], None], moved: str, most: int
+):
+    await say(store, "demo", "t1")
+    await say(store, "demo", "t2")
+    change("UPDATE messages SET ordinal = 1000 + (MOVED)".replace("MOVED", moved))
+    change("UPDATE messages SET ordinal = ordinal - 1000")
+    loaded = await store.load("demo")
+    said = {turn.id: set(turn.messages) for turn in loaded.turns}
+    found = await gathered(await open_outlined(store, "demo", most=most))
+    assert {turn.id: set(turn.messages) for turn in found.turns} == said
+    assert found.message_count == loaded.message_count
 
 
 async def test_what_is_said_meanwhile_is_not_in_it(store: Store):

@@ -15,7 +15,7 @@ from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.postgres_statements import RESOLVED, names
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, check_text, decode_message
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, check_text, decode_said
 
 _CONVERSATION = f"""
 SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
@@ -29,13 +29,16 @@ ORDER BY t.position NULLS LAST, t.number
 """
 _MESSAGES = f"""
 SELECT place, role, dialect, raw FROM (
-    SELECT wanted.place, m.ordinal, m.role, m.dialect, m.raw,
-        sum(octet_length(m.raw)) OVER (ORDER BY wanted.place, m.ordinal)
-            - octet_length(m.raw) AS before
-    FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
-    JOIN turns t ON t.owner = $1 AND t.conversation_id = {RESOLVED} AND t.id = wanted.id
-    JOIN messages m ON m.owner = $1 AND m.conversation_id = t.conversation_id
-        AND m.turn = t.number AND m.ordinal >= wanted.start
+    SELECT place, ordinal, role, dialect, raw,
+        sum(octet_length(raw)) OVER (ORDER BY place, ordinal) - octet_length(raw) AS before
+    FROM (
+        SELECT wanted.place, wanted.start, m.ordinal, m.role, m.dialect, m.raw,
+            row_number() OVER (PARTITION BY wanted.place ORDER BY m.ordinal) AS at
+        FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
+        JOIN turns t ON t.owner = $1 AND t.conversation_id = {RESOLVED} AND t.id = wanted.id
+        JOIN messages m ON m.owner = $1 AND m.conversation_id = t.conversation_id
+            AND m.turn = t.number
+    ) AS numbered WHERE at > start
 ) AS said WHERE before < $5 ORDER BY place, ordinal
 """
 _POSITION_AT = len(TURN_COLUMNS)
@@ -81,5 +84,5 @@ async def messages_from(
     found: list[list[Message]] = [[] for _ in range(last)]
     with reading():
         for place, role, dialect, raw in rows:
-            found[place - 1].append(decode_message(role, dialect, raw))
+            found[place - 1].append(decode_said(role, dialect, raw))
     return tuple(map(tuple, found))

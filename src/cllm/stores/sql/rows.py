@@ -5,9 +5,9 @@ codec is told how to write and read one. Nothing here runs SQL.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -23,7 +23,7 @@ from cllm.core.conversation import (
     WindowRecord,
 )
 from cllm.core.errors import UsageError
-from cllm.core.message import Message
+from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import CallRecord, UsageSum
 from cllm.core.reply import Usage
@@ -88,6 +88,9 @@ TURN_COLUMNS = (
 MESSAGE_COLUMNS = ("role", "dialect", "raw")
 CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
+ROLES = frozenset(get_args(Role))
+_DIALECTS = frozenset(get_args(Dialect))
+_NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
 _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -175,17 +178,25 @@ class RowCodec:
 
     def decode_summary(self, row: Usable) -> Summary:
         """The list entry of a row of SUMMARY_COLUMNS."""
-        return Summary(
-            id=row[0],
-            created_at=self.read_time(row[1]),
-            updated_at=self.read_time(row[2]),
-            message_count=row[3],
-            model=row[4],
-            name=row[5],
-            title=row[6],
-            archived_at=self.read_optional(row[7]),
-            metadata=_metadata.decode(row[8]),
-        )
+        return self.decode_summaries((row,))[0]
+
+    def decode_summaries(self, rows: Iterable[Usable]) -> list[Summary]:
+        """The list entries of rows of SUMMARY_COLUMNS."""
+        read_time = self.read_time
+        return [
+            Summary(
+                id=own_id,
+                created_at=read_time(created),
+                updated_at=read_time(updated),
+                message_count=count,
+                model=model,
+                name=name,
+                title=title,
+                archived_at=None if archived is None else read_time(archived),
+                metadata={} if metadata == "{}" else _metadata.decode(metadata),
+            )
+            for own_id, created, updated, count, model, name, title, archived, metadata in rows
+        ]
 
     def encode_turn(self, turn: Turn) -> Row:
         """A row of TURN_COLUMNS; the messages have rows of their own."""
@@ -243,7 +254,23 @@ def encode_message(message: Message) -> Row:
 
 
 def decode_message(role: Any, dialect: Any, raw: str) -> Message:
+    """The message of a row of MESSAGE_COLUMNS, whatever it says; also one that is to go."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
+
+
+def decode_said(role: Any, dialect: Any, raw: str) -> Message:
+    """The message of a row of MESSAGE_COLUMNS; ValueError if it is none that anybody could say.
+
+    The JSON is looked into by whoever shows or sends it.
+    """
+    if role not in ROLES or dialect not in _DIALECTS or not _is_object(raw):
+        raise ValueError("not a message")
+    return Message(role=role, dialect=dialect, raw=raw.encode())
+
+
+def _is_object(raw: str) -> bool:
+    """Whether the JSON would be an object; it nearly always begins as we write it."""
+    return raw[:1] == "{" or raw.lstrip()[:1] == "{"
 
 
 def encode_usage(usage: Usage | None) -> Row:
@@ -263,6 +290,8 @@ def encode_usage(usage: Usage | None) -> Row:
 
 def decode_usage(row: Usable) -> Usage:
     """The usage of a row of USAGE_COLUMNS, if somebody counted."""
+    if not _NUMBERS.issuperset(map(type, row)):
+        raise TypeError("not a count of tokens")
     read, written, cached, kept, reasoning, kept_hour, estimated = row
     return Usage(
         input=read,

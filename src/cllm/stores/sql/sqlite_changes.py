@@ -131,7 +131,7 @@ def delete_from(
         raise SequenceNotFoundError(key[1], sequence)
     there = db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone()
     number, ordinal, position, state = there
-    places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position))}
+    places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position)).fetchall()}
     _delete_places(db, key, places, spared=number if ordinal > 0 else None)
     if ordinal > 0:
         delete_messages(db, key, number, state, first=ordinal)

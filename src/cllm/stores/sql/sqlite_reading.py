@@ -2,10 +2,13 @@
 
 Runs in the file's thread, inside a transaction that somebody else began. Never writes. A text that
 is not UTF-8 keeps nobody from the other rows: in a name, a title or a model it is shown with marks.
+No cursor is left open, whatever is raised: the file would be read as it was then, for as long as
+somebody has the error.
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from datetime import datetime
 from typing import Any
 
@@ -22,11 +25,12 @@ from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
+    ROLES,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
-    decode_message,
+    decode_said,
     decode_sum,
     decode_window,
     in_utc,
@@ -35,6 +39,7 @@ from cllm.stores.sql.search import Found, owner_term, page_of_found
 from cllm.stores.sql.sqlite_damaged import (
     UNREADABLE,
     NotTextError,
+    are_listed,
     check_listed,
     damaged,
     fetched,
@@ -161,10 +166,11 @@ def _turn(row: Row, said: dict[int, list[Message]]) -> Turn:
     return ROWS.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
 
 
-def _by_turn(rows: Iterable[Row]) -> dict[int, list[Message]]:
+def _by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
     said: dict[int, list[Message]] = {}
-    for turn, role, dialect, raw in rows:
-        said.setdefault(turn, []).append(decode_message(role, dialect, raw))
+    with closing(rows):
+        for turn, role, dialect, raw in rows:
+            said.setdefault(turn, []).append(decode_said(role, dialect, raw))
     return said
 
 
@@ -226,6 +232,10 @@ def _rows_of_page(
 
 def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
     """Put entries of the rows on the list until it has so many; how many rows were used."""
+    if len(rows) <= most - len(items) and are_listed(rows):
+        with suppress(*UNREADABLE):
+            items += ROWS.decode_summaries(rows)
+            return len(rows)
     for used, row in enumerate(rows):
         if len(items) == most:
             return used
@@ -276,6 +286,8 @@ def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
     """Put what the row says among what was found, and what is wrong with it among the notices."""
     conversation, title, sequence, role, raw, started_at = row
     try:
+        if type(sequence) is not int or role not in ROLES:
+            raise TypeError
         each = Found(
             conversation=text_of(conversation),
             title=None if title is None else text_of(title),
@@ -317,5 +329,5 @@ def events_after(
     key: tuple[Any, ...] = find(db, ref, owner)[:2]
     if db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone() is None:
         raise TurnNotFoundError(key[1], turn_id)
-    rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number))
+    rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
     return tuple(StreamEvent(number=row[0], data=row[1]) for row in rows)

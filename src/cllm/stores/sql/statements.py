@@ -167,11 +167,18 @@ VARIANT_MESSAGES = _sql(
     "AND sequence_number IS NULL AND turn >= ? ORDER BY turn, ordinal",
 )
 MESSAGE_COUNTS = _sql("SELECT turn, count(*) FROM messages", _OF_CONVERSATION, "GROUP BY turn")
-MESSAGES_FROM = (
-    "SELECT m.role, m.dialect, m.raw FROM turns t JOIN messages m ON m.owner = t.owner"
-    " AND m.conversation_id = t.conversation_id AND m.turn = t.number"
-    " WHERE t.owner = ? AND t.conversation_id = ? AND t.id = ? AND m.ordinal >= ?"
-    " ORDER BY m.ordinal"
+NUMBERS_OF = _sql(
+    "SELECT id, number FROM turns", _OF_CONVERSATION, "AND id IN (SELECT value FROM json_each(?))"
+)
+MESSAGES_OF = _sql(
+    "SELECT turn, role, dialect, raw FROM messages",
+    _OF_CONVERSATION,
+    "AND turn IN (SELECT value FROM json_each(?)) ORDER BY turn, ordinal",
+)
+MESSAGES_FROM = _sql(
+    "SELECT turn, role, dialect, raw FROM messages",
+    _OF_CONVERSATION,
+    "AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?",
 )
 RAW_BYTES = _sql(
     "SELECT number, CAST(raw AS BLOB) FROM messages",

@@ -158,6 +158,26 @@ async def test_a_found_message_that_cannot_be_shown_is_said(
     assert [(notice.code, notice.path) for notice in hits.notices] == [("message_skipped", "bad")]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "role = x'fffe'",
+        "role = 'nobody'",
+        "sequence_number = 'x'",
+        "sequence_number = x'7a'",
+        "sequence_number = 9e99",
+    ],
+)
+async def test_a_hit_whose_role_or_number_is_none_is_said(
+    database: Path, store: SqliteStore, damage: str
+):
+    change = "UPDATE messages SET damage WHERE conversation_id = 'bad' AND role = 'user'"
+    spoil(database, change.replace("damage", damage))
+    hits = await store.search("zebra")
+    assert [hit.role for hit in hits.items if hit.conversation == "bad"] == ["assistant"]
+    assert [(notice.code, notice.path) for notice in hits.notices] == [("message_skipped", "bad")]
+
+
 async def test_sums_have_a_mark_in_the_name_of_a_model(database: Path, store: SqliteStore):
     spoil(
         database,
@@ -188,6 +208,14 @@ async def test_a_damaged_title_can_be_shown_and_given_anew(database: Path, store
         "UPDATE messages SET raw = NO_TEXT WHERE conversation_id = 'bad'",
         "UPDATE turns SET model = NO_TEXT WHERE conversation_id = 'bad'",
         "UPDATE conversations SET metadata = NO_TEXT WHERE id = 'bad'",
+        "UPDATE messages SET dialect = 'esperanto' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET role = 'nobody' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET raw = '-5' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET raw = '\"zebra\"' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET raw = 'x\"<' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET raw = '' WHERE conversation_id = 'bad'",
+        "UPDATE turns SET input_tokens = 'many' WHERE conversation_id = 'bad'",
+        "UPDATE turns SET input_tokens = 1, output_tokens = NULL WHERE conversation_id = 'bad'",
     ],
 )
 async def test_what_cannot_be_loaded_is_one_sentence_about_a_row(
