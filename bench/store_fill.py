@@ -2,13 +2,17 @@
 
 Texts come from a pool, so that their words are taken apart once. Each conversation has five turns
 of a question and an answer of about a kilobyte; one in a thousand has a rare word in all of them.
+Ids are as long as those that the library and the server give, and come in no order, unless short
+ones are wanted.
 `take_turns` makes the same conversations by real turns, to compare the two.
 """
 
+import hashlib
 import random
 import sqlite3
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -86,7 +90,8 @@ def _pool() -> list[tuple[Said, Said]]:
 class Many:
     """The conversations, by their numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, short_ids: bool = False) -> None:
+        self._short_ids = short_ids
         self._pool = _pool()
         self._rare = [
             tuple(_said(each.message.role, f"{each.message.text} {RARE}") for each in pair)
@@ -104,9 +109,10 @@ class Many:
 
     def turn(self, number: int, place: int) -> Turn:
         at = moment(number, place)
+        own = f"t{place}" if self._short_ids else _id_of(f"turn {place} of {number}")
         return Turn(
-            id=f"t{place}",
-            place=f"t{place}",
+            id=own,
+            place=own,
             state="complete",
             model="m",
             messages=tuple(each.message for each in self.said(number, place)),
@@ -117,9 +123,13 @@ class Many:
             window=WINDOW,
         )
 
+    def name(self, number: int) -> str:
+        """The id of one."""
+        return f"c{number:07}" if self._short_ids else _id_of(f"conversation {number}")
+
     def conversation(self, number: int) -> Conversation:
         return Conversation(
-            id=name_of(number),
+            id=self.name(number),
             title=f"Title {number}",
             model="m",
             created_at=moment(number, 0),
@@ -131,7 +141,7 @@ class Many:
         """The rows of some conversations, as an engine has them."""
         rows = Rows([], [], [])
         for number in numbers:
-            key = (OWNER, name_of(number))
+            key = (OWNER, self.name(number))
             rows.conversations.append(codec.encode_conversation(self.conversation(number)))
             for place in range(TURNS):
                 turn = codec.encode_turn(self.turn(number, place))
@@ -150,8 +160,10 @@ class Rows(NamedTuple):
     messages: list[tuple[Any, ...]]
 
 
-def name_of(number: int) -> str:
-    return f"c{number:07}"
+def _id_of(what: str) -> str:
+    """The same id each time, in the form that ids are made in."""
+    made = hashlib.blake2b(what.encode(), digest_size=16).digest()
+    return str(uuid.UUID(bytes=made, version=4))
 
 
 def moment(number: int, place: int) -> datetime:
@@ -165,7 +177,7 @@ async def take_turns(
     now = BEGAN
     store = open_store(lambda: now)
     for number in range(conversations):
-        new = NewConversation(id=name_of(number), title=f"Title {number}", model="m")
+        new = NewConversation(id=many.name(number), title=f"Title {number}", model="m")
         for place in range(TURNS):
             now = moment(number, place)
             turn = many.turn(number, place)

@@ -112,7 +112,7 @@ class Rig:
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
         total = row[-1]
         db.execute(sql.PATH, (*key, number - LOADED // 2)).fetchall()
-        db.execute(sql.PATH_MESSAGES, (*key, total - LOADED + 1)).fetchall()
+        db.execute(sql.MESSAGES_SINCE, (*key, number - LOADED // 2)).fetchall()
         values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
         db.execute(sql.ADD_TURN, (*key, number, number, *values, *(None,) * 12, at, None))
         db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, at))

@@ -107,32 +107,32 @@ def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> Conversation:
 
 def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> Conversation:
     key = row[:2]
-    start = _start_of(db, row, tail)
-    if start is None:
+    position = _start_of(db, row, tail)
+    if position is None:
         return ROWS.decode_conversation(row)
-    position, sequence = start
     path = db.execute(sql.PATH, (*key, position)).fetchall()
-    said = _by_turn(db.execute(sql.PATH_MESSAGES, (*key, sequence)))
+    beside = db.execute(sql.VARIANTS, (*key, position)).fetchall()
+    said = _by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
     turns = tuple(_turn(each, said) for each in path)
-    return ROWS.decode_conversation(row, turns=turns, variants=_variants(db, key, position, turns))
+    variants = tuple(_turn(each, said) for each in beside)
+    if position != FIRST_POSITION and variants:
+        places = {turn.place for turn in turns}
+        variants = tuple(turn for turn in variants if turn.place in places)
+    return ROWS.decode_conversation(row, turns=turns, variants=variants)
 
 
-def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> tuple[int, int] | None:
-    """Where on the path loading starts: a turn's position, and its first message's number.
-
-    None if nothing is to be loaded.
-    """
+def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
+    """The position on the path where loading starts; None if nothing is to be loaded."""
     if tail is None:
-        return FIRST_POSITION, 1
+        return FIRST_POSITION
     key, total = row[:2], row[COUNT_AT]
     count = _window_length(db, row) if tail == "window" else tail
     if count <= 0:
         return None
     if count >= total:
-        return FIRST_POSITION, 1
-    first = total - count + 1
-    _, ordinal, position, _ = db.execute(sql.AT_SEQUENCE, (*key, first)).fetchone()
-    return position, first - ordinal
+        return FIRST_POSITION
+    position: int = db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone()[2]
+    return position
 
 
 def _window_length(db: sqlite3.Connection, row: Row) -> int:
@@ -147,19 +147,6 @@ def _window_length(db: sqlite3.Connection, row: Row) -> int:
 def pins_of(row: Row) -> tuple[int, ...]:
     """The sequence numbers of the messages that stay in every window."""
     return () if row[PINS_AT] is None else ROWS.decode_conversation(row).pins
-
-
-def _variants(
-    db: sqlite3.Connection, key: Row, position: int, turns: Sequence[Turn]
-) -> tuple[Turn, ...]:
-    rows = db.execute(sql.VARIANTS, (*key, position)).fetchall()
-    if not rows:
-        return ()
-    places = {turn.place for turn in turns}
-    said = _by_turn(db.execute(sql.VARIANT_MESSAGES, (*key, position)))
-    found = (_turn(each, said) for each in rows)
-    whole = position == FIRST_POSITION
-    return tuple(turn for turn in found if whole or turn.place in places)
 
 
 def _turn(row: Row, said: dict[int, list[Message]]) -> Turn:

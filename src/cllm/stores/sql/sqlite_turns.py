@@ -317,6 +317,7 @@ def _answer_anew(
     """Put the turn in its place; those that went on with the tools of that one leave the path."""
     key = (conversation.owner, conversation.id)
     first: int = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
+    db.execute(sql.UNNUMBER_AFTER, (*key, there[1]))
     db.execute(sql.LEAVE_PATH_AFTER, (*key, there[1]))
     count = put_in_place(db, key, chosen=number, instead_of=there)
     pins = tuple(pin for pin in conversation.pins if pin <= count)

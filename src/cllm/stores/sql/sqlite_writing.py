@@ -118,14 +118,14 @@ def _terms_of(raw: bytes, owner: str) -> str:
 def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: Row) -> int:
     """Put a turn on the path in place of another; how many messages the path has then.
 
-    `instead_of` is the number and the position of the one that leaves. Later messages are
-    numbered anew, as the two need not be of one length.
+    `instead_of` is the number and the position of the one that leaves. Its messages lose their
+    numbers, and later ones are numbered anew, as the two need not be of one length.
     """
     number, position = instead_of[:2]
     sequence = db.execute(sql.FIRST_SEQUENCE, (*key, number)).fetchone()[0]
     db.execute(sql.CHANGE_POSITION, (None, *key, number))
     db.execute(sql.CHANGE_POSITION, (position, *key, chosen))
-    db.execute(sql.UNNUMBER_FROM, (*key, sequence))
+    db.execute(sql.UNNUMBER_TURN, (*key, number))
     for (turn,) in db.execute(sql.NUMBERS_FROM, (*key, position)).fetchall():
         numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, turn))
         sequence += numbered.rowcount

@@ -151,20 +151,18 @@ HAS_TURNS = _sql("SELECT 1 FROM turns", _OF_CONVERSATION, "AND position IS NOT N
 PLACES_FROM = _sql("SELECT place FROM turns", _OF_CONVERSATION, "AND position >= ?")
 ALL_TURNS = _sql("SELECT number, id, place, state FROM turns", _OF_CONVERSATION)
 
+# From the newest message back: whoever asks reads those, or deletes them.
 AT_SEQUENCE = _sql(
-    "SELECT m.turn, m.ordinal, t.position, t.state FROM messages m JOIN turns t"
+    "SELECT m.turn, m.ordinal, t.position, t.state FROM messages m CROSS JOIN turns t"
     " ON t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn"
     " WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?"
+    " ORDER BY m.turn DESC LIMIT 1"
 )
-PATH_MESSAGES = _sql(
+# A turn's number is at least its position: these are all messages from that position on.
+MESSAGES_SINCE = _sql(
     "SELECT turn, role, dialect, raw FROM messages",
     _OF_CONVERSATION,
-    "AND sequence_number >= ? ORDER BY sequence_number",
-)
-VARIANT_MESSAGES = _sql(
-    "SELECT turn, role, dialect, raw FROM messages",
-    _OF_CONVERSATION,
-    "AND sequence_number IS NULL AND turn >= ? ORDER BY turn, ordinal",
+    "AND turn >= ? ORDER BY turn, ordinal",
 )
 MESSAGE_COUNTS = _sql("SELECT turn, count(*) FROM messages", _OF_CONVERSATION, "GROUP BY turn")
 NUMBERS_OF = _sql(
@@ -196,18 +194,21 @@ ADD_MESSAGE = (
 )
 DELETE_MESSAGES = _sql("DELETE FROM messages", _OF_CONVERSATION, "AND turn = ? AND ordinal >= ?")
 FIRST_SEQUENCE = _sql("SELECT min(sequence_number) FROM messages", _OF_CONVERSATION, "AND turn = ?")
-UNNUMBER_FROM = _sql(
-    "UPDATE messages SET sequence_number = NULL", _OF_CONVERSATION, "AND sequence_number >= ?"
+UNNUMBER_TURN = _sql("UPDATE messages SET sequence_number = NULL", _OF_CONVERSATION, "AND turn = ?")
+UNNUMBER_AFTER = _sql(
+    "UPDATE messages SET sequence_number = NULL WHERE owner = ?1 AND conversation_id = ?2",
+    "AND turn IN (SELECT number FROM turns",
+    "WHERE owner = ?1 AND conversation_id = ?2 AND position > ?3)",
 )
 NUMBER_TURN = _sql(
     "UPDATE messages SET sequence_number = ? + ordinal", _OF_CONVERSATION, "AND turn = ?"
 )
 FIRST_SAID = (
-    "SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON t.owner = m.owner"
-    " AND t.conversation_id = m.conversation_id AND t.number = m.turn"
-    " WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number IS NOT NULL"
+    "SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON m.owner = t.owner"
+    " AND m.conversation_id = t.conversation_id AND m.turn = t.number"
+    " WHERE t.owner = ? AND t.conversation_id = ? AND t.position IS NOT NULL"
     " AND m.role = 'user' AND t.state IN ('complete', 'incomplete')"
-    " ORDER BY m.sequence_number LIMIT 1"
+    " ORDER BY t.position, m.ordinal LIMIT 1"
 )
 
 INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"

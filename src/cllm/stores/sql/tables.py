@@ -123,17 +123,13 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     beside a message and has no column here.
     """
     natural = ("owner", "conversation_id", "turn", "ordinal")
-    numbered = ("owner", "conversation_id", "sequence_number")
-    keys: tuple[sa.Index | sa.PrimaryKeyConstraint, ...]
+    by_turn: sa.Index | sa.PrimaryKeyConstraint
     if engine == "sqlite":
         count: type[sa.Integer] = sa.BigInteger
-        keys = (
-            sa.Index("messages_by_turn", *natural, unique=True),
-            sa.Index("messages_by_sequence", *numbered, unique=True),
-        )
+        by_turn = sa.Index("messages_by_turn", *natural, unique=True)
     else:
         count = sa.Integer
-        keys = (sa.PrimaryKeyConstraint(*natural, name="messages_by_turn"),)
+        by_turn = sa.PrimaryKeyConstraint(*natural, name="messages_by_turn")
     sa.Table(
         "messages",
         metadata,
@@ -147,7 +143,7 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("dialect", sa.Text, nullable=False),
         sa.Column("raw", sa.Text, nullable=False),
         sa.Column("imported", sa.Text),
-        *keys,
+        by_turn,
         sa.ForeignKeyConstraint(
             ["owner", "conversation_id", "turn"],
             ["turns.owner", "turns.conversation_id", "turns.number"],

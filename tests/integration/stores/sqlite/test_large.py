@@ -12,8 +12,9 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
 from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sql.sqlite_reading import find, load
 from cllm.stores.sql.sqlite_writing import add_conversation
-from cllm.testing.store_contract import answered, say, start
+from cllm.testing.store_contract import answered, say, say_again, start, texts
 
 MEGABYTE = 1_000_000
 
@@ -46,6 +47,49 @@ async def test_a_turn_in_a_long_conversation_reads_what_its_window_can_use(datab
     assert lease.conversation.message_count == 6000
     await store.finish_turn(lease, answered(lease))
     assert (await store.load("filled", tail=2)).turns[0].id == "new"
+    await store.close()
+
+
+async def test_a_window_of_a_long_conversation_takes_as_many_steps_as_that_of_a_short_one(database):
+    store = opened(database)
+    await store.create(NewConversation(id="none"))
+    for turns in (50, 5000):
+        fill(database, str(turns), turns=turns)
+    db = sqlite3.connect(database)
+    short, long = (steps_to_load(db, ref) for ref in ("50", "5000"))
+    db.close()
+    assert long < short * 1.1
+    await store.close()
+
+
+def steps_to_load(db: sqlite3.Connection, ref: str) -> int:
+    """How many instructions SQLite runs for the newest 40 messages."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    db.set_progress_handler(step, 1)
+    loaded = load(db, find(db, ref, "local"), 40)
+    db.set_progress_handler(None, 0)
+    assert sum(len(turn.messages) for turn in loaded.turns) == 40
+    return steps
+
+
+async def test_another_variant_in_an_early_place_leaves_the_tail_as_it_is(database):
+    store = opened(database)
+    await say(store, "demo", "t1", "one")
+    await say_again(store, "demo", "t2", place="t1", text="better")
+    await say(store, "demo", "t3", "three")
+    for chosen in ("t1", "t2"):
+        await store.choose_variant("demo", chosen)
+        tail = await store.load("demo", tail=2)
+        assert (texts(tail), tail.variants, tail.first_sequence) == (["three", "three?"], (), 3)
+        whole = await store.load("demo", tail=3)
+        assert [turn.id for turn in whole.turns] == [chosen, "t3"]
+        assert len(whole.variants) == 1
     await store.close()
 
 

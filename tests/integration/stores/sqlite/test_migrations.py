@@ -4,6 +4,7 @@ import re
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -18,7 +19,8 @@ from cllm.stores.sql.connection import erase_deleted, with_sqlite
 from cllm.stores.sql.database import Database
 from cllm.stores.sql.revisions import HEAD
 from cllm.stores.sql.sqlite import SqliteStore
-from cllm.testing.store_contract import answered, say, start
+from cllm.testing.store_contract import answered, say, say_again, start
+from cllm.testing.store_harness import bring_results
 
 FIRST_ID = "00000000-0000-0000-0000-000000000100"
 SECOND_ID = "00000000-0000-0000-0000-000000000101"
@@ -69,18 +71,39 @@ def test_a_table_that_has_drifted_is_seen(database):
 def test_every_statement_fits_the_newest_revision(database):
     with_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
-    named = [each for name, each in vars(statements).items() if name.isupper()]
+    texts = _runnable(statements)
+    for text in texts:
+        own.execute(f"EXPLAIN {text}", _nothing_for(text))
+    own.close()
+    assert len(texts) > 50
+
+
+def _runnable(module: ModuleType) -> list[str]:
+    named = [each for name, each in vars(module).items() if name.isupper()]
     texts = [
         text for each in named for text in (each.values() if isinstance(each, dict) else [each])
     ]
-    prepared = 0
-    for text in texts:
-        if isinstance(text, str) and text[:6] in {"SELECT", "INSERT", "UPDATE", "DELETE"}:
-            numbers = [int(number) for number in re.findall(r"\?(\d)", text)]
-            own.execute(f"EXPLAIN {text}", (None,) * (max(numbers, default=0) or text.count("?")))
-            prepared += 1
+    kinds = {"SELECT", "INSERT", "UPDATE", "DELETE"}
+    return [text for text in texts if isinstance(text, str) and text[:6] in kinds]
+
+
+def _nothing_for(text: str) -> tuple[None, ...]:
+    """So many parameters as the statement has."""
+    numbers = [int(number) for number in re.findall(r"\?(\d)", text)]
+    return (None,) * (max(numbers, default=0) or text.count("?"))
+
+
+def test_no_statement_reads_a_whole_table_of_turns_or_messages(database):
+    with_sqlite(database, migrate.upgrade)
+    own = sqlite3.connect(database)
+    text = " ".join(
+        step
+        for statement in _runnable(statements)
+        for *_, step in own.execute(f"EXPLAIN QUERY PLAN {statement}", _nothing_for(statement))
+    )
     own.close()
-    assert prepared > 50
+    assert "SEARCH messages USING" in text
+    assert not re.search(r"SCAN (turns|messages|t|m)\b", text)
 
 
 async def test_an_older_database_is_brought_up_with_everything_in_it(database):
@@ -146,6 +169,44 @@ async def test_what_is_said_later_survives_going_down_and_up(database):
     assert (after.model, after.created_at) == ("m", before.created_at)
     assert (await store.load("cats", owner="somebody")).id == "c-2"
     await store.close()
+
+
+async def test_the_index_by_sequence_number_goes_and_comes_back_with_its_revision(database):
+    store = open_store(database)
+    await say(store, "demo", "t1")
+    await say(store, "demo", "t2")
+    await bring_results(store, "demo", "t3")
+    await say_again(store, "demo", "t4", place="t2", text="Anew")
+    await say(store, "demo", "t5")
+    before = await store.load("demo")
+    await store.close()
+    assert _sequence_numbers(database) == [(1, 1), (1, 2), (4, 3), (4, 4), (5, 5), (5, 6)]
+    assert _by_sequence(database) == []
+    down_to(database, "0003")
+    assert _by_sequence(database) == ["messages_by_sequence"]
+    with_sqlite(database, migrate.upgrade)
+    assert _by_sequence(database) == []
+    store = open_store(database)
+    assert await store.load("demo") == before
+    await store.close()
+
+
+def _sequence_numbers(path: Path) -> list[tuple[int, int]]:
+    """The turns and numbers of the messages that have one."""
+    own = sqlite3.connect(path)
+    query = "SELECT turn, sequence_number FROM messages WHERE sequence_number > 0 ORDER BY 2, 1"
+    found = own.execute(query).fetchall()
+    own.close()
+    return found
+
+
+def _by_sequence(path: Path) -> list[str]:
+    """The indexes with sequence numbers in them."""
+    own = sqlite3.connect(path)
+    query = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql LIKE '%sequence_number%'"
+    found = [name for (name,) in own.execute(query).fetchall()]
+    own.close()
+    return found
 
 
 def test_going_down_restores_the_column_with_its_default(database):

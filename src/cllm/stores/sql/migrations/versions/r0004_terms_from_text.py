@@ -3,7 +3,8 @@
 `message_terms` makes the terms of a row as `cllm.stores.finding` does for the scripts that it
 knows. Whoever writes a message compares, and keeps the terms only if they are others. The terms of
 an index are those of 32,768 messages at a time, so that their lists stay short and those of the
-newest messages can be asked for first. On SQLite nothing changes.
+newest messages can be asked for first. On both engines nothing is found by sequence number, so
+that its index goes.
 """
 
 import unicodedata
@@ -128,11 +129,11 @@ WHERE owner = :owner AND message_terms('', 0, raw, terms) IS NOT NULL
 
 
 def upgrade() -> None:
+    op.drop_index("messages_by_sequence", "messages")
     if op.get_bind().dialect.name == "sqlite":
         return
     op.execute("DROP INDEX messages_by_terms")
     op.drop_index("messages_by_number", "messages")
-    op.drop_index("messages_by_sequence", "messages")
     op.get_bind().exec_driver_sql(TERMS)
     op.get_bind().exec_driver_sql(KEEP)
     op.execute("ALTER TABLE messages RESET (toast_tuple_target)")
@@ -141,9 +142,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    if op.get_bind().dialect.name != "sqlite":
+        _bring_back_terms()
+    numbered = ["owner", "conversation_id", "sequence_number"]
+    op.create_index("messages_by_sequence", "messages", numbered, unique=True)
+
+
+def _bring_back_terms() -> None:
     bind = op.get_bind()
-    if bind.dialect.name == "sqlite":
-        return
     op.execute("DROP INDEX messages_by_terms")
     op.execute("ALTER TABLE messages ADD COLUMN older_terms tsvector")
     for owner in bind.execute(sa.text("SELECT DISTINCT owner FROM messages")).scalars().all():
@@ -155,5 +161,3 @@ def downgrade() -> None:
     op.execute("ALTER TABLE messages SET (toast_tuple_target = 4080)")
     op.execute("CREATE INDEX messages_by_terms ON messages USING gin (terms)")
     op.create_index("messages_by_number", "messages", ["owner", "number"], unique=True)
-    numbered = ["owner", "conversation_id", "sequence_number"]
-    op.create_index("messages_by_sequence", "messages", numbered, unique=True)
