@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -94,6 +94,8 @@ class Streamed:
                 await asyncio.sleep(0.02)
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
             self.left.set()
 
 
@@ -114,6 +116,8 @@ async def streaming(*sent: bytes | None, **timeouts: float) -> AsyncIterator[Ope
         timeouts=limits,
     )
     await direct.close()
+    provider.next.put_nowait(CLOSE)
+    await provider.left.wait()
     server.close()
 
 
