@@ -144,6 +144,7 @@ class TestCreating:
     @pytest.mark.parametrize(
         ("body", "param"),
         [
+            (b"\x0c", None),
             (b'{"title": 3}', "title"),
             (b'{"metadata": []}', "metadata"),
             (b'{"system_policy": "free"}', "system_policy"),
