@@ -59,6 +59,9 @@ pytestmark = [
 class Embeddings(OpenAIChat):
     """Embeddings of one number, of whatever it is given."""
 
+    def echo(self, request: Request) -> Reply:  # noqa: ARG002
+        return Reply()
+
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:  # noqa: ARG002
         vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
         usage = {"prompt_tokens": number, "total_tokens": number}
