@@ -19,7 +19,6 @@ from cllm.server.serving import serving_of
 from cllm.wire.malformed import FieldError
 
 MOST = 2**31 - 1
-JSON_SPACE = b" \t\r\n"
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 FIELD = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 
@@ -121,7 +120,7 @@ def _check_parameter(field: msgspec.structs.FieldInfo, values: list[str]) -> Non
 async def read_json(request: Request, kind: type[T], *, empty: T | None = None) -> T:
     """The body as this type, whatever its content type says; `empty` stands for none at all."""
     body = await read_body(request, serving_of(request).settings.limits)
-    if not body.strip(JSON_SPACE) and empty is not None:
+    if not body and empty is not None:
         return empty
     return decode(body, kind)
 

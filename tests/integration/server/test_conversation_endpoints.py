@@ -145,6 +145,7 @@ class TestCreating:
         ("body", "param"),
         [
             (b"\x0c", None),
+            (b"\t", None),
             (b'{"title": 3}', "title"),
             (b'{"metadata": []}', "metadata"),
             (b'{"system_policy": "free"}', "system_policy"),
