@@ -90,8 +90,7 @@ def _pool() -> list[tuple[Said, Said]]:
 class Many:
     """The conversations, by their numbers."""
 
-    def __init__(self, *, short_ids: bool = False) -> None:
-        self._short_ids = short_ids
+    def __init__(self) -> None:
         self._pool = _pool()
         self._rare = [
             tuple(_said(each.message.role, f"{each.message.text} {RARE}") for each in pair)
@@ -109,7 +108,7 @@ class Many:
 
     def turn(self, number: int, place: int) -> Turn:
         at = moment(number, place)
-        own = f"t{place}" if self._short_ids else _id_of(f"turn {place} of {number}")
+        own = _id_of(f"turn {place} of {number}")
         return Turn(
             id=own,
             place=own,
@@ -125,7 +124,7 @@ class Many:
 
     def name(self, number: int) -> str:
         """The id of one."""
-        return f"c{number:07}" if self._short_ids else _id_of(f"conversation {number}")
+        return _id_of(f"conversation {number}")
 
     def conversation(self, number: int) -> Conversation:
         return Conversation(

@@ -324,7 +324,7 @@ def main() -> int:
         bench.open()
         measure_turns(bench, targets, options.rounds)
         bench.close()
-        many = Many(short_ids=True)
+        many = Many()
         compare_fill(url, many, targets)
         bench = Bench(url_of(url, MANY))
         bench.open()

@@ -36,10 +36,12 @@ from cllm.wire.conversation_messages import (
     write_messages,
 )
 from cllm.wire.conversation_metadata import (
+    VERSION,
     RawObject,
     Remainder,
     decode_metadata,
     decode_object,
+    encode_about,
     encode_metadata,
     total_tokens,
     without,
@@ -49,11 +51,9 @@ from cllm.wire.turn_records import (
     decode_turn,
     encode_turn,
     in_utc,
-    lean,
     restore_path,
 )
 
-VERSION = 1
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
 _BYTE = re.compile(r" \(byte (\d+)\)")
 
@@ -365,22 +365,6 @@ def _encode_cllm(
         "metadata": displaced,
     }
     return encode_about(conversation) | {key: value for key, value in lists.items() if value}
-
-
-def encode_about(conversation: Conversation) -> dict[str, Any]:
-    """What is under `metadata.cllm` before the turns."""
-    archived_at = conversation.archived_at
-    optional = {
-        "name": conversation.name,
-        "title": conversation.title,
-        "archived_at": None if archived_at is None else in_utc(archived_at),
-        "parent": conversation.parent,
-        "pins": list(conversation.pins),
-        "summary": None if conversation.summary is None else lean(conversation.summary),
-    }
-    return {"version": VERSION} | {
-        key: value for key, value in optional.items() if value not in (None, [], {})
-    }
 
 
 def _encode_path(conversation: Conversation, written: Written) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,9 @@ import msgspec
 
 from cllm.core.conversation import ContextRecord, Conversation, SystemRecord
 from cllm.wire.conversation_messages import UnreadableError
-from cllm.wire.turn_records import in_utc
+from cllm.wire.turn_records import in_utc, lean
 
+VERSION = 1
 _RECORDS: dict[str, Any] = {"system": SystemRecord, "context": ContextRecord}
 
 RawObject = dict[str, msgspec.Raw]
@@ -106,3 +107,19 @@ def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
     if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
         return kept
     return msgspec.Raw(encoded)
+
+
+def encode_about(conversation: Conversation) -> dict[str, Any]:
+    """What is under `metadata.cllm` before the turns."""
+    archived_at = conversation.archived_at
+    optional = {
+        "name": conversation.name,
+        "title": conversation.title,
+        "archived_at": None if archived_at is None else in_utc(archived_at),
+        "parent": conversation.parent,
+        "pins": list(conversation.pins),
+        "summary": None if conversation.summary is None else lean(conversation.summary),
+    }
+    return {"version": VERSION} | {
+        key: value for key, value in optional.items() if value not in (None, [], {})
+    }

@@ -13,9 +13,9 @@ import msgspec
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
-from cllm.wire.conversation_json import encode_about, encode_time
+from cllm.wire.conversation_json import encode_time
 from cllm.wire.conversation_messages import Extra, UnreadableError, write_messages
-from cllm.wire.conversation_metadata import Remainder, encode_metadata
+from cllm.wire.conversation_metadata import Remainder, encode_about, encode_metadata
 from cllm.wire.turn_records import encode_turn
 
 P = ParamSpec("P")
