@@ -3,7 +3,10 @@
 Most messages of most conversations are like this, in OpenAI's words and in Anthropic's.
 """
 
-_STARTS = (b'{"role":"user","content":"', b'{"role":"assistant","content":"')
+_STARTS = (
+    *(b'{"role":"user","content":"', b'{"role":"assistant","content":"'),
+    *(b'{"role": "user", "content": "', b'{"role": "assistant", "content": "'),
+)
 _END = b'"}'
 _QUOTES = 8
 

@@ -7,10 +7,12 @@ or writes a file, and nothing here decides what is sent.
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
+from cllm.core.bare_text import is_bare_text
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
@@ -21,6 +23,7 @@ CONTEXT_MARK = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"
 
 TurnState = Literal["running", "complete", "incomplete", "failed"]
+HISTORY_STATES = ("complete", "incomplete")
 Policy = Literal["captured", "dynamic", "pinned"]
 
 
@@ -98,7 +101,7 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One turn: what the user said and everything that answered it.
 
     Turns with the same `place` are variants of one another; one of them is on the default path.
@@ -127,7 +130,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_history(self) -> bool:
         """Whether the turn may be sent as history: not while it runs, and not if it failed."""
-        return self.state in ("complete", "incomplete")
+        return self.state in HISTORY_STATES
+
+    @cached_property
+    def is_bare(self) -> bool:
+        """Whether each of its messages is a role and a text, and nothing else."""
+        return all(map(is_bare_text, [message.raw for message in self.messages]))
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +209,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         if before is not None:
             places = [turn.place for turn in turns]
             turns = turns[: places.index(before)] if before in places else turns
-        return tuple([turn for turn in turns if turn.is_history])
+        return tuple([turn for turn in turns if turn.state in HISTORY_STATES])
 
     def has_system_message(self) -> bool:
         """Whether the conversation stores a system prompt."""

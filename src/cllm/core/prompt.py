@@ -64,6 +64,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether each of its messages is a role and a text, and nothing else."""
         return all(map(is_bare_text, [message.raw for message in self.messages]))
 
+    def note(self, *, is_bare: bool) -> None:
+        """Take it as known whether its messages are bare, so that none of them is looked at."""
+        self.__dict__["is_bare"] = is_bare
+
     def going_on(self, messages: Sequence[Message]) -> "Prompt":
         """The next prompt of the same turn: this one, and what was said since."""
         continuity = self.continuity

@@ -27,6 +27,7 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
+from cllm.engine.renewal import Renewal
 from cllm.engine.rounds import RoundEnded
 
 OnInterrupt = Literal["keep", "discard"]
@@ -53,6 +54,11 @@ class Unkept:
 
     lease: None = None
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
     def send(self, _sent: Sent) -> None: ...
 
     def hear(self, _event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None: ...
@@ -61,7 +67,7 @@ class Unkept:
 
 
 class Keeper:
-    """Holds a turn's lease while it runs, and settles it when the block is left.
+    """Holds a turn's lease while it runs, renewed, and settles it when the block is left.
 
     Left by an error of ours the turn failed; left by a cancellation it was interrupted and what
     was said so far is kept. A turn that nobody asked to be visible leaves no trace of a failure,
@@ -85,6 +91,7 @@ class Keeper:
         self._rounds: list[RoundEnded] = []
         self._notices: list[Notice] = []
         self._settled = False
+        self._renewal = Renewal(store, lease, clock=clock)
 
     def send(self, sent: Sent) -> None:
         """Note what is about to be sent."""
@@ -106,6 +113,7 @@ class Keeper:
         return await self._finish(state, reply=reply.message, usage=reply.usage)
 
     async def __aenter__(self) -> Self:
+        self._renewal.begin()
         return self
 
     async def __aexit__(
@@ -114,6 +122,7 @@ class Keeper:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self._renewal.end()
         if self._settled:
             return
         # What went wrong first is what the caller is told, not that the lease was lost as well.
@@ -138,7 +147,7 @@ class Keeper:
 
     async def _drop(self) -> None:
         self._settled = True
-        await _uninterrupted(self._store.drop_turn(self.lease))
+        await self._wholly(self._store.drop_turn(self.lease))
 
     async def _finish(
         self,
@@ -159,8 +168,13 @@ class Keeper:
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
         self._heard.clear()
-        await _uninterrupted(self._store.finish_turn(self.lease, turn, opening=opening))
+        await self._wholly(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
+
+    async def _wholly(self, step: Coroutine[Any, Any, None]) -> None:
+        """Have a step of keeping run to its end, also when the turn is cancelled meanwhile."""
+        is_safe = getattr(self._store, "ends_turns_whole", False)
+        await (step if is_safe else _uninterrupted(step))
 
 
 def _with_record(turn: Turn, sent: Sent, usage: Usage | None) -> Turn:
@@ -223,7 +237,7 @@ def _failure(error: Exception) -> TurnFailure:
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Let a step of keeping run to its end, also when the turn is cancelled meanwhile."""
+    """Let the work run to its end in a task of its own."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

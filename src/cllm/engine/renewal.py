@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import suppress
 from datetime import datetime
-from typing import Self
 
 from cllm.core.errors import StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Clock, Lease, Store
@@ -12,7 +11,7 @@ SHORTEST_PAUSE = 0.05
 
 
 class Renewal:
-    """Renews the lease three times in its life for as long as the block runs.
+    """Renews the lease three times in its life, from its beginning to its end.
 
     A lease that is lost is not an error here: the store refuses what is written with it. Most
     turns end before there is anything to do, and have cost no more than a timer.
@@ -25,13 +24,12 @@ class Renewal:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
+    def begin(self) -> None:
         if self._lease.expires_at is not None:
             pause = _pause(self._lease.expires_at, self._clock)
-            self._timer = asyncio.get_running_loop().call_later(pause, self._begin)
-        return self
+            self._timer = asyncio.get_running_loop().call_later(pause, self._start)
 
-    async def __aexit__(self, *_: object) -> None:
+    async def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -39,7 +37,7 @@ class Renewal:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
 
 

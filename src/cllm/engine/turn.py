@@ -7,7 +7,7 @@ comes out as events.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from functools import partial
 
 import msgspec
@@ -31,7 +31,6 @@ from cllm.engine.fallback import Readiness, fell_back, may_fall_back
 from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
 from cllm.engine.log import Served, first_needed
 from cllm.engine.prompting import Attempt, model_of, served_by, whole_prompt, windowed_prompt
-from cllm.engine.renewal import Renewal
 from cllm.engine.request import (
     Route,
     TurnBegan,
@@ -102,28 +101,27 @@ class Engine:
         compacted: Noticed | None = None
         if conversation is not None and model in readiness.ready and summarises(request, model):
             compacted = await self._compactor().before_turn(conversation, request, model)
-        async with AsyncExitStack() as stack:
-            keeper: Keeper | Unkept = Unkept()
-            if request.ref is not None and not request.read_only:
-                lease = await self._begin_now(request, model)
-                if lease is None:
-                    yield TurnWaits(conversation=request.ref)
-                    lease = await self._begin(request, model, wait=request.wait)
-                conversation = lease.conversation
-                if is_gone(conversation, request):
-                    await self._store.drop_turn(lease)
-                    raise ConversationNotFoundError(conversation.id)
-                model = model_of(conversation, request)
-                keeper = await self._keeper(lease, request, stack)
+        keeper: Keeper | Unkept = Unkept()
+        if request.ref is not None and not request.read_only:
+            lease = await self._begin_now(request, model)
+            if lease is None:
+                yield TurnWaits(conversation=request.ref)
+                lease = await self._begin(request, model, wait=request.wait)
+            conversation = lease.conversation
+            if is_gone(conversation, request):
+                await self._store.drop_turn(lease)
+                raise ConversationNotFoundError(conversation.id)
+            model = model_of(conversation, request)
+            keeper = self._keeper(lease, request)
+        async with keeper:
             if compacted is not None:
                 keeper.hear(compacted)
                 yield compacted
             conversation = await self._reached(conversation, request, model, keeper.lease)
-            answered = await stack.enter_async_context(
-                aclosing(self._answered(conversation, request, keeper, readiness))
-            )
-            async for event in answered:
-                yield event
+            answered = self._answered(conversation, request, keeper, readiness)
+            async with aclosing(answered) as events:
+                async for event in events:
+                    yield event
 
     async def pass_on(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
         """A turn without a conversation, tools, context or a second model, by the shortest way.
@@ -365,12 +363,9 @@ class Engine:
             tail=request.tail,
         )
 
-    async def _keeper(self, lease: Lease, request: TurnRequest, stack: AsyncExitStack) -> Keeper:
-        """A keeper that settles the turn when the stack is left, however it is left."""
-        keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
-        await stack.enter_async_context(keeper)
-        await stack.enter_async_context(Renewal(self._store, lease, clock=self._clock))
-        return keeper
+    def _keeper(self, lease: Lease, request: TurnRequest) -> Keeper:
+        """A keeper that settles the turn when its block is left, however it is left."""
+        return Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
 
     def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         return ask_patiently(

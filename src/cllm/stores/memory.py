@@ -6,6 +6,7 @@ ever written anywhere.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 import msgspec
 
@@ -76,6 +77,8 @@ class MemoryData:
 
 class MemoryStore(EditingStore):
     """Conversations of any number of owners."""
+
+    ends_turns_whole: ClassVar = True
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def encode_openai(
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
     prompt = _for_model(prompt if is_talk else _with_ids(prompt))
-    own = prompt.dialect == "openai" and all(m.dialect == "openai" for m in prompt.all_messages)
+    own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
     plain = takes_texts_as_they_are and own and (is_talk or is_ordinary(prompt.messages))
     if plain or (own and is_legacy(prompt.messages)):
         parameters, unfit = _fitted(prompt)

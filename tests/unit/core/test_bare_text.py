@@ -1,5 +1,7 @@
 """Messages that are a role and a text are told from all others by their bytes."""
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,6 +26,12 @@ def test_a_role_and_a_text_are_known_unless_a_backslash_ends_the_text(role: str,
     assert is_bare_text(raw) or "\\" in text
 
 
+@given(role=st.sampled_from(["user", "assistant"]), text=HOSTILE)
+def test_they_are_known_as_most_programs_write_them_too(role: str, text: str):
+    raw = json.dumps({"role": role, "content": text}).encode()
+    assert is_bare_text(raw) or "\\" in text
+
+
 @given(
     role=st.sampled_from(["user", "assistant"]),
     content=VALUES,
@@ -31,9 +39,10 @@ def test_a_role_and_a_text_are_known_unless_a_backslash_ends_the_text(role: str,
 )
 def test_nothing_else_is_taken_for_one(role: str, content: object, beside: dict[str, object]):
     fields = {"role": role, "content": content} | beside
-    if is_bare_text(msgspec.json.encode(fields)):
-        assert fields.keys() == {"role", "content"}
-        assert isinstance(content, str)
+    for raw in (msgspec.json.encode(fields), json.dumps(fields).encode()):
+        if is_bare_text(raw):
+            assert fields.keys() == {"role", "content"}
+            assert isinstance(content, str)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,8 @@ def test_nothing_else_is_taken_for_one(role: str, content: object, beside: dict[
         rb'{"role":"user","content":"\\","\\":1}',
         rb'{"role":"user","content":"\\","\\":"\\"}',
         rb'{"role":"user","content":"a","refusal":"b"}',
+        rb'{"role": "user", "content": "a", "refusal": "b"}',
+        rb'{"role": "user", "content": "\\", "\\": "\\"}',
         rb'{"role":"user","content":"a","name":null}',
         rb'{"role":"user","content":null}',
         rb'{"role":"user","content":["a"]}',

@@ -1,11 +1,13 @@
 """A lease is renewed while its turn runs."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from cllm.core.errors import StaleLeaseError
-from cllm.core.ports import Lease, NewConversation, TurnStart
+from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
 from cllm.engine.renewal import SHORTEST_PAUSE, Renewal
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
@@ -30,6 +32,16 @@ class Recording(MemoryStore):
         return fresh
 
 
+@asynccontextmanager
+async def renewed(store: Store, lease: Lease, clock: Clock) -> AsyncIterator[None]:
+    renewal = Renewal(store, lease, clock=clock)
+    renewal.begin()
+    try:
+        yield
+    finally:
+        await renewal.end()
+
+
 async def begun(store: MemoryStore) -> Lease:
     return await store.begin_turn("demo", START, create=NewConversation(id="demo"))
 
@@ -38,7 +50,7 @@ async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
-    async with Renewal(store, lease, clock=clock):
+    async with renewed(store, lease, clock):
         clock.advance(0.05)
         first = await store.tries.get()
         clock.advance(0.09)
@@ -55,7 +67,7 @@ async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
-    async with Renewal(store, lease, clock=clock):
+    async with renewed(store, lease, clock):
         clock.advance(1)
         assert await store.tries.get() is None
         await asyncio.sleep(0)
@@ -67,7 +79,7 @@ async def test_renewing_ends_with_the_block_also_when_it_fails(clock):
     lease = await begun(store)
 
     with pytest.raises(ZeroDivisionError):
-        async with Renewal(store, lease, clock=clock):
+        async with renewed(store, lease, clock):
             raise ZeroDivisionError
     await asyncio.sleep(3 * SHORTEST_PAUSE)
     assert store.tries.empty()
@@ -79,7 +91,7 @@ async def test_a_lease_that_does_not_expire_needs_no_renewing(clock, tmp_path):
     lease = await store.begin_turn("demo", START, create=NewConversation(id="demo"))
     assert lease.expires_at is None
 
-    async with Renewal(store, lease, clock=clock):
+    async with renewed(store, lease, clock):
         await asyncio.sleep(2 * SHORTEST_PAUSE)
         assert len(asyncio.all_tasks()) == 1
     await store.drop_turn(lease)

@@ -26,7 +26,10 @@ from cllm.core.ports.store_values import (
 class Store(Protocol):
     """Keeps conversations. Every operation is about one owner's; another's do not exist.
 
-    `ref` is a conversation's id or its name. Errors are those of `cllm.core.errors`.
+    `ref` is a conversation's id or its name. Errors are those of `cllm.core.errors`. A store may
+    say that it `ends_turns_whole`: `finish_turn` and `drop_turn` are done in any case once they
+    were begun, and who is cancelled meanwhile hears of it afterwards. Of any other the engine sees
+    to that.
     """
 
     async def begin_turn(

@@ -5,11 +5,12 @@ other, so that a long read holds no turn up. Leases expire by the clock; a fenci
 whoever comes late. Nothing is held while a provider is asked.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -63,6 +64,8 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 
 class SqliteStore:
     """Conversations of any number of owners in one file."""
+
+    ends_turns_whole: ClassVar = True
 
     def __init__(
         self,
@@ -147,7 +150,8 @@ class SqliteStore:
             raise edits.not_its_turn(lease.turn.id, turn.id)
         try:
             await self._file.write(finish)
-        except UsageError:
+        except (UsageError, asyncio.CancelledError):
+            # Who is cancelled does not hear whether the turn was refused.
             await self._file.write(lambda db: turning.release(db, lease))
             raise
 

@@ -233,3 +233,43 @@ def test_a_url_names_a_file_and_how_it_is_written(tmp_path):
     for query in ("", "?synchronous=normal", "?synchronous=FULL"):
         open_store(f"sqlite:{tmp_path}/c.db{query}", clock=lambda: datetime.now(UTC))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ends", ["finish", "drop"])
+async def test_who_is_cancelled_while_a_turn_ends_finds_it_ended(tmp_path, ends):
+    store = opened(tmp_path / "c.db")
+    assert store.ends_turns_whole
+    for number in range(10):
+        lease = await store.begin_turn(
+            "demo", start(f"t{number}"), create=NewConversation(id="demo")
+        )
+        ending = (
+            store.finish_turn(lease, answered(lease))
+            if ends == "finish"
+            else store.drop_turn(lease)
+        )
+        task = asyncio.create_task(ending)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await say(store, "demo", "last")
+    found = await store.load("demo")
+    assert len(found.turns) == (11 if ends == "finish" else 1)
+    assert {turn.state for turn in found.turns} == {"complete"}
+    await store.close()
+
+
+async def test_who_is_cancelled_while_a_turn_is_refused_leaves_no_lease(tmp_path):
+    store = opened(tmp_path / "c.db")
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    broken = Message(role="assistant", raw=b'{"role":"assistant","content":"\xff"}')
+    turn = msgspec.structs.replace(answered(lease), messages=(*lease.turn.messages, broken))
+    task = asyncio.create_task(store.finish_turn(lease, turn))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await say(store, "demo", "t2")
+    assert [turn.state for turn in (await store.load("demo")).turns] == ["failed", "complete"]
+    await store.close()
