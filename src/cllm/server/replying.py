@@ -31,11 +31,15 @@ from cllm.wire.malformed import MalformedError
 MakeVoice = Callable[[Prompt, Serving], Voice]
 
 
-class _Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was begun, and whether it may be taken in a branch if its place is not free."""
+class _Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn about to be taken, and whether it may be in a branch if its place is not free.
+
+    The relay is for one that nobody but the client has to hear.
+    """
 
     turn: RunningTurn
     may_branch: bool
+    relay: StreamRelay | None
 
 
 async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoice) -> Response:
@@ -44,13 +48,13 @@ async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoi
     claimed = await _claim(request, wish, body)
     if isinstance(claimed, KeptResponse):
         return Response(claimed.body, claimed.status, claimed.headers)
-    begun = None
+    ready = None
     try:
-        begun = await _begin(request, prompt, wish, voice, claimed)
+        ready = await _made_ready(request, prompt, wish, voice, claimed)
     finally:
-        if begun is None:
+        if ready is None:
             await claimed.drop()
-    return await _answer(request, begun) if isinstance(begun, _Begun) else begun
+    return await _answer(request, ready) if isinstance(ready, _Ready) else ready
 
 
 async def _claim(request: Request, wish: Wish, body: bytes) -> Claim | KeptResponse:
@@ -83,10 +87,10 @@ def _identity(request: Request, body: bytes) -> tuple[bytes, ...]:
     return (request.url.path.encode(), *(name.encode() for name in named), body)
 
 
-async def _begin(
+async def _made_ready(
     request: Request, prompt: Prompt, wish: Wish, make_voice: MakeVoice, claimed: Claim
-) -> _Begun | Response:
-    """The turn, begun where it belongs; or the answer, if it needs none."""
+) -> _Ready | Response:
+    """The turn, in the place where it belongs; or the answer, if it needs none."""
     serving = serving_of(request)
     record = record_of(request)
     record.stream, record.messages = prompt.stream, len(prompt.messages)
@@ -106,12 +110,12 @@ async def _begin(
     if isinstance(placed, KeptResponse):
         await claimed.keep(placed.headers, placed.body)
         return Response(placed.body, placed.status, placed.headers)
-    relay = StreamRelay(voice) if _is_relayed(placed, claimed) else None
-    with offered(relay):
-        turn = RunningTurn(placed, voice, serving=serving, claim=claimed, record=record)
-    if relay is not None:
-        relay.turn = turn
-    return _Begun(turn=turn, may_branch=wish.on_conflict == "branch" and placed is asked)
+    turn = RunningTurn(placed, voice, serving=serving, claim=claimed, record=record)
+    return _Ready(
+        turn=turn,
+        may_branch=wish.on_conflict == "branch" and placed is asked,
+        relay=StreamRelay(turn, voice) if _is_relayed(placed, claimed) else None,
+    )
 
 
 def _is_relayed(asked: Asked, claimed: Claim) -> bool:
@@ -120,15 +124,16 @@ def _is_relayed(asked: Asked, claimed: Claim) -> bool:
     return asked.store is None and request.ref is None and not (request.fallbacks or claimed.keeps)
 
 
-async def _answer(request: Request, begun: _Begun) -> Response:
+async def _answer(request: Request, ready: _Ready) -> Response:
     """What the turn says. From its beginning on the claim is the turn's to give back."""
-    turn, response = begun.turn, None
+    turn, response = ready.turn, None
     try:
-        await turn.begun()
+        await _run(request, turn, ready.relay)
         if isinstance(turn.failure, ConversationBusyError):
-            if not begun.may_branch:
+            if not ready.may_branch:
                 raise await _by_whom(turn.failure, turn.asked)
             turn = turn.elsewhere(await _branched(turn.asked, serving_of(request)))
+            await _run(request, turn, None)
         response = await _said(request, turn)
     finally:
         if response is None:
@@ -136,12 +141,25 @@ async def _answer(request: Request, begun: _Begun) -> Response:
     return response
 
 
+async def _run(request: Request, turn: RunningTurn, relay: StreamRelay | None) -> None:
+    """Take the turn until there is something to say: a stream's beginning, or the whole answer."""
+    with offered(relay):
+        turn.start()
+    if turn.asked.request.stream:
+        await turn.begun()
+        return
+    watch = Watch(request.receive, serving_of(request).patience.leaving, turn.leave)
+    try:
+        await turn.finished()
+    finally:
+        watch.end()
+
+
 async def _said(request: Request, turn: RunningTurn) -> Response:
-    serving = serving_of(request)
     try:
         if turn.asked.request.stream:
-            return await _stream(turn, serving)
-        return await _whole(turn, Watch(request.receive, serving.patience.leaving, turn.leave))
+            return await _stream(turn, serving_of(request))
+        return _whole(turn)
     except (CllmError, MalformedError):
         request.state.told_with = await _kept_at(turn)
         raise
@@ -200,12 +218,8 @@ async def _stream(turn: RunningTurn, serving: Serving) -> Response:
     return EventStream(turn, leaving=serving.patience.leaving)
 
 
-async def _whole(turn: RunningTurn, watch: Watch) -> Response:
+def _whole(turn: RunningTurn) -> Response:
     """The answer in one piece."""
-    try:
-        await turn.finished()
-    finally:
-        watch.end()
     if turn.failure is not None:
         raise turn.failure
     return Response(turn.body, headers=turn.headers(), media_type=JSON)

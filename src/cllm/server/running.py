@@ -76,7 +76,11 @@ class RunningTurn:
         self.failure: CllmError | MalformedError | None = None
         self.is_spoken = False
         self._is_alone = False
-        self._task = serving.turns.start(self._run())
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Take the turn; RefusedError when no more are taken."""
+        self._task = self._serving.turns.start(self._run())
 
     async def begun(self) -> None:
         """Wait until the provider is being asked, or nobody will be."""
@@ -84,19 +88,25 @@ class RunningTurn:
 
     async def finished(self) -> None:
         """Wait for the end, and raise a mistake of ours; who stops waiting does not stop it."""
-        await asyncio.wait((self._task,))
-        if not self._task.cancelled() and (mistake := self._task.exception()) is not None:
+        task = self._task
+        if task is None:
+            return
+        ended = asyncio.get_running_loop().create_future()
+        task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+        await ended
+        if not task.cancelled() and (mistake := task.exception()) is not None:
             raise mistake
 
     def leave(self) -> None:
         """The client is gone."""
         self.pipe.leave()
         kept = self.asked.request.ref is not None
-        if not kept or self._serving.settings.on_disconnect == "cancel":
+        ends = not kept or self._serving.settings.on_disconnect == "cancel"
+        if ends and self._task is not None:
             self._task.cancel()
 
     def elsewhere(self, asked: Asked) -> "RunningTurn":
-        """The same for the same client, begun in another place."""
+        """The same for the same client, in another place."""
         return RunningTurn(
             asked, self._voice, serving=self._serving, claim=self._claim, record=self._record
         )
@@ -104,7 +114,7 @@ class RunningTurn:
     async def let_go(self) -> None:
         """Nobody answers with this turn any more: the claim is given back, once it has ended."""
         self._is_alone = True
-        if self._task.done() and self.ended is None:
+        if (self._task is None or self._task.done()) and self.ended is None:
             await self._claim.drop()
 
     def headers(self) -> dict[str, str]:

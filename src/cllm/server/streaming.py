@@ -24,21 +24,20 @@ HEADERS = {
 class StreamRelay:
     """The short way of one turn: events in its voice, into its pipe while a client waits there."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, turn: RunningTurn, voice: Voice) -> None:
+        self._turn = turn
         self._voice = voice
-        self.turn: RunningTurn | None = None
 
     @property
     def is_open(self) -> bool:
-        turn = self.turn
-        return turn is not None and turn.is_spoken and turn.pipe.is_straight
+        return self._turn.is_spoken and self._turn.pipe.is_straight
 
     def take(self, event: ReplyEvent) -> bool:
         data = self._voice.encode_plain(event)
-        if data is None or self.turn is None:
+        if data is None:
             return False
         if data:
-            self.turn.pipe.push(data)
+            self._turn.pipe.push(data)
         return True
 
 

@@ -42,6 +42,7 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
             claim=FailingClaim(),
             record=RequestRecord(request="1", method="POST", started=0),
         )
+        turn.start()
         async with asyncio.timeout(WAIT):
             await turn.begun()
             told = await turn.pipe.take()

@@ -154,7 +154,7 @@ class RowCodec:
         variants: tuple[Turn, ...] = (),
     ) -> Conversation:
         """The conversation of a row of CONVERSATION_COLUMNS with the newest turns of its path."""
-        loaded = sum(len(turn.messages) for turn in turns)
+        loaded = sum([len(turn.messages) for turn in turns])
         return Conversation(
             owner=row[0],
             id=row[1],
