@@ -42,9 +42,10 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
 USAGE = Usage(input=1000, output=200)
 MESSAGE_NAMES = (
-    *("owner", "conversation_id", "turn", "ordinal", "sequence_number"),
+    *("owner", "conversation", "turn", "ordinal", "sequence_number"),
     *("role", "dialect", "raw"),
 )
+NUMBERS = "SELECT id, number FROM conversations WHERE owner = $1 AND id = ANY($2::text[])"
 
 
 def _vocabulary() -> list[str]:
@@ -218,14 +219,17 @@ def fill_sqlite(db: sqlite3.Connection, many: Many, wanted: range) -> int:
 async def fill_postgres(db: "asyncpg.Connection[Any]", many: Many, wanted: range) -> int:
     """Straight into the tables, by COPY; the bytes of what is said."""
     size = 0
-    turn_names = ("owner", "conversation_id", "number", "position", *TURN_COLUMNS)
+    turn_names = ("owner", "conversation", "number", "position", *TURN_COLUMNS)
     for numbers in batches(wanted):
         rows = many.rows(CODEC, numbers)
         await db.copy_records_to_table(
             "conversations", records=rows.conversations, columns=CONVERSATION_COLUMNS
         )
-        await db.copy_records_to_table("turns", records=rows.turns, columns=turn_names)
-        await db.copy_to_table("messages", source=_lines(rows.messages), columns=MESSAGE_NAMES)
+        known = dict(await db.fetch(NUMBERS, OWNER, [many.name(number) for number in numbers]))
+        turns = [(owner, known[own], *turn) for owner, own, *turn in rows.turns]
+        said = [(owner, known[own], *message) for owner, own, *message in rows.messages]
+        await db.copy_records_to_table("turns", records=turns, columns=turn_names)
+        await db.copy_to_table("messages", source=_lines(said), columns=MESSAGE_NAMES)
         size += sum(map(many.size, numbers))
     await db.execute("VACUUM ANALYZE", timeout=1800)
     return size

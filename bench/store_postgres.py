@@ -47,28 +47,26 @@ LEASE = (
     " VALUES ($1, $2, $3, nextval('fences'), 0, $4)"
 )
 COUNTS = (
-    "SELECT message_count, (SELECT max(number) FROM turns WHERE owner = $1"
-    " AND conversation_id = $2) FROM conversations WHERE owner = $1 AND id = $2"
+    "SELECT number, message_count, (SELECT max(number) FROM turns WHERE owner = $1"
+    " AND conversation = conversations.number) FROM conversations WHERE owner = $1 AND id = $2"
 )
 ADD_TURN = (
-    "INSERT INTO turns (owner, conversation_id, number, position, id, place, state, model,"
-    " started_at) VALUES ($1, $2, $3, $3, $4, $4, 'running', 'openai/gpt-test', $5)"
+    "INSERT INTO turns (owner, conversation, number, position, id, state, model,"
+    " started_at) VALUES ($1, $2, $3, $3, $4, 'running', 'openai/gpt-test', $5)"
 )
 ADD_MESSAGE = (
-    "INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number, role, dialect,"
+    "INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number, role, dialect,"
     " raw) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7)"
 )
 NEWEST = (
-    "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation_id = $2"
+    "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation = $2"
     " AND turn >= $3 ORDER BY turn, ordinal"
 )
-NEWEST_TURNS = "SELECT * FROM turns WHERE owner = $1 AND conversation_id = $2 AND position >= $3"
+NEWEST_TURNS = "SELECT * FROM turns WHERE owner = $1 AND conversation = $2 AND position >= $3"
 END_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
 END_TURN = (
     "UPDATE turns SET state = 'complete', ended_at = $4, input_tokens = 300, output_tokens = 200,"
-    " cache_read_tokens = 0, cache_write_tokens = 0, reasoning_tokens = 0,"
-    " cache_write_hour_tokens = 0, estimated = 0,"
-    ' "window" = $5 WHERE owner = $1 AND conversation_id = $2 AND number = $3'
+    ' "window" = $5 WHERE owner = $1 AND conversation = $2 AND number = $3'
 )
 COUNT = "UPDATE conversations SET updated_at = $3, message_count = $4 WHERE owner = $1 AND id = $2"
 PAGE = (
@@ -81,16 +79,16 @@ WITH found AS MATERIALIZED (
     SELECT m.*
     FROM generate_series((SELECT last_value FROM messages_number_seq) >> 15, 0, -1) AS share
     CROSS JOIN LATERAL (
-        SELECT number, conversation_id, turn, ordinal FROM messages
+        SELECT number, conversation, turn, ordinal FROM messages
         WHERE owner = $1 AND sequence_number IS NOT NULL
             AND message_terms(owner, number, raw, terms)
                 @@ replace($2, '@', to_hex(share) || '.')::tsquery) AS m)
-SELECT m.conversation_id, c.title, m.sequence_number, m.role, m.raw, t.started_at
+SELECT c.id, c.title, m.sequence_number, m.role, m.raw, t.started_at
 FROM (SELECT * FROM found ORDER BY number DESC LIMIT 1000) AS newest
-JOIN messages m ON m.owner = $1 AND m.conversation_id = newest.conversation_id
+JOIN messages m ON m.owner = $1 AND m.conversation = newest.conversation
     AND m.turn = newest.turn AND m.ordinal = newest.ordinal
-JOIN conversations c ON c.owner = $1 AND c.id = m.conversation_id AND c.archived_at IS NULL
-JOIN turns t ON t.owner = $1 AND t.conversation_id = m.conversation_id AND t.number = m.turn
+JOIN conversations c ON c.owner = $1 AND c.number = m.conversation AND c.archived_at IS NULL
+JOIN turns t ON t.owner = $1 AND t.conversation = m.conversation AND t.number = m.turn
     AND t.state IN ('complete', 'incomplete')
 ORDER BY m.number DESC
 """
@@ -100,12 +98,12 @@ SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
 """
 SAME_MESSAGES = """
-SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, terms
-FROM messages ORDER BY owner, conversation_id, turn, ordinal
+SELECT owner, conversation, turn, ordinal, sequence_number, role, dialect, raw, terms
+FROM messages ORDER BY owner, conversation, turn, ordinal
 """
 SAME = (
     "SELECT * FROM conversations ORDER BY owner, id",
-    "SELECT * FROM turns ORDER BY owner, conversation_id, number",
+    "SELECT * FROM turns ORDER BY owner, conversation, number",
     SAME_MESSAGES,
 )
 
@@ -185,18 +183,19 @@ class Bench:
             await db.execute(LEASE, *key, name, moment + timedelta(minutes=1))
             row = await db.fetchrow(COUNTS, *key)
             assert row is not None
-            count, number = row
-            await db.execute(ADD_TURN, *key, number + 1, name, moment)
-            await db.execute(ADD_MESSAGE, *key, number + 1, 0, count + 1, "user", said)
-            rows = await db.fetch(NEWEST, *key, number - WINDOW // 2)
+            own, count, number = row
+            turn = (OWNER, own, number + 1)
+            await db.execute(ADD_TURN, *turn, name, moment)
+            await db.execute(ADD_MESSAGE, *turn, 0, count + 1, "user", said)
+            rows = await db.fetch(NEWEST, OWNER, own, number - WINDOW // 2)
             assert len(rows) > WINDOW
-            await db.fetch(NEWEST_TURNS, *key, number - WINDOW // 2)
+            await db.fetch(NEWEST_TURNS, OWNER, own, number - WINDOW // 2)
         reply = msgspec.json.encode({"role": "assistant", "content": SAID}).decode()
         async with db.transaction():
             await db.execute(END_LEASE, *key)
             window = '{"first_sequence":1,"sent_messages":40}'
-            await db.execute(END_TURN, *key, number + 1, moment, window)
-            await db.execute(ADD_MESSAGE, *key, number + 1, 1, count + 2, "assistant", reply)
+            await db.execute(END_TURN, *turn, moment, window)
+            await db.execute(ADD_MESSAGE, *turn, 1, count + 2, "assistant", reply)
             await db.execute(COUNT, *key, moment, count + 2)
 
     async def page(self) -> None:

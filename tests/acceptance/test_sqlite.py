@@ -98,7 +98,7 @@ class TestDatabase:
         done = cllm("db", "upgrade", "--store", store).succeeded()
         assert "system prompts that will be deleted: 3" in done.err
         assert "--save-system-prompts" in done.err
-        assert "0004" in done.out
+        assert "0005" in done.out
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 4
 
     def test_removed_system_prompts_are_not_in_the_file(self, cllm, database, store, home):
@@ -147,7 +147,7 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         cllm("db", "downgrade", "0001", "--store", store).succeeded()
         current = cllm("db", "current", "--store", store).succeeded()
-        assert current.out == "The database is at revision 0001; the newest is 0004.\n"
+        assert current.out == "The database is at revision 0001; the newest is 0005.\n"
         cllm("db", "check", "--store", store)
         cllm("db", "upgrade", "--store", store).succeeded()
         assert "as they should be" in cllm("db", "check", "--store", store).succeeded().out

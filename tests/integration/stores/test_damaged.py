@@ -21,6 +21,8 @@ DAMAGES = {
     "no text": "UPDATE messages SET raw = CAST(x'ff7b' AS TEXT) WHERE conversation_id = 'bad'",
     "a title": "UPDATE conversations SET title = CAST(x'ff' AS TEXT) WHERE id = 'bad'",
 }
+NUMBERED = "conversation = (SELECT number FROM conversations WHERE id = 'bad')"
+"""How PostgreSQL's rows name the conversation."""
 ONLY_SQLITE = {"a blob", "no text", "a title"}
 """PostgreSQL lets nobody write what is no text into a column of text."""
 
@@ -41,9 +43,11 @@ async def store(url: str) -> AsyncIterator[ServerStore]:
 
 def spoil(url: str, damage: str) -> None:
     statement = DAMAGES[damage]
-    if url.startswith("postgresql") and "SET raw" in statement:
-        # PostgreSQL takes the words from the text, unless they are kept beside it.
-        statement = statement.replace(" WHERE", ", terms = 'zebra' WHERE")
+    if url.startswith("postgresql"):
+        statement = statement.replace("conversation_id = 'bad'", NUMBERED)
+        if "SET raw" in statement:
+            # PostgreSQL takes the words from the text, unless they are kept beside it.
+            statement = statement.replace(" WHERE", ", terms = 'zebra' WHERE", 1)
     Database(url).run(lambda bind: bind.execute(sa.text(statement)) and None)
 
 

@@ -20,10 +20,12 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
+from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
+    USAGE_COLUMNS,
     RowCodec,
     check_json,
     check_messages,
@@ -91,7 +93,7 @@ CONVERSATIONS = st.builds(
 )
 
 
-@pytest.mark.parametrize("codec", [ROWS, NATIVE], ids=["sqlite", "native"])
+@pytest.mark.parametrize("codec", [ROWS, NATIVE, CODEC], ids=["sqlite", "native", "postgres"])
 class TestRows:
     @given(conversation=CONVERSATIONS)
     def test_a_conversation_comes_back_as_it_was(self, codec, conversation):
@@ -113,12 +115,29 @@ class TestRows:
         assert len(row) == len(TURN_COLUMNS)
         assert codec.decode_turn(row, ()) == turn
 
+    @given(turn=TURNS, usage=st.builds(Usage, input=COUNTS))
+    def test_a_turn_in_its_own_place_that_counted_little_comes_back_as_it_was(
+        self, codec, turn, usage
+    ):
+        own = msgspec.structs.replace(turn, place=turn.id, usage=usage)
+        assert codec.decode_turn(codec.encode_turn(own), ()) == own
+
     @given(turn=TURNS)
     def test_of_a_window_nothing_is_kept_that_goes_without_saying(self, codec, turn):
         window = WindowRecord(first_sequence=3, sent_messages=4)
         row = codec.encode_turn(msgspec.structs.replace(turn, window=window))
         kept = row[TURN_COLUMNS.index("window")]
         assert kept == '{"first_sequence":3,"sent_messages":4}'
+
+
+@given(turn=TURNS)
+def test_postgres_keeps_of_a_turn_nothing_that_goes_without_saying(turn):
+    own = msgspec.structs.replace(turn, place=turn.id, usage=Usage())
+    row = dict(zip(TURN_COLUMNS, CODEC.encode_turn(own), strict=True))
+    assert row["place"] is None
+    assert [row[column] for column in USAGE_COLUMNS] == [0, *[None] * 6]
+    uncounted = msgspec.structs.replace(turn, usage=None)
+    assert set(CODEC.encode_turn(uncounted)[5:12]) == {None}
 
 
 @given(MOMENTS, MOMENTS)

@@ -26,7 +26,7 @@ from cllm.core.ports import Clock, Lease, NewConversation, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.given import check_new
-from cllm.stores.sql.postgres_errors import is_lost
+from cllm.stores.sql.postgres_errors import TOO_LONG, is_lost
 from cllm.stores.sql.postgres_pool import LONGEST_PAUSE, Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import conversation_of, message_arrays
 from cllm.stores.sql.postgres_writing import add_variant, append_turn, insert_row
@@ -34,6 +34,8 @@ from cllm.stores.sql.rows import check_messages, check_text, encode_json
 from cllm.stores.waiting import wait_until
 
 INTERRUPTED = encode_json(edits.INTERRUPTION)
+LONGEST_ID = 2000
+"""Bytes of a turn's id: in the key of its events there is room for so many."""
 _TAKEN = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
@@ -71,6 +73,8 @@ class PostgresBeginnings:
         check_id(ref)
         check_messages(start.messages)
         check_text(start.id, start.model)
+        if len(start.id.encode()) > LONGEST_ID:
+            raise UsageError(TOO_LONG)
         if create is not None:
             check_new(create)
 
@@ -166,7 +170,7 @@ class PostgresBeginnings:
         self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
     ) -> Conversation | None:
         said = message_arrays(start.messages)
-        given = (owner, taken.conversation, start.id, start.id, start.model, now, INTERRUPTED)
+        given = (owner, taken.conversation, start.id, start.model, now, INTERRUPTED)
         statement, more = (
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_count(tail),))
         )

@@ -41,26 +41,26 @@ WITH newest AS MATERIALIZED (
     SELECT matches.*
     FROM generate_series($4::bigint >> {together}, 0, -1) AS share
     CROSS JOIN LATERAL (
-        SELECT m.*, c.title, t.started_at
+        SELECT m.*, c.id, c.title, t.started_at
         FROM (
-            SELECT number, conversation_id, turn, ordinal FROM messages
+            SELECT number, conversation, turn, ordinal FROM messages
             WHERE owner = $1 AND sequence_number IS NOT NULL
                 AND message_terms(owner, number, raw, terms)
                     @@ replace($2, '@', to_hex(share) || '.')::tsquery
             ORDER BY number DESC OFFSET 0) AS m
         CROSS JOIN LATERAL (
-            SELECT c.title FROM conversations c
-            WHERE c.owner = $1 AND c.id = m.conversation_id {archived} OFFSET 0) AS c
+            SELECT c.id, c.title FROM conversations c
+            WHERE c.owner = $1 AND c.number = m.conversation {archived} OFFSET 0) AS c
         CROSS JOIN LATERAL (
             SELECT started_at FROM turns
-            WHERE owner = $1 AND conversation_id = m.conversation_id AND number = m.turn
+            WHERE owner = $1 AND conversation = m.conversation AND number = m.turn
                 AND state IN ('complete', 'incomplete') OFFSET 0) AS t
         ORDER BY m.number DESC LIMIT $3) AS matches
     LIMIT $3)
-SELECT newest.conversation_id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
+SELECT newest.id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
 FROM newest CROSS JOIN LATERAL (
     SELECT sequence_number, role, raw FROM messages
-    WHERE owner = $1 AND conversation_id = newest.conversation_id AND turn = newest.turn
+    WHERE owner = $1 AND conversation = newest.conversation AND turn = newest.turn
         AND ordinal = newest.ordinal OFFSET 0) AS m
 ORDER BY newest.number DESC
 """
@@ -70,7 +70,7 @@ SELECT {{key}} AS key, count(*), {
 }, COALESCE(max(estimated), 0), sum(cost), count(*) FILTER (WHERE cost IS NULL)
 FROM (
     SELECT COALESCE(t.model, c.model, $4) AS model, {names(USAGE_COLUMNS, "t.")}, t.cost, t.ended_at
-    FROM turns t JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
+    FROM turns t JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
     WHERE t.owner = $1 AND t.input_tokens IS NOT NULL AND t.ended_at IS NOT NULL
     UNION ALL
     SELECT model, {names(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1

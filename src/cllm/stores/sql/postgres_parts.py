@@ -14,7 +14,7 @@ from cllm.core.ports import Outline, TurnPart
 from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
-from cllm.stores.sql.postgres_statements import RESOLVED, names
+from cllm.stores.sql.postgres_statements import NUMBER, RESOLVED, has_id, names
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, check_text, decode_said
 
 _CONVERSATION = f"""
@@ -23,8 +23,8 @@ SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id 
 _TURNS = f"""
 SELECT {names(TURN_COLUMNS, "t.")}, t.position,
     (SELECT count(*) FROM messages m
-        WHERE m.owner = $1 AND m.conversation_id = $2 AND m.turn = t.number)
-FROM turns t WHERE t.owner = $1 AND t.conversation_id = $2
+        WHERE m.owner = $1 AND m.conversation = t.conversation AND m.turn = t.number)
+FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER}
 ORDER BY t.position NULLS LAST, t.number
 """
 _MESSAGES = f"""
@@ -35,9 +35,10 @@ SELECT place, role, dialect, raw FROM (
         SELECT wanted.place, wanted.start, m.ordinal, m.role, m.dialect, m.raw,
             row_number() OVER (PARTITION BY wanted.place ORDER BY m.ordinal) AS at
         FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
-        JOIN turns t ON t.owner = $1 AND t.conversation_id = {RESOLVED} AND t.id = wanted.id
-        JOIN messages m ON m.owner = $1 AND m.conversation_id = t.conversation_id
-            AND m.turn = t.number
+        JOIN conversations c ON c.owner = $1 AND c.id = {RESOLVED}
+        JOIN turns t ON t.owner = $1 AND t.conversation = c.number
+            AND {has_id("wanted.id", "t.")}
+        JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
     ) AS numbered WHERE at > start
 ) AS said WHERE before < $5 ORDER BY place, ordinal
 """

@@ -29,7 +29,7 @@ from cllm.core.ports import (
 )
 from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
-from cllm.stores.sql.postgres_statements import RESOLVED, names, places
+from cllm.stores.sql.postgres_statements import RESOLVED, has_id, names, places
 from cllm.stores.sql.rows import CALL_COLUMNS, encode_json
 
 # Who takes a claim over gets what is known of its answer, if it is the same request.
@@ -69,16 +69,21 @@ added AS (
 SELECT fence FROM mine
 """
 _EVENTS = f"""
-WITH c AS (SELECT {RESOLVED} AS id)
+WITH found AS (SELECT {RESOLVED} AS id),
+c AS (
+    SELECT found.id, conversations.number FROM found
+    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = found.id)
 SELECT c.id, EXISTS (SELECT FROM turns t
-    WHERE t.owner = $1 AND t.conversation_id = c.id AND t.id = $3) AS is_there, e.number, e.data
+    WHERE t.owner = $1 AND t.conversation = c.number AND {has_id("$3", "t.")}) AS is_there,
+    e.number, e.data
 FROM c LEFT JOIN events e
     ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
 ORDER BY e.number
 """
-_DROP_OLD_EVENTS = """
-DELETE FROM events e WHERE NOT EXISTS (SELECT FROM turns t
-    WHERE t.owner = e.owner AND t.conversation_id = e.conversation_id AND t.id = e.turn_id
+_DROP_OLD_EVENTS = f"""
+DELETE FROM events e WHERE NOT EXISTS (
+    SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
+    WHERE c.owner = e.owner AND c.id = e.conversation_id AND {has_id("e.turn_id", "t.")}
         AND (t.ended_at IS NULL OR t.ended_at >= $1))
 """
 _CALL = f"""

@@ -7,18 +7,43 @@ import asyncpg
 
 from cllm.core.conversation import Conversation, Summary, Turn
 from cllm.core.message import Message
+from cllm.core.reply import Usage
 from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_statements import MESSAGES_AT, TURN_AT
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
+    Row,
     RowCodec,
+    Usable,
     decode_message,
+    decode_usage,
     encode_message,
+    encode_usage,
     in_utc,
 )
 from cllm.stores.sql.search import said_terms
 
-CODEC = RowCodec(write_time=in_utc, read_time=in_utc)
+
+class _PostgresCodec(RowCodec):
+    """Rows without what goes without saying, for which PostgreSQL has no smaller form than NULL."""
+
+    def encode_place(self, turn: Turn) -> str | None:
+        """NULL: the turn is in its own place."""
+        return None if turn.place == turn.id else turn.place
+
+    def decode_place(self, own_id: str, stored: Any) -> str:
+        return own_id if stored is None else super().decode_place(own_id, stored)
+
+    def encode_tokens(self, usage: Usage | None) -> Row:
+        """Nothing is NULL beside the input, which is NULL only if nobody counted."""
+        counted, *others = encode_usage(usage)
+        return (counted, *(each or None for each in others))
+
+    def decode_tokens(self, row: Usable) -> Usage:
+        return decode_usage([each or 0 for each in row])
+
+
+CODEC = _PostgresCodec(write_time=in_utc, read_time=in_utc)
 
 
 def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:

@@ -3,6 +3,9 @@
 Beginning a turn is two statements: the lease is committed before the conversation is looked at,
 so that what is read is what the turn before it left. Leases run out by the database's clock,
 which is the one clock that all machines share. `$1` is the owner in every statement.
+
+Turns and messages have the number of their conversation, and a turn's place is NULL if it is the
+turn's own. A statement that is given the id finds the number itself.
 """
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
@@ -42,6 +45,17 @@ KEPT_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
 RESOLVED = """COALESCE(
     (SELECT id FROM conversations WHERE owner = $1 AND id = $2),
     (SELECT id FROM conversations WHERE owner = $1 AND name = $2))"""
+
+NUMBER = "(SELECT number FROM conversations WHERE owner = $1 AND id = $2)"
+"""The number of the conversation with the id `$2`."""
+
+OF_CONVERSATION = f"owner = $1 AND conversation = {NUMBER}"
+
+
+def has_id(given: str, table: str = "") -> str:
+    """Whether it is the turn with that id: the index has a hash of it."""
+    return f"hashtextextended({table}id, 0) = hashtextextended({given}, 0) AND {table}id = {given}"
+
 
 TAKE = f"""
 WITH found AS MATERIALIZED (SELECT {RESOLVED} AS id),
@@ -84,32 +98,32 @@ RETURNING fence
 
 _CONVERSATION = f"""
 WITH c AS MATERIALIZED (
-    SELECT {names(CONVERSATION_COLUMNS)} FROM conversations
+    SELECT {names(CONVERSATION_COLUMNS)}, number FROM conversations
     WHERE owner = $1 AND id = {RESOLVED})"""
 
 _WHOLE = """,
 kept AS MATERIALIZED (
-    SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation_id = c.id)"""
+    SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation = c.number)"""
 
 # The turn in which a tail begins is found from the newest back: those are read anyway.
 _TAIL = """,
 wanted AS (
-    SELECT c.id, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
+    SELECT c.number, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
         THEN c.message_count - {tail} + 1
         ELSE LEAST((c.pins::json ->> 0)::bigint, COALESCE((
             SELECT (t."window"::json ->> 'first_sequence')::bigint FROM turns t
-            WHERE t.owner = $1 AND t.conversation_id = c.id AND t.position IS NOT NULL
+            WHERE t.owner = $1 AND t.conversation = c.number AND t.position IS NOT NULL
                 AND t.state IN ('complete', 'incomplete')
             ORDER BY t.position DESC LIMIT 1), 1)) END) AS sequence
     FROM c),
 path AS MATERIALIZED (
     SELECT t.* FROM wanted
-    JOIN turns t ON t.owner = $1 AND t.conversation_id = wanted.id AND t.position >= (
+    JOIN turns t ON t.owner = $1 AND t.conversation = wanted.number AND t.position >= (
         SELECT f.position FROM turns f CROSS JOIN LATERAL (
             SELECT m.sequence_number FROM messages m
-            WHERE m.owner = $1 AND m.conversation_id = wanted.id AND m.turn = f.number
+            WHERE m.owner = $1 AND m.conversation = wanted.number AND m.turn = f.number
                 AND m.ordinal = 0 OFFSET 0) AS m
-        WHERE f.owner = $1 AND f.conversation_id = wanted.id AND f.position IS NOT NULL
+        WHERE f.owner = $1 AND f.conversation = wanted.number AND f.position IS NOT NULL
             AND m.sequence_number <= wanted.sequence
         ORDER BY f.position DESC LIMIT 1)
     WHERE wanted.sequence <= (SELECT message_count FROM c)),
@@ -117,31 +131,30 @@ kept AS MATERIALIZED (
     SELECT * FROM path
     UNION ALL
     SELECT v.* FROM c JOIN turns v
-        ON v.owner = $1 AND v.conversation_id = c.id AND v.position IS NULL
-    WHERE v.place IN (SELECT place FROM path))"""
+        ON v.owner = $1 AND v.conversation = c.number AND v.position IS NULL
+    WHERE COALESCE(v.place, v.id) IN (SELECT COALESCE(place, id) FROM path))"""
 
 _BEGUN = f""",
 settled AS (
-    UPDATE turns SET state = 'failed', ended_at = $6, failure = $7 FROM c
-    WHERE turns.owner = $1 AND turns.conversation_id = c.id AND turns.state = 'running'
+    UPDATE turns SET state = 'failed', ended_at = $5, failure = $6 FROM c
+    WHERE turns.owner = $1 AND turns.conversation = c.number AND turns.state = 'running'
         AND turns.number = (SELECT max(number) FROM turns
-            WHERE owner = $1 AND conversation_id = (SELECT id FROM c))),
+            WHERE owner = $1 AND conversation = (SELECT number FROM c))),
 begun AS (
-    INSERT INTO turns
-        (owner, conversation_id, number, position, id, place, state, model, started_at)
-    SELECT $1, c.id, next.number, next.number, $3, $4, 'running', $5, $6
+    INSERT INTO turns (owner, conversation, number, position, id, state, model, started_at)
+    SELECT $1, c.number, next.number, next.number, $3, 'running', $4, $5
     FROM c, LATERAL (SELECT COALESCE(max(number), 0) + 1 AS number FROM turns
-        WHERE owner = $1 AND conversation_id = c.id) AS next
+        WHERE owner = $1 AND conversation = c.number) AS next
     RETURNING number),
 said AS (
-    INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+    INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
-    SELECT $1, c.id, begun.number, s.place - 1, c.message_count + s.place,
+    SELECT $1, c.number, begun.number, s.place - 1, c.message_count + s.place,
         s.role, s.dialect, s.raw, {KEPT_TERMS}
-    FROM c, begun, unnest($8::text[], $9::text[], $10::text[], $11::text[])
+    FROM c, begun, unnest($7::text[], $8::text[], $9::text[], $10::text[])
         WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
 counted AS (
-    UPDATE conversations SET message_count = c.message_count + cardinality($8::text[])
+    UPDATE conversations SET message_count = c.message_count + cardinality($7::text[])
     FROM c WHERE conversations.owner = $1 AND conversations.id = c.id)"""
 
 _AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
@@ -152,10 +165,10 @@ _AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
 # All messages in one go, or those of a few turns one turn after the other: a planner that guesses
 # how many turns a tail has would rather read the whole table.
 _ALL_SAID = f"""LEFT JOIN (
-    {_AGGREGATED.format(turn="m.turn,")} m.conversation_id = (SELECT id FROM c) GROUP BY m.turn
+    {_AGGREGATED.format(turn="m.turn,")} m.conversation = (SELECT number FROM c) GROUP BY m.turn
 ) AS said_in ON said_in.turn = kept.number"""
 _SAID_IN_EACH = f"""LEFT JOIN LATERAL (
-    {_AGGREGATED.format(turn="")} m.conversation_id = kept.conversation_id AND m.turn = kept.number
+    {_AGGREGATED.format(turn="")} m.conversation = kept.conversation AND m.turn = kept.number
 ) AS said_in ON true"""
 
 _COLUMNS = ", ".join(
@@ -179,12 +192,12 @@ LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
 """As much of it as the number of messages says, or what its window can use if that is NULL."""
 BEGIN = _CONVERSATION + _WHOLE + _BEGUN + _ALL_ROWS
-"""Load, and show a turn that runs: its id, place, model, now, the failure of one that was left."""
-BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$12") + _BEGUN + _TAIL_ROWS
+"""Load, and show a turn that runs: its id, model, now, the failure of one that was left."""
+BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _BEGUN + _TAIL_ROWS
 
-SETTLE = """
+SETTLE = f"""
 UPDATE turns SET state = 'failed', ended_at = $3, failure = $4
-WHERE owner = $1 AND conversation_id = $2 AND state = 'running' AND id <> $5
+WHERE {OF_CONVERSATION} AND state = 'running' AND id <> $5
 """
 
 _ENDING = tuple(column for column in TURN_COLUMNS if column not in {"id", "place"})
@@ -197,12 +210,13 @@ WITH mine AS (
     RETURNING fence),
 ended AS (
     UPDATE turns SET ({names(_ENDING)}) = ROW({places(5, len(_ENDING))}) FROM mine
-    WHERE owner = $1 AND conversation_id = $2 AND id = $4
-    RETURNING number),
+    WHERE {OF_CONVERSATION} AND {has_id("$4")}
+    RETURNING conversation, number),
 said AS (
-    INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+    INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
-    SELECT $1, $2, ended.number, ${_AFTER + 6}::bigint + s.place, ${_AFTER + 7}::bigint + s.place,
+    SELECT $1, ended.conversation, ended.number,
+        ${_AFTER + 6}::bigint + s.place, ${_AFTER + 7}::bigint + s.place,
         s.role, s.dialect, s.raw, {KEPT_TERMS}
     FROM ended, unnest(${_AFTER + 8}::text[], ${_AFTER + 9}::text[], ${_AFTER + 10}::text[],
         ${_AFTER + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
@@ -215,23 +229,24 @@ SELECT fence FROM mine
 """
 """End a turn that was shown at the end of the path, with what was said since; no row: too late."""
 
-FINISHED = """
-SELECT 1 FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3 AND state = $4
+FINISHED = f"""
+SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {has_id("$3")} AND state = $4
     AND NOT EXISTS (SELECT FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $5)
 """
 
-_DROP = """
+_DROP = f"""
 WITH mine AS (
-    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {lasting}
+    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {{lasting}}
     RETURNING fence),
 gone AS (
-    DELETE FROM turns USING mine WHERE owner = $1 AND conversation_id = $2 AND id = $4
+    DELETE FROM turns USING mine WHERE {OF_CONVERSATION} AND {has_id("$4")}
         AND state = 'running'
-    RETURNING number, position),
+    RETURNING conversation, number, position),
 fewer AS (
     UPDATE conversations SET message_count = message_count - (
-        SELECT count(*) FROM messages m JOIN gone ON m.turn = gone.number
-        WHERE m.owner = $1 AND m.conversation_id = $2 AND gone.position IS NOT NULL)
+        SELECT count(*) FROM messages m
+        JOIN gone ON m.conversation = gone.conversation AND m.turn = gone.number
+        WHERE m.owner = $1 AND gone.position IS NOT NULL)
     WHERE owner = $1 AND id = $2 AND EXISTS (SELECT FROM gone))
 SELECT fence FROM mine
 """
@@ -250,23 +265,23 @@ SELECT fence FROM mine
 """
 """The same for a turn that made its conversation."""
 
-DROP_BEGUN = """
+DROP_BEGUN = f"""
 WITH mine AS (
     DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3
     RETURNING fence)
 DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2
-    AND EXISTS (SELECT FROM turns
-        WHERE owner = $1 AND conversation_id = $2 AND id = $4 AND state = 'running')
+    AND EXISTS (SELECT FROM turns t WHERE t.owner = $1 AND t.conversation = conversations.number
+        AND {has_id("$4", "t.")} AND t.state = 'running')
 """
 """The same if nobody knows whether the conversation was made: it was if the turn is in it."""
 
 FORGET = "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
 """Give back the lease of a turn about which nobody knows whether it was taken."""
 
-FIRST_SAID = """
+FIRST_SAID = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
-JOIN turns t ON t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn
-WHERE m.owner = $1 AND m.conversation_id = $2 AND t.position IS NOT NULL
+JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
+WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL
     AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
 ORDER BY t.position, m.ordinal LIMIT 1
 """

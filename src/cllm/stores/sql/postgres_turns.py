@@ -5,6 +5,8 @@ all that is needed to end it; nothing is read again. After a lost connection an 
 before it is called lost.
 """
 
+# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -28,7 +30,7 @@ from cllm.stores.sql.postgres_rows import CODEC, message_arrays
 from cllm.stores.sql.postgres_writing import append_turn, insert_row, update_row, write_changes
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_message
 
-_DELETE_TURN = "DELETE FROM turns WHERE owner = $1 AND conversation_id = $2 AND id = $3"
+_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
 _KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
 
 

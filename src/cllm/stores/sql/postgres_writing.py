@@ -14,7 +14,14 @@ import asyncpg
 from cllm.core.conversation import Conversation, Turn
 from cllm.stores.sql.postgres_pool import Connection
 from cllm.stores.sql.postgres_rows import CODEC, message_arrays
-from cllm.stores.sql.postgres_statements import KEPT_TERMS, names, places
+from cllm.stores.sql.postgres_statements import (
+    KEPT_TERMS,
+    NUMBER,
+    OF_CONVERSATION,
+    has_id,
+    names,
+    places,
+)
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
 _CONVERSATION_ROW = f"""
@@ -27,61 +34,63 @@ UPDATE conversations SET ({names(CONVERSATION_COLUMNS[2:])})
 WHERE owner = $1 AND id = $2
 """
 _TURN_ROW = f"""
-INSERT INTO turns (owner, conversation_id, number, position, {names(TURN_COLUMNS)})
-VALUES ({places(1, 4 + len(TURN_COLUMNS))})
+INSERT INTO turns (owner, conversation, number, position, {names(TURN_COLUMNS)})
+VALUES ($1, {NUMBER}, {places(3, 2 + len(TURN_COLUMNS))})
 """
 _MESSAGE_ROWS = f"""
-INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
     role, dialect, raw, terms)
-SELECT $1, $2, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
+SELECT $1, {NUMBER}, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
     {KEPT_TERMS}
 FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
     WITH ORDINALITY AS s(role, dialect, raw, terms, place)
 """
-_COPY_MESSAGES = """
-INSERT INTO messages (owner, conversation_id, turn, ordinal, sequence_number,
+_COPY_MESSAGES = f"""
+INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
     role, dialect, raw, terms)
-SELECT $1, $2, p.number, m.ordinal, p.before + m.ordinal + 1, m.role, m.dialect, m.raw, m.terms
+SELECT $1, {NUMBER}, p.number, m.ordinal, p.before + m.ordinal + 1, m.role, m.dialect, m.raw,
+    m.terms
 FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) AS p(id, number, before, length)
-JOIN turns t ON t.owner = $1 AND t.conversation_id = $3 AND t.id = p.id
-JOIN messages m ON m.owner = $1 AND m.conversation_id = $3 AND m.turn = t.number
+JOIN conversations c ON c.owner = $1 AND c.id = $3
+JOIN turns t ON t.owner = $1 AND t.conversation = c.number AND {has_id("p.id", "t.")}
+JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
     AND m.ordinal < p.length
 ORDER BY p.number, m.ordinal
 """
-_KNOWN = """
-SELECT id, number, place, position FROM turns WHERE owner = $1 AND conversation_id = $2
+_KNOWN = f"""
+SELECT id, number, COALESCE(place, id) AS place, position FROM turns WHERE {OF_CONVERSATION}
 ORDER BY number
 """
-_NEXT_NUMBER = """
-SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE owner = $1 AND conversation_id = $2
+_NEXT_NUMBER = f"""
+SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE {OF_CONVERSATION}
 """
-_DELETE_TURNS = """
-DELETE FROM turns WHERE owner = $1 AND conversation_id = $2 AND number = ANY($3::bigint[])
+_DELETE_TURNS = f"""
+DELETE FROM turns WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
 """
 _CHANGE_TURN = f"""
 UPDATE turns SET ({names(TURN_COLUMNS)}) = ROW({places(4, len(TURN_COLUMNS))})
-WHERE owner = $1 AND conversation_id = $2 AND number = $3
+WHERE {OF_CONVERSATION} AND number = $3
 """
-_CUT_MESSAGES = """
-DELETE FROM messages WHERE owner = $1 AND conversation_id = $2 AND turn = $3 AND ordinal >= $4
+_CUT_MESSAGES = f"""
+DELETE FROM messages WHERE {OF_CONVERSATION} AND turn = $3 AND ordinal >= $4
 """
-_TAKE_OFF_TURNS = """
+_TAKE_OFF_TURNS = f"""
 UPDATE turns SET position = NULL
-WHERE owner = $1 AND conversation_id = $2 AND number = ANY($3::bigint[])
+WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
 """
-_TAKE_OFF_MESSAGES = """
+_TAKE_OFF_MESSAGES = f"""
 UPDATE messages SET sequence_number = NULL
-WHERE owner = $1 AND conversation_id = $2 AND turn = ANY($3::bigint[])
+WHERE {OF_CONVERSATION} AND turn = ANY($3::bigint[])
 """
-_PUT_ON_TURNS = """
+_PUT_ON_TURNS = f"""
 UPDATE turns SET position = p.position
 FROM unnest($3::bigint[], $4::bigint[]) AS p(number, position)
-WHERE owner = $1 AND conversation_id = $2 AND turns.number = p.number
+WHERE {OF_CONVERSATION} AND turns.number = p.number
 """
-_PUT_ON_MESSAGES = """
+_PUT_ON_MESSAGES = f"""
 UPDATE messages SET sequence_number = p.before + ordinal + 1
 FROM unnest($3::bigint[], $4::bigint[]) AS p(number, before)
-WHERE owner = $1 AND conversation_id = $2 AND turn = p.number
+WHERE {OF_CONVERSATION} AND turn = p.number
 """
 
 

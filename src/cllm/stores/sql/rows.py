@@ -115,7 +115,11 @@ _metadata = msgspec.json.Decoder(dict[str, Any])
 
 
 class RowCodec:
-    """Turns values into rows and back, with the times of one engine."""
+    """Turns values into rows and back, with the times of one engine.
+
+    A turn's place and its tokens are written and read by methods of their own, for an engine that
+    keeps less of them.
+    """
 
     def __init__(
         self, *, write_time: Callable[[datetime], Any], read_time: Callable[[Any], datetime]
@@ -202,11 +206,11 @@ class RowCodec:
         """A row of TURN_COLUMNS; the messages have rows of their own."""
         return (
             turn.id,
-            turn.place,
+            self.encode_place(turn),
             turn.state,
             turn.model,
             turn.provider,
-            *encode_usage(turn.usage),
+            *self.encode_tokens(turn.usage),
             turn.cost,
             encode_json(turn.notices or None),
             _encode_window(turn.window),
@@ -219,11 +223,11 @@ class RowCodec:
         """The turn of a row that begins with TURN_COLUMNS."""
         return Turn(
             id=row[0],
-            place=row[1],
+            place=self.decode_place(row[0], row[1]),
             state=row[2],
             model=row[3],
             provider=row[4],
-            usage=None if row[5] is None else decode_usage(row[5:12]),
+            usage=None if row[5] is None else self.decode_tokens(row[5:12]),
             cost=row[12],
             notices=() if row[13] is None else _notices.decode(row[13]),
             window=None if row[14] is None else _window.decode(row[14]),
@@ -232,6 +236,21 @@ class RowCodec:
             ended_at=None if row[17] is None else self.read_time(row[17]),
             messages=messages,
         )
+
+    def encode_place(self, turn: Turn) -> str | None:
+        return turn.place
+
+    def decode_place(self, _own_id: str, stored: Any) -> str:
+        place: str = stored
+        return place
+
+    def encode_tokens(self, usage: Usage | None) -> Row:
+        """A row of USAGE_COLUMNS."""
+        return encode_usage(usage)
+
+    def decode_tokens(self, row: Usable) -> Usage:
+        """The usage of a row of USAGE_COLUMNS, if somebody counted."""
+        return decode_usage(row)
 
     def encode_call(self, call: CallRecord) -> Row:
         """A row of CALL_COLUMNS."""

@@ -3,12 +3,12 @@
 Migrations and the check for drift use it. The stores run SQL text (`statements.py`, and that of
 PostgreSQL in its own module), so that a turn never waits for SQLAlchemy to be imported.
 
-Everything of a conversation has its owner and its id in front of every key: a query without the
-owner has no index, and a database can be partitioned by owner. What is JSON is kept as text, byte
-for byte. Times are UTC.
+Everything of a conversation has its owner and the conversation in front of every key: a query
+without the owner has no index, and a database can be partitioned by owner. What is JSON is kept as
+text, byte for byte. Times are UTC.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -24,11 +24,12 @@ def head(engine: Engine) -> sa.MetaData:
     """The tables of the newest revision, without the search index, which each engine has its own.
 
     SQLite's search index needs a number for each message that is its primary key; in PostgreSQL
-    the owner has to be in it.
+    the owner has to be in it. PostgreSQL's turns and messages name their conversation by a number:
+    its index repeats a key for every row, and ids are long.
     """
     metadata = sa.MetaData()
-    _conversations(metadata)
-    _turns(metadata)
+    _conversations(metadata, engine)
+    _turns(metadata, engine)
     _messages(metadata, engine)
     _leases(metadata)
     _requests(metadata)
@@ -37,7 +38,13 @@ def head(engine: Engine) -> sa.MetaData:
     return metadata
 
 
-def _conversations(metadata: sa.MetaData) -> None:
+def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
+    numbers: tuple[sa.schema.SchemaItem, ...] = ()
+    newest: tuple[str, ...] = ("owner", "updated_at", "id")
+    if engine == "postgresql":
+        unique = sa.UniqueConstraint("owner", "number", name="conversations_by_number")
+        numbers = (_number(engine), unique)
+        newest = ("owner", "updated_at")
     sa.Table(
         "conversations",
         metadata,
@@ -58,8 +65,9 @@ def _conversations(metadata: sa.MetaData) -> None:
         sa.Column("parent_id", sa.Text),
         sa.Column("parent_sequence", sa.BigInteger),
         sa.Column("message_count", sa.BigInteger, nullable=False),
+        *numbers,
         sa.Index("conversations_by_name", "owner", "name", unique=True),
-        sa.Index("conversations_by_time", "owner", "updated_at", "id"),
+        sa.Index("conversations_by_time", *newest),
     )
 
 
@@ -79,21 +87,36 @@ def _number(engine: Engine) -> sa.Column[int]:
     return sa.Column("number", sa.BigInteger, sa.Identity(), nullable=False)
 
 
-def _turns(metadata: sa.MetaData) -> None:
+def _conversation(engine: Engine) -> "sa.Column[Any]":
+    """The conversation that a row belongs to."""
+    if engine == "sqlite":
+        return sa.Column("conversation_id", sa.Text, nullable=False)
+    return sa.Column("conversation", sa.BigInteger, nullable=False)
+
+
+def _turns(metadata: sa.MetaData, engine: Engine) -> None:
     """`number` counts the turns of a conversation as they began, from 1.
 
     `position` orders the default path and is NULL off it: the number of the turn that was first
     in that place. At most one turn of a conversation is running, and it has the highest number.
+
+    In PostgreSQL `place` is NULL if it is the turn's own id, counts are NULL if they are nothing
+    and `input_tokens` is not NULL, and ids are told apart by a hash.
     """
+    is_sqlite = engine == "sqlite"
+    conversation = _conversation(engine)
+    key = ("owner", conversation.name)
+    count = sa.BigInteger if is_sqlite else sa.Integer
+    own_id = "id" if is_sqlite else sa.text("hashtextextended(id, 0)")
     sa.Table(
         "turns",
         metadata,
-        sa.Column("owner", sa.Text, primary_key=True),
-        sa.Column("conversation_id", sa.Text, primary_key=True),
-        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        conversation,
+        sa.Column("number", count, nullable=False),
         sa.Column("id", sa.Text, nullable=False),
-        sa.Column("place", sa.Text, nullable=False),
-        sa.Column("position", sa.BigInteger),
+        sa.Column("place", sa.Text, nullable=not is_sqlite),
+        sa.Column("position", count),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("model", sa.Text),
         sa.Column("provider", sa.Text),
@@ -104,14 +127,15 @@ def _turns(metadata: sa.MetaData) -> None:
         sa.Column("failure", sa.Text),
         sa.Column("started_at", moment(), nullable=False),
         sa.Column("ended_at", moment()),
+        sa.PrimaryKeyConstraint(*key, "number", name="turns_by_number"),
         sa.ForeignKeyConstraint(
-            ["owner", "conversation_id"],
-            ["conversations.owner", "conversations.id"],
+            key,
+            ["conversations.owner", "conversations.id" if is_sqlite else "conversations.number"],
             name="turns_of_a_conversation",
             ondelete="CASCADE",
         ),
-        sa.Index("turns_by_id", "owner", "conversation_id", "id", unique=True),
-        sa.Index("turns_by_position", "owner", "conversation_id", "position", unique=True),
+        sa.Index("turns_by_id", *key, own_id, unique=True),
+        sa.Index("turns_by_position", *key, "position", unique=True),
         sa.Index("turns_by_end", "owner", "ended_at"),
     )
 
@@ -122,7 +146,9 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     `number` grows with every message that is kept. `imported` is what an older deployment kept
     beside a message and has no column here.
     """
-    natural = ("owner", "conversation_id", "turn", "ordinal")
+    conversation = _conversation(engine)
+    turn = ("owner", conversation.name, "turn")
+    natural = (*turn, "ordinal")
     by_turn: sa.Index | sa.PrimaryKeyConstraint
     if engine == "sqlite":
         count: type[sa.Integer] = sa.BigInteger
@@ -135,7 +161,7 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
         metadata,
         _number(engine),
         sa.Column("owner", sa.Text, nullable=False),
-        sa.Column("conversation_id", sa.Text, nullable=False),
+        conversation,
         sa.Column("turn", count, nullable=False),
         sa.Column("ordinal", count, nullable=False),
         sa.Column("sequence_number", count),
@@ -145,8 +171,8 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("imported", sa.Text),
         by_turn,
         sa.ForeignKeyConstraint(
-            ["owner", "conversation_id", "turn"],
-            ["turns.owner", "turns.conversation_id", "turns.number"],
+            turn,
+            ["turns.owner", f"turns.{conversation.name}", "turns.number"],
             name="messages_of_a_turn",
             ondelete="CASCADE",
         ),
