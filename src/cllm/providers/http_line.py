@@ -31,8 +31,10 @@ class Line(asyncio.Protocol):
         self._begin()
 
     def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._pieces: deque[bytes] = deque()
+        # A stream has many pieces: the parser puts them there itself.
+        self.on_body = self._pieces.append
+        self._parser = httptools.HttpResponseParser(self)
         self._size = 0
         self._head_size = 0
         self._interim = self._surplus = False
@@ -163,6 +165,7 @@ class Line(asyncio.Protocol):
             return
         if not self.has_head:
             self._head_size += len(data)
+        self._size += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -171,11 +174,16 @@ class Line(asyncio.Protocol):
             self._give_up()
         if self._surplus:
             self.close()
-        if self._size > MOST_WAITING and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        if self._size > MOST_WAITING:
+            self._pause()
         if not self._given():
             self._wake()
+
+    def _pause(self) -> None:
+        """Let the other side wait until what has come is taken."""
+        if self._pieces and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
 
     def _give_up(self) -> None:
         self.is_nonsense = not self.has_head
@@ -185,8 +193,10 @@ class Line(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.is_whole:
-            # Nobody asked for another answer, and it must not be taken for that to the next.
+            # Nobody asked for another answer, and it must not be taken for that to the next, nor
+            # for more of this one: it goes where nobody looks.
             self._surplus = True
+            self._pieces = self._pieces.copy()
         else:
             self.headers = {}
 
@@ -203,12 +213,6 @@ class Line(asyncio.Protocol):
         if not self._interim:
             self.status, self.has_head = status, True
             self.keeps_open = self._parser.should_keep_alive()
-
-    def on_body(self, body: bytes) -> None:
-        if self._surplus:
-            return
-        self._pieces.append(body)
-        self._size += len(body)
 
     def on_message_complete(self) -> None:
         if not self._interim:

@@ -6,7 +6,6 @@ Events that came together go on together, and pieces of one text among them are 
 """
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import msgspec
 
@@ -23,6 +22,8 @@ ENDING = "message_delta"
 PLAIN = ("text", "thinking")
 END = b"\n\n"
 DELTA_LINE = b"event: content_block_delta\ndata: "
+MOST_RUNS = 4
+"""Runs of texts looked for in a piece: for each, all that is left of it is gone through."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -109,20 +110,35 @@ class VerbatimReader:
         if b"\r" in begun:
             self._read_lines(begun)
             return
-        *frames, rest = begun.split(END)
-        taken = 0
-        for is_delta, group in groupby(frames, _is_delta):
-            run = list(group)
-            count = self._take_run(run, is_delta=is_delta)
-            taken += count
-            if self.done:
-                return
-            if count < len(run):
-                self._read_lines(END.join((*frames[taken:], rest)))
-                return
-        if len(rest) > MAX_EVENT_BYTES:
+        at = self._read_events(begun)
+        if self.done:
+            return
+        if not self._is_usual:
+            self._read_lines(begun[at:])
+            return
+        if len(begun) - at > MAX_EVENT_BYTES:
             raise MalformedError(f"an event of more than {MAX_EVENT_BYTES} bytes")
-        self._begun = rest
+        self._begun = begun[at:]
+
+    def _read_events(self, begun: bytes) -> int:
+        """Read events in the usual form; where the first stands that is not whole, or not usual."""
+        at, runs, may_run = 0, 0, True
+        while not self.done:
+            is_delta = begun.startswith(DELTA_LINE, at)
+            if is_delta and may_run and runs < MOST_RUNS and self._held is None:
+                # Of those that are not all pieces of one text each is looked at by itself.
+                runs, may_run = runs + 1, False
+                at = self._take_texts(begun, at)
+                continue
+            end = begun.find(END, at)
+            if end < 0:
+                break
+            if not self._take_frame(begun[at:end]):
+                self._is_usual = False
+                break
+            at = end + len(END)
+            may_run = may_run or not is_delta
+        return at
 
     def _read_lines(self, piece: bytes) -> None:
         self._is_usual = False
@@ -131,36 +147,29 @@ class VerbatimReader:
             if self.done:
                 return
 
-    def _take_run(self, run: list[bytes], *, is_delta: bool) -> int:
-        """Take events that follow one another; how many, before one that is not in usual form."""
-        for place, frame in enumerate(run):
-            # The first may be what the others wait for.
-            if is_delta and place <= 1 and self._take_texts(run[place:]):
-                return len(run)
-            if not self._take_frame(frame):
-                return place
-            if self.done:
-                break
-        return len(run)
+    def _take_texts(self, begun: bytes, at: int) -> int:
+        """Take the events from there on that are all pieces of one text, as most are, at once.
 
-    def _take_texts(self, frames: list[bytes]) -> bool:
-        """Take events that are all pieces of one text, as most are, at once; False if not."""
-        if self._held is not None:
-            return False
-        said = b",".join([frame[len(DELTA_LINE) :] for frame in frames])
+        Where the next one stands; nothing is taken if they are not of one text.
+        """
+        said = _data_of_deltas(begun[at + len(DELTA_LINE) :])
+        together = b",".join(said)
+        if b"\n" in together:
+            said = _up_to_another(said)
+            together = b",".join(said)
         try:
-            pieces = _text_runs.decode(b"[%b]" % said)
+            pieces = _text_runs.decode(b"[%b]" % together)
         except UNREADABLE:
-            return False
-        index = pieces[0].index if pieces else self._index
-        if any(piece.index != index for piece in pieces) or len(pieces) != len(frames):
-            return False
-        if index != self._index:
+            return at
+        if not pieces or len(pieces) != len(said) or len({piece.index for piece in pieces}) > 1:
+            return at
+        if pieces[0].index != self._index:
             self._tell_text()
-            self._index = index
+            self._index = pieces[0].index
         self._text += [piece.delta.text for piece in pieces]
-        self._frames += frames
-        return True
+        end = at + len(together) + 1 + len(said) * (len(DELTA_LINE) + len(END) - 1)
+        self._frames.append(begun[at : end - len(END)])
+        return end
 
     def _take_frame(self, frame: bytes) -> bool:
         """Take an event in the usual form, a name and one line of data; False if it has another."""
@@ -226,8 +235,17 @@ class VerbatimReader:
         return events
 
 
-def _is_delta(frame: bytes) -> bool:
-    return frame.startswith(DELTA_LINE)
+def _data_of_deltas(begun: bytes) -> list[bytes]:
+    """The data of whole events of this kind, from that of the first on; with what is between."""
+    said = begun.split(END + DELTA_LINE)
+    last, is_whole, _ = said.pop().partition(END)
+    return [*said, last] if is_whole else said
+
+
+def _up_to_another(said: list[bytes]) -> list[bytes]:
+    """The same up to an event of another kind, or in another form, that stands between them."""
+    place = next(place for place, data in enumerate(said) if b"\n" in data)
+    return [*said[:place], said[place].partition(END)[0]]
 
 
 def _begins_plainly(name: str, data: bytes) -> bool:
