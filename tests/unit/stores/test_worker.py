@@ -116,3 +116,47 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
     assert together == [[0], list(range(1, MOST_TOGETHER + 1)), last]
     worker.end()
     wait_for_end("together")
+
+
+async def test_others_are_waited_for_only_after_several_came_together():
+    """The worker is held in its pauses and at its work until it is told to go on."""
+    together: list[list[int]] = []
+    pausing, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    at_work = threading.Semaphore(0)
+
+    def note(pieces: Sequence[int]) -> list[Outcome]:
+        together.append(list(pieces))
+        at_work.acquire(timeout=5)
+        return [(piece, None) for piece in pieces]
+
+    def pause() -> None:
+        pausing.release()
+        go_on.acquire(timeout=5)
+
+    worker = Worker("gathering", note, pause=pause)
+    alone = worker.run(0)
+    while not together:
+        await asyncio.sleep(0.001)
+    several = [worker.run(1), worker.run(2)]
+    at_work.release(2)
+    await asyncio.gather(alone, *several)
+    assert not pausing.acquire(blocking=False)
+
+    waited_for = [worker.run(3)]
+    await asyncio.to_thread(pausing.acquire, timeout=5)
+    waited_for.append(worker.run(4))
+    go_on.release()
+    at_work.release()
+    await asyncio.gather(*waited_for)
+
+    in_vain = worker.run(5)
+    await asyncio.to_thread(pausing.acquire, timeout=5)
+    go_on.release()
+    at_work.release(2)
+    await in_vain
+    await worker.run(6)
+
+    assert together == [[0], [1, 2], [3, 4], [5], [6]]
+    assert not pausing.acquire(blocking=False)
+    worker.end()
+    wait_for_end("gathering")

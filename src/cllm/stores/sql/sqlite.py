@@ -82,6 +82,7 @@ class SqliteStore:
             Path(path),
             synchronous=synchronous,
             busy_seconds=busy_seconds,
+            gathers=True,
             on_begin=self._recent.look,
             on_loss=self._recent.forget,
         )

@@ -13,6 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -33,6 +34,7 @@ _Job = tuple[_Begin, Work[Any]] | None
 """How a transaction begins and the work in it, or None: the file is to be closed."""
 
 BUSY_SECONDS = 30.0
+GATHERING_SECONDS = 0.002
 CACHE_KILOBYTES = 8 * 1024
 # A page that many turns change goes back into the database once for all of them.
 CHECKPOINT_PAGES = 4000
@@ -54,10 +56,13 @@ class SqliteFile:
         *,
         synchronous: Synchronous = "FULL",
         busy_seconds: float = BUSY_SECONDS,
+        gathers: bool = False,
         on_begin: Callable[[sqlite3.Connection], None] = lambda _: None,
         on_loss: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_begin` is called in each transaction, before its work.
+        """One that `gathers` waits a moment for writes, if more of them came together before.
+
+        `on_begin` is called in each transaction, before its work.
 
         `on_loss` is called when work is not kept, or the file is closed. Both are called in the
         file's thread.
@@ -67,7 +72,8 @@ class SqliteFile:
         self._on_loss = on_loss
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
-        self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all)
+        pause = partial(time.sleep, GATHERING_SECONDS) if gathers else None
+        self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all, pause=pause)
         self._connection: sqlite3.Connection | None = None
 
     async def read(self, work: Work[T]) -> T:

@@ -34,11 +34,19 @@ class Worker(Generic[Piece]):
     """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
 
     `do` is given the pieces that wait and says what came of each, in their order; it never raises.
+    If fewer wait than were done together last, it is for `pause` to wait a moment for the others.
     """
 
-    def __init__(self, name: str, do: Callable[[Sequence[Piece]], Sequence[Outcome]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        do: Callable[[Sequence[Piece]], Sequence[Outcome]],
+        *,
+        pause: Callable[[], object] | None = None,
+    ) -> None:
         self._name = name
         self._do = do
+        self._pause = pause
         self._jobs: _Jobs | None = None
 
     def run(self, piece: Piece) -> Sure:
@@ -57,16 +65,22 @@ class Worker(Generic[Piece]):
 
     def _start(self) -> _Jobs:
         jobs: _Jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name=self._name, daemon=True).start()
+        given = (jobs, self._pause)
+        threading.Thread(target=_serve, args=given, name=self._name, daemon=True).start()
         weakref.finalize(self, jobs.put, None).atexit = False
         return jobs
 
 
-def _serve(jobs: _Jobs) -> None:
+def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
     """Work until None comes. Between two jobs nothing of the first is held."""
+    before = 1
     while (first := jobs.get()) is not None:
         together = [first]
         is_last = _take_waiting(jobs, together)
+        if pause is not None and len(together) < before and not is_last:
+            pause()
+            is_last = _take_waiting(jobs, together)
+        before = len(together)
         _work_off(together)
         del first, together
         if is_last:
