@@ -1,5 +1,6 @@
 """History, system prompt and what is said now become one prompt. The same in, the same out."""
 
+from operator import attrgetter
 from typing import Any
 
 from cllm.assembly.context import Context, with_context
@@ -9,6 +10,8 @@ from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original, Prompt
+
+_is_bare = attrgetter("is_bare")
 
 
 def assemble(
@@ -70,7 +73,7 @@ def assemble(
 def _are_bare(turns: tuple[Turn, ...], told: tuple[Message, ...]) -> bool:
     """Whether all that is said is bare; what a store remembers of a turn is looked at once."""
     said = map(is_bare_text, [message.raw for message in told])
-    return all(turn.is_bare for turn in turns) and all(said)
+    return all(map(_is_bare, turns)) and all(said)
 
 
 def _continuity(turns: tuple[Turn, ...], *, passing: int, said: tuple[Message, ...]) -> Continuity:

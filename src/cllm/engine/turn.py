@@ -118,8 +118,9 @@ class Engine:
                 keeper.hear(compacted)
                 yield compacted
             conversation = await self._reached(conversation, request, model, keeper.lease)
-            answered = self._answered(conversation, request, keeper, readiness)
-            async with aclosing(answered) as events:
+            first = await self._first(conversation, request)
+            ask = self._asked_in_order if request.fallbacks else self._asked
+            async with aclosing(ask(first, conversation, request, keeper, readiness)) as events:
                 async for event in events:
                     yield event
 
@@ -207,14 +208,8 @@ class Engine:
                 break
         return readiness
 
-    async def _answered(
-        self,
-        conversation: Conversation | None,
-        request: TurnRequest,
-        keeper: Keeper | Unkept,
-        readiness: Readiness,
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """Assemble, ask, keep; with the next model as long as nothing of an answer was seen."""
+    async def _first(self, conversation: Conversation | None, request: TurnRequest) -> Attempt:
+        """The model that is asked first, under the system prompt and the context of the turn."""
         context = await self._context(conversation, request)
         choice = choose_system(
             conversation,
@@ -223,27 +218,36 @@ class Engine:
             now=self._clock(),
             context=context,
         )
-        choice = under_prefix(choice, request.prefix)
-        models = (model_of(conversation, request), *request.fallbacks)
-        for model, following in zip(models, (*models[1:], None), strict=True):
+        model = model_of(conversation, request)
+        return self._attempt(model, under_prefix(choice, request.prefix), context)
+
+    async def _asked_in_order(
+        self,
+        first: Attempt,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        keeper: Keeper | Unkept,
+        readiness: Readiness,
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """One model after the other is asked, as long as nothing of an answer was seen."""
+        attempt = first
+        for following in (*request.fallbacks, None):
             seen = False
-            attempt = self._attempt(model, choice, context)
+            asked = self._asked(attempt, conversation, request, keeper, readiness)
             try:
-                if model not in readiness.ready:
-                    await readiness.prepare(model, attempt.route.provider)
-                asked = self._attempted(conversation, request, attempt, keeper)
                 async with aclosing(asked) as events:
                     async for event in events:
                         seen = seen or not isinstance(event, Noticed | TurnBegan)
-                        if isinstance(event, TurnBegan) and model != models[0]:
+                        if isinstance(event, TurnBegan) and attempt is not first:
                             continue
                         yield event
             except CllmError as error:
                 if seen or following is None or not may_fall_back(error):
                     raise
-                notice = fell_back(model, following, error)
+                notice = fell_back(attempt.model, following, error)
                 keeper.hear(notice)
                 yield notice
+                attempt = self._attempt(following, first.choice, first.context)
             else:
                 return
 
@@ -260,15 +264,18 @@ class Engine:
             return Context()
         return gather_context(plan, await self._run_commands(plan.commands))
 
-    async def _attempted(
+    async def _asked(
         self,
+        attempt: Attempt,
         conversation: Conversation | None,
         request: TurnRequest,
-        attempt: Attempt,
         keeper: Keeper | Unkept,
+        readiness: Readiness,
     ) -> AsyncGenerator[TurnEvent, None]:
         """One model asked: its events, and the turn kept with its whole answer."""
         provider = attempt.route.provider
+        if attempt.model not in readiness.ready:
+            await readiness.prepare(attempt.model, provider)
         prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
         keeper.send(
             Sent(

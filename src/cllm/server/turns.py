@@ -19,7 +19,7 @@ class RunningTurns:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changes: dict[TurnKey, asyncio.Event] = {}
+        self._changes: dict[TurnKey, asyncio.Event | None] = {}
         self._stopping = False
 
     def __len__(self) -> int:
@@ -39,18 +39,20 @@ class RunningTurns:
 
     def change_of(self, key: TurnKey) -> asyncio.Event | None:
         """What is set when the turn goes on or ends; None if it does not run here."""
+        if key in self._changes and self._changes[key] is None:
+            self._changes[key] = asyncio.Event()
         return self._changes.get(key)
 
     def began(self, lease: Lease) -> None:
         """The turn of the lease is kept from now on, and can be followed."""
-        self._changes.setdefault(key_of(lease), asyncio.Event())
+        self._changes.setdefault(key_of(lease))
 
     def went_on(self, lease: Lease) -> None:
         """Wake who follows: more of the turn is kept."""
         key = key_of(lease)
-        if key in self._changes:
-            self._changes[key].set()
-            self._changes[key] = asyncio.Event()
+        if (change := self._changes.get(key)) is not None:
+            self._changes[key] = None
+            change.set()
 
     def ended(self, lease: Lease) -> None:
         """Wake who follows: nothing more will come."""

@@ -68,9 +68,7 @@ def encode_openai(
     plain = takes_texts_as_they_are and own and (is_talk or is_ordinary(prompt.messages))
     if plain or (own and is_legacy(prompt.messages)):
         parameters, unfit = _fitted(prompt)
-        body = _original_for_openai(prompt) or openai_chat.encode_request(
-            msgspec.structs.replace(prompt, parameters=parameters)
-        )
+        body = _original_for_openai(prompt) or openai_chat.encode_request(prompt, parameters)
         return Encoded(body=body, notices=unfit)
     return _untouched(_say_openai(prompt, mend, None), prompt, "openai")
 

@@ -66,12 +66,13 @@ DONE = b"[DONE]"
 NOTHING: tuple[Any, ...] = (None, [], {})
 
 
-def encode_request(prompt: Prompt) -> bytes:
-    """The request body: the same prompt gives the same bytes."""
+def encode_request(prompt: Prompt, parameters: Mapping[str, Any] | None = None) -> bytes:
+    """The request body, with the prompt's own parameters or these: the same give the same bytes."""
+    given = prompt.parameters if parameters is None else parameters
     body: dict[str, Any] = {"model": prompt.model, "messages": _encode_messages(prompt)}
-    body = body | prompt.parameters | body
+    body = {**body, **given, **body}
     if prompt.stream:
-        options = prompt.parameters.get("stream_options")
+        options = given.get("stream_options")
         chosen = options if isinstance(options, dict) else {}
         body |= {"stream": True, "stream_options": {"include_usage": True, **chosen}}
     return msgspec.json.encode(body)
@@ -85,7 +86,9 @@ def _encode_messages(prompt: Prompt) -> msgspec.Raw:
             raise MalformedError(f"a message in the words of {words} has to be translated")
     own = [message.raw for message in prompt.all_messages]
     said = b",".join(own)
-    if REASONING in said:
+    # Texts need not be looked through for what is in no field of theirs.
+    is_bare = prompt.is_bare and prompt.system is None
+    if not is_bare and REASONING in said:
         said = b",".join(map(without_reasoning, own))
     return msgspec.Raw(b"[%b]" % said)
 
