@@ -103,6 +103,14 @@ class TestRequest:
         assert sent["messages"][0] == {"role": "assistant", "content": "4", "refusal": "x"}
         assert answer.json()[field] == ["2+2"]
 
+    def test_the_reasoning_of_a_system_message_is_not_sent_beside_bare_texts_either(self):
+        raw = encode({"role": "system", "content": "Be brief.", "reasoning": "x"})
+        bare = prompt(HELLO, system=Message(role="system", raw=raw))
+
+        sent = json.loads(encode_request(bare))
+
+        assert sent["messages"][0] == {"role": "system", "content": "Be brief."}
+
     @pytest.mark.parametrize("value", [0, 0.0, False, "", []])
     def test_a_parameter_that_is_falsy_is_sent(self, value):
         sent = json.loads(encode_request(prompt(parameters={"temperature": value})))
