@@ -122,7 +122,12 @@ class Keeper:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._renewal.end()
+        try:
+            await self._renewal.end()
+        finally:
+            await self._settle(error)
+
+    async def _settle(self, error: BaseException | None) -> None:
         if self._settled:
             return
         # What went wrong first is what the caller is told, not that the lease was lost as well.

@@ -92,7 +92,8 @@ class Line(asyncio.Protocol):
             assert self._waiting is not None  # noqa: S101 - just seen
             self._waiting.set_exception(error)
             return True
-        self._until = self._loop.time() + self._patience
+        if piece:
+            self._until = self._loop.time() + self._patience
         return wanted and not self.is_whole
 
     def taken(self) -> bytes:

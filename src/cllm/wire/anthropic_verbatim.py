@@ -56,7 +56,8 @@ class VerbatimReader:
         self._decoder = decoder
         self._sse = SseDecoder()
         self._is_usual = True
-        self._begun = b""
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
         self._held: list[bytes] | None = []
         self._frames: list[bytes] = []
         self._closes = False
@@ -105,9 +106,12 @@ class VerbatimReader:
         if not self._is_usual:
             self._read_lines(piece)
             return
-        begun = self._begun + piece if self._begun else piece
-        self._begun = b""
-        if b"\r" in begun:
+        if self._is_between(piece):
+            self._hold(piece)
+            return
+        begun = b"".join((*self._begun, piece)) if self._begun else piece
+        self._begun, self._begun_bytes = [], 0
+        if b"\r" in piece:
             self._read_lines(begun)
             return
         at = self._read_events(begun)
@@ -115,24 +119,34 @@ class VerbatimReader:
             return
         if not self._is_usual:
             self._read_lines(begun[at:])
-            return
-        if len(begun) - at > MAX_EVENT_BYTES:
+        elif at < len(begun):
+            self._hold(begun[at:])
+
+    def _is_between(self, piece: bytes) -> bool:
+        """Whether an event has begun and does not end here either; a long one is put together once.
+
+        A line's end may be the last thing that came before.
+        """
+        if not self._begun or b"\r" in piece or END in piece:
+            return False
+        return not (self._begun[-1].endswith(b"\n") and piece.startswith(b"\n"))
+
+    def _hold(self, piece: bytes) -> None:
+        self._begun.append(piece)
+        self._begun_bytes += len(piece)
+        if self._begun_bytes > MAX_EVENT_BYTES:
             raise MalformedError(f"an event of more than {MAX_EVENT_BYTES} bytes")
-        self._begun = begun[at:]
 
     def _read_events(self, begun: bytes) -> int:
         """Read events in the usual form; where the first stands that is not whole, or not usual."""
         at, runs, may_run = 0, 0, True
-        while not self.done:
+        while not self.done and (end := begun.find(END, at)) >= 0:
             is_delta = begun.startswith(DELTA_LINE, at)
             if is_delta and may_run and runs < MOST_RUNS and self._held is None:
                 # Of those that are not all pieces of one text each is looked at by itself.
                 runs, may_run = runs + 1, False
                 at = self._take_texts(begun, at)
                 continue
-            end = begun.find(END, at)
-            if end < 0:
-                break
             if not self._take_frame(begun[at:end]):
                 self._is_usual = False
                 break

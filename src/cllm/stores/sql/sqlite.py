@@ -6,6 +6,7 @@ whoever comes late. Nothing is held while a provider is asked.
 """
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
-from cllm.core.errors import ConversationBusyError, SettingsError, UsageError
+from cllm.core.errors import ConversationBusyError, SettingsError, StoreError, UsageError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import (
@@ -151,9 +152,13 @@ class SqliteStore:
             raise edits.not_its_turn(lease.turn.id, turn.id)
         try:
             await self._file.write(finish)
-        except (UsageError, asyncio.CancelledError):
-            # Who is cancelled does not hear whether the turn was refused.
+        except UsageError:
             await self._file.write(lambda db: turning.release(db, lease))
+            raise
+        except asyncio.CancelledError:
+            # Who is cancelled does not hear whether the turn was refused, nor of any other trouble.
+            with contextlib.suppress(StoreError):
+                await self._file.write(lambda db: turning.release(db, lease))
             raise
 
     async def drop_turn(self, lease: Lease) -> None:

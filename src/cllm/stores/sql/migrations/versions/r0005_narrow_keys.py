@@ -102,6 +102,26 @@ BEGIN
     RETURN (SELECT {column} FROM conversations WHERE owner = whose AND {key} = which);
 END $function$
 """
+# Who could use the table before, and whose it was, is what the new one has as well.
+GIVE_RIGHTS = """
+DO $$
+DECLARE given record;
+BEGIN
+    FOR given IN
+        SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC'
+                ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who,
+            a.privilege_type AS what,
+            CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS more
+        FROM pg_class c, aclexplode(c.relacl) a
+        WHERE c.oid = 'former_turns'::regclass AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('GRANT %s ON turns TO %s%s', given.what, given.who, given.more);
+    END LOOP;
+    EXECUTE (
+        SELECT format('ALTER TABLE turns OWNER TO %I', pg_get_userbyid(relowner))
+        FROM pg_class WHERE oid = 'former_turns'::regclass);
+END $$
+"""
 # The table is written anew once, in the order that it has.
 CHANGE_MESSAGES = """
 ALTER TABLE messages ALTER COLUMN {column} TYPE {wanted}
@@ -122,6 +142,7 @@ def upgrade() -> None:
         "DROP FUNCTION found_conversation(text, text)",
         TURNS,
         FILL_TURNS,
+        GIVE_RIGHTS,
         "DROP TABLE former_turns",
         "DROP INDEX conversations_by_time",
         "CREATE INDEX conversations_by_time ON conversations (owner, updated_at)",
@@ -140,6 +161,7 @@ def downgrade() -> None:
         "DROP FUNCTION found_conversation(text, bigint)",
         OLDER_TURNS,
         FILL_OLDER_TURNS,
+        GIVE_RIGHTS,
         "DROP TABLE former_turns",
         "ALTER TABLE conversations DROP COLUMN number",
         "DROP INDEX conversations_by_time",
@@ -149,8 +171,12 @@ def downgrade() -> None:
 
 
 def _take_keys_off() -> None:
-    """Tables without what would have to be kept up to date while they change."""
+    """Tables without what would have to be kept up to date while they change.
+
+    They are locked in the order in which a turn comes to them, so that neither waits for the other.
+    """
     _run(
+        "LOCK TABLE conversations, turns, messages IN ACCESS EXCLUSIVE MODE",
         "ALTER TABLE messages DROP CONSTRAINT messages_of_a_turn",
         "ALTER TABLE messages DROP CONSTRAINT messages_by_turn",
         "DROP INDEX messages_by_terms",
@@ -172,6 +198,8 @@ def _put_keys_on(conversation: str, *, of: str, turn: str) -> None:
         f"""ALTER TABLE messages ADD CONSTRAINT messages_of_a_turn FOREIGN KEY ({key}, turn)
             REFERENCES turns ({key}, number) ON DELETE CASCADE""",
         *INDEX,
+        # Without it the database would guess, and walk through long conversations, until it looks.
+        "ANALYZE conversations, turns, messages",
     )
 
 
