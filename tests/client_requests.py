@@ -263,7 +263,9 @@ def by_data(value: Any) -> Any:
         return value
     if value.get("type") == "image_url":
         return {**value, "image_url": {"url": f"data:image/png;base64,{DATA}"}}
-    if "source" in value and value["source"]["type"] == "url":
-        kind = "image/png" if value["type"] == "image" else "application/pdf"
+    source = value.get("source")
+    # What a tool is called with may have fields of these names too.
+    if isinstance(source, dict) and source.get("type") == "url":
+        kind = "image/png" if value.get("type") == "image" else "application/pdf"
         return {**value, "source": {"type": "base64", "media_type": kind, "data": DATA}}
     return {name: by_data(inner) for name, inner in value.items()}
