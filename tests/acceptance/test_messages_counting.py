@@ -95,7 +95,7 @@ def test_counting_keeps_nothing(server: Server):
 
 def test_a_turn_that_runs_is_no_hindrance(server: Server, upstream: FakeProvider):
     conversation = begun(server)
-    gate = upstream.say_held("Late.", at=0)
+    gate = upstream.say_held("Very ", "late.")
     body = {"model": MODELS["anthropic"], "max_tokens": 9, "stream": True}
     running = server.open(
         "POST",

@@ -150,7 +150,7 @@ def test_a_conversation_in_which_somebody_talks_is_a_conflict(
         model=CLAUDE, max_tokens=9, messages=[HELLO], extra_headers={"X-Conversation-ID": ""}
     )
     header = {"X-Conversation-ID": begun.headers["X-Conversation-ID"]}
-    gate = upstream.say_held("Late.", at=0)
+    gate = upstream.say_held("Very ", "late.")
     with client.messages.create(
         model=MODELS["openai"], max_tokens=9, messages=[HELLO], stream=True, extra_headers=header
     ) as running:
