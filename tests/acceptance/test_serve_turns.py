@@ -85,6 +85,7 @@ def test_a_turn_can_go_on_in_a_branch_instead(server: Server, upstream: FakeProv
 
     held.end()
     assert answer.status == 200
+    assert answer.text == "echo: Again."
     assert answer.conversation != held.conversation
     assert list(stored_messages(server, answer.conversation)) == [
         HELLO,

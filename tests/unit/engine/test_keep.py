@@ -1,0 +1,164 @@
+"""A turn is settled as it ends, whatever comes between, and nothing of it goes on afterwards."""
+
+import asyncio
+
+import pytest
+
+from cllm.core.conversation import Turn
+from cllm.core.errors import BrokenStreamError
+from cllm.core.message import plain_message
+from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
+from cllm.core.prompt import Prompt
+from cllm.core.reply import ReplyFinished, TextDelta
+from cllm.engine.keep import Keeper, Sent, unknown_price
+from cllm.engine.renewal import SHORTEST_PAUSE
+from cllm.stores.json_files import JsonFileStore
+from cllm.stores.memory import MemoryStore
+
+HELLO = plain_message("user", "Hello")
+SENT = Sent(
+    prompt=Prompt(model="m", messages=(HELLO,)),
+    model="m",
+    provider="scripted",
+    opening=None,
+    price=unknown_price(None),
+)
+REPLY = ReplyFinished(message=plain_message("assistant", "Hi there"), stop_reason="end")
+BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
+
+
+class HalfWay(JsonFileStore):
+    """Stops in the middle of ending a turn until the gate is opened; says nothing of itself."""
+
+    def __init__(self, folder: str, *, clock: Clock) -> None:
+        super().__init__(folder, clock=clock)
+        self.reached = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        self.reached.set()
+        await self.gate.wait()
+        await super().finish_turn(lease, turn, opening=opening)
+
+    async def drop_turn(self, lease: Lease) -> None:
+        self.reached.set()
+        await self.gate.wait()
+        await super().drop_turn(lease)
+
+
+class Renewing(MemoryStore):
+    """Says how often a lease was to be renewed, and fails in a way that nobody thought of."""
+
+    def __init__(self, *, clock: Clock, error: Exception | None = None) -> None:
+        super().__init__(clock=clock, lease_seconds=0.1)
+        self.tries = 0
+        self.tried = asyncio.Event()
+        self._error = error
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        self.tries += 1
+        self.tried.set()
+        if self._error is not None:
+            raise self._error
+        return await super().renew_lease(lease)
+
+
+async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> Keeper:
+    start = TurnStart(id="t", messages=(HELLO,), visible=visible)
+    lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
+    keeper = Keeper(store, lease, clock=clock)
+    keeper.send(SENT)
+    keeper.hear(TextDelta(text="Hi"))
+    return keeper
+
+
+async def end(
+    keeper: Keeper, error: BaseException | None = None, *, after: asyncio.Event | None = None
+) -> None:
+    """Let the turn end with its reply, or by the error."""
+    async with keeper:
+        if after is not None:
+            await after.wait()
+        if error is not None:
+            raise error
+        await keeper.complete(REPLY)
+
+
+async def states(store: Store) -> list[tuple[str, list[str]]]:
+    """The states of the turns, with what was said in them."""
+    conversation = await store.load("demo")
+    return [(turn.state, [m.text for m in turn.messages]) for turn in conversation.turns]
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (None, [("complete", ["Hello", "Hi there"])]),
+        (BROKEN, [("failed", ["Hello"])]),
+    ],
+)
+async def test_a_turn_that_is_cancelled_while_it_is_kept_is_kept_all_the_same(
+    clock, tmp_path, error: Exception | None, kept
+):
+    store = HalfWay(str(tmp_path), clock=clock)
+    keeping = asyncio.create_task(end(await kept_by(store, clock), error))
+    await store.reached.wait()
+
+    keeping.cancel()
+    await asyncio.sleep(0)
+    store.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+
+    assert await states(store) == kept
+
+
+async def test_a_turn_that_is_cancelled_while_it_is_dropped_leaves_its_place_free(clock, tmp_path):
+    store = HalfWay(str(tmp_path), clock=clock)
+    dropping = asyncio.create_task(end(await kept_by(store, clock, visible=False), BROKEN))
+    await store.reached.wait()
+
+    dropping.cancel()
+    await asyncio.sleep(0)
+    store.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await dropping
+
+    start = TurnStart(id="next", messages=())
+    lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"), wait=0)
+    await store.drop_turn(lease)
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_a_turn_that_has_ended_is_not_renewed_any_more(clock, renewed: bool):
+    store = Renewing(clock=clock)
+    await end(await kept_by(store, clock), after=store.tried if renewed else None)
+
+    before = store.tries
+    assert len(asyncio.all_tasks()) == 1
+    await asyncio.sleep(3 * SHORTEST_PAUSE)
+    assert store.tries == before == int(renewed)
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (None, [("complete", ["Hello", "Hi there"])]),
+        (BROKEN, [("failed", ["Hello"])]),
+        (asyncio.CancelledError(), [("incomplete", ["Hello", "Hi"])]),
+    ],
+)
+async def test_a_renewal_that_fails_does_not_keep_a_turn_from_its_end(
+    clock, error: BaseException | None, kept
+):
+    store = Renewing(clock=clock, error=OSError("nobody thought of this"))
+    keeper = await kept_by(store, clock)
+
+    [raised] = await asyncio.gather(end(keeper, error, after=store.tried), return_exceptions=True)
+
+    assert isinstance(raised, OSError)
+    assert raised.__context__ is error
+    assert await states(store) == kept

@@ -1,0 +1,61 @@
+"""Who follows a turn of this process is woken when it goes on, and when it has ended."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from cllm.core.ports import Lease, NewConversation, TurnStart
+from cllm.server.turns import RunningTurns, key_of
+from cllm.stores.memory import MemoryStore
+
+LONGEST = 5
+
+
+@pytest.fixture
+async def lease() -> Lease:
+    store = MemoryStore(clock=lambda: datetime.now(UTC))
+    start = TurnStart(id="t1", messages=())
+    return await store.begin_turn("c1", start, create=NewConversation(id="c1"))
+
+
+async def follow(turns: RunningTurns, lease: Lease) -> asyncio.Task[bool]:
+    """A follower that waits."""
+    change = turns.change_of(key_of(lease))
+    assert change is not None
+    waiting = asyncio.create_task(change.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    return waiting
+
+
+async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
+    turns = RunningTurns()
+    turns.began(lease)
+    waiting = [await follow(turns, lease) for _ in range(2)]
+
+    turns.ended(lease)
+
+    async with asyncio.timeout(LONGEST):
+        await asyncio.gather(*waiting)
+    assert turns.change_of(key_of(lease)) is None
+
+
+async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease):
+    turns = RunningTurns()
+    turns.began(lease)
+    for change in (turns.went_on, turns.went_on, turns.ended):
+        waiting = await follow(turns, lease)
+        change(lease)
+        async with asyncio.timeout(LONGEST):
+            await waiting
+
+
+async def test_a_turn_that_nobody_follows_ends_all_the_same(lease: Lease):
+    turns = RunningTurns()
+    turns.began(lease)
+
+    turns.went_on(lease)
+    turns.ended(lease)
+
+    assert turns.change_of(key_of(lease)) is None
