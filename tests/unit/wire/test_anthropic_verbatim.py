@@ -8,7 +8,7 @@ import pytest
 from cllm.core.reply import ReplyEvent, TextDelta, Verbatim
 from cllm.wire.anthropic_reply import StreamDecoder
 from cllm.wire.anthropic_verbatim import VerbatimReader, encode_frame
-from cllm.wire.malformed import ProviderSaidError
+from cllm.wire.malformed import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m"}
@@ -147,3 +147,48 @@ def test_data_on_several_lines_is_the_same_data_again():
     sent = SseEvent(name="ping", data=b'{"type":\n"ping"}')
 
     assert list(SseDecoder().feed(encode_frame(sent.name, sent.data) + b"\n\n")) == [sent]
+
+
+def heard(*pieces: bytes) -> tuple[bytes, str]:
+    """The bytes that go on of a stream in these pieces, and the text that is kept of it."""
+    reader = VerbatimReader(StreamDecoder())
+    passed = b""
+    for piece in pieces:
+        passed += b"".join(e.data for e in reader.feed(piece) if isinstance(e, Verbatim))
+    finished = reader.finish()
+    assert finished is not None
+    return passed, finished.message.text
+
+
+@pytest.mark.parametrize("between", [PING, NOVEL, NOVEL_DELTA])
+@pytest.mark.parametrize("runs", [1, 2, 9])
+def test_runs_of_texts_with_something_between_are_whole_at_once_and_one_by_one(
+    between: Sent, runs: int
+):
+    sent = (START, OPEN, *(PIECE, PIECE, between) * runs, PIECE, CLOSE, ENDING, STOP)
+    whole = frames(*sent)
+
+    assert heard(whole) == (whole, "Hi" * (2 * runs + 1))
+    assert heard(*map(frames, sent)) == (whole, "Hi" * (2 * runs + 1))
+
+
+def test_an_event_in_which_two_stand_is_no_piece_of_a_text():
+    double = b"event: content_block_delta\ndata: " + data(PIECE) + b"," + data(PIECE) + b"\n\n"
+    reader = VerbatimReader(StreamDecoder())
+    events = reader.feed(frames(START, OPEN, PIECE) + double + frames(PIECE))
+
+    with pytest.raises(MalformedError):
+        list(events)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1448])
+def test_a_long_event_is_one_however_often_it_is_cut(size: int):
+    long = (
+        "content_block_delta",
+        {"index": 0, "delta": {"type": "text_delta", "text": "x" * 9000}},
+    )
+    whole = frames(START, OPEN, long, PIECE, CLOSE, ENDING, STOP)
+
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+
+    assert heard(*pieces) == (whole, "x" * 9000 + "Hi")
