@@ -29,6 +29,7 @@ from cllm.core.reply import (
 )
 from cllm.engine.renewal import Renewal
 from cllm.engine.rounds import RoundEnded
+from cllm.engine.uninterrupted import uninterrupted
 
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
@@ -179,7 +180,7 @@ class Keeper:
     async def _wholly(self, step: Coroutine[Any, Any, None]) -> None:
         """Have a step of keeping run to its end, also when the turn is cancelled meanwhile."""
         is_safe = getattr(self._store, "ends_turns_whole", False)
-        await (step if is_safe else _uninterrupted(step))
+        await (step if is_safe else uninterrupted(step))
 
 
 def _with_record(turn: Turn, sent: Sent, usage: Usage | None) -> Turn:
@@ -239,13 +240,3 @@ def _failure(error: Exception) -> TurnFailure:
     """What is kept of an error: its words if they are meant for people, else only its kind."""
     said = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
     return TurnFailure(code=type(error).__name__, message=said)
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Let the work run to its end in a task of its own."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from cllm.core.errors import RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
+from cllm.engine.uninterrupted import uninterrupted
 
 CLAIM_SECONDS = 60.0
 ANSWERED = 200
@@ -62,7 +63,8 @@ NO_CLAIM = NoClaim()
 class KeyClaim:
     """The right to answer the one request that a key stands for.
 
-    A store that is away takes nothing from an answer: it goes out, and the claim runs out.
+    A store that is away takes nothing from an answer: it goes out, and the claim runs out. What is
+    written is written to its end: a claim is known by when it runs out, which the store says last.
     """
 
     keeps = True
@@ -77,9 +79,15 @@ class KeyClaim:
         self.before = claim if claim.headers else None
 
     async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
-        await self._write(headers, body)
+        await uninterrupted(self._write(headers, body))
 
     async def keep(self, headers: dict[str, str], body: bytes) -> None:
+        await uninterrupted(self._keep(headers, body))
+
+    async def drop(self) -> None:
+        await uninterrupted(self._drop())
+
+    async def _keep(self, headers: dict[str, str], body: bytes) -> None:
         async with self._writing:
             if (claim := self._claim) is not None:
                 self._claim = None
@@ -90,7 +98,7 @@ class KeyClaim:
                     )
         await self._end()
 
-    async def drop(self) -> None:
+    async def _drop(self) -> None:
         async with self._writing:
             if (claim := self._claim) is not None:
                 self._claim = None

@@ -305,7 +305,8 @@ class ScriptedContract(ProviderContract):
     async def test_a_listener_who_leaves_ends_the_question(
         self, harness: ScriptedHarness, provider: Provider
     ) -> None:
-        harness.say(*(f"{number} " for number in range(2000)))
+        # More than a connection holds: else all of it may be sent before anybody can leave.
+        harness.say(*(["and so on " * 1000] * 2000))
         async with aclosing(provider.ask(self.prompt(harness))) as events:
             await anext(events)
         async with asyncio.timeout(PATIENCE):

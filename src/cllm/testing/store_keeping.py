@@ -43,6 +43,18 @@ class KeepingContract(StoreSuite):
             await other.create(NewConversation(id="demo", title="another"))
         assert await store.load("demo") == created
 
+    @pytest.mark.parametrize("tail", [None, 0, 1])
+    async def test_a_turn_that_is_there_is_not_begun_again_unseen(
+        self, store: Store, *, tail: int | None
+    ) -> None:
+        for turn_id in ("t1", "t2", "t3"):
+            await say(store, "demo", turn_id)
+        kept = await store.load("demo")
+        with pytest.raises(UsageError, match="already has a turn 't1'"):
+            await store.begin_turn("demo", start("t1", visible=False), tail=tail)
+        assert await store.load("demo") == kept
+        await say(store, "demo", "t4")
+
     async def test_a_name_finds_its_conversation(self, store: Store, other: Store) -> None:
         created = await store.create(NewConversation(id="c-1", name="demo"))
         assert await other.load("demo") == created

@@ -1,7 +1,9 @@
 """Claims on requests with a key: renewed while somebody answers, and never a reason to fail."""
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -93,3 +95,79 @@ async def test_a_store_that_is_away_takes_nothing_from_an_answer():
 
     await asyncio.sleep(SECONDS)
     await (await begin(away)).drop()
+
+
+class Slow(MemoryStore):
+    """A store that takes its time: after it has renewed a claim, before it writes anything else."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: datetime.now(UTC))
+        self.is_waiting = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        if not seconds:
+            await self._wait()
+        renewed = await super().renew_claim(claim, seconds=seconds)
+        if seconds:
+            await self._wait()
+        return renewed
+
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        await self._wait()
+        await super().keep_response(claim, status=status, lifetime=lifetime)
+
+    async def _wait(self) -> None:
+        self.is_waiting.set()
+        await self.may_go_on.wait()
+
+
+async def cancelled_while_it_writes(store: Slow, work: Coroutine[Any, Any, None]) -> None:
+    """Cancel the work, twice, while the store is at it."""
+    task = asyncio.create_task(work)
+    await store.is_waiting.wait()
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    store.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_key_is_free_at_once_when_its_turn_is_broken_off_while_the_claim_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(idempotency, "CLAIM_SECONDS", 60)
+    store = Slow()
+    held = await begin(store)
+    await cancelled_while_it_writes(store, held.note(HEAD))
+
+    await held.drop()
+
+    again = await begin(store)
+    assert again.before is not None
+    assert again.before.headers == HEAD
+    await again.drop()
+
+
+async def test_who_is_cancelled_while_a_key_is_given_back_has_given_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(idempotency, "CLAIM_SECONDS", 60)
+    store = Slow()
+    held = await begin(store)
+
+    await cancelled_while_it_writes(store, held.drop())
+    await held.drop()
+
+    await (await begin(store)).drop()
+
+
+async def test_an_answer_is_kept_though_its_turn_is_broken_off_meanwhile():
+    store = Slow()
+    held = await begin(store)
+
+    await cancelled_while_it_writes(store, held.keep(HEAD, b"said"))
+    await held.drop()
+
+    assert await ask(store) == KeptResponse(status=200, headers=HEAD, body=b"said")

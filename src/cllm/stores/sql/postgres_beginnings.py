@@ -40,6 +40,7 @@ _TAKEN = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
 """
+_HAS_TURN = f"SELECT 1 FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"  # noqa: S608
 _SHOWN = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
 
 
@@ -159,7 +160,7 @@ class PostgresBeginnings:
         if start.visible and start.place is None and not taken.creates:
             found = await self._begin_shown(taken, start, owner, tail, now)
         else:
-            found = await self._loaded(taken, owner, None if start.place else tail)
+            found = await self._found(taken, start, owner, tail)
         if found is not None:
             return await self._granted(taken, found, start, now=now)
         if create is None:
@@ -179,12 +180,17 @@ class PostgresBeginnings:
         except asyncpg.UniqueViolationError as error:
             raise edits.taken_turn(taken.conversation, start.id) from error
 
-    async def _loaded(self, taken: _Taken, owner: str, tail: Tail) -> Conversation | None:
+    async def _found(
+        self, taken: _Taken, start: TurnStart, owner: str, tail: Tail
+    ) -> Conversation | None:
+        """The conversation for a turn that is not shown in it yet, and cannot be there before."""
         if taken.creates:
             return None
         key = (owner, taken.conversation)
-        if tail is None:
+        if tail is None or start.place is not None:
             return conversation_of(await self._pool.fetch(sql.LOAD, key, twice=True))
+        if await self._pool.fetch(_HAS_TURN, (*key, start.id), twice=True):
+            raise edits.taken_turn(taken.conversation, start.id)
         rows = await self._pool.fetch(sql.LOAD_TAIL, (*key, sql.tail_count(tail)), twice=True)
         return conversation_of(rows)
 

@@ -80,11 +80,23 @@ FROM c LEFT JOIN events e
     ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
 ORDER BY e.number
 """
-_DROP_OLD_EVENTS = f"""
-DELETE FROM events e WHERE NOT EXISTS (
-    SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
-    WHERE c.owner = e.owner AND c.id = e.conversation_id AND {has_id("e.turn_id", "t.")}
-        AND (t.ended_at IS NULL OR t.ended_at >= $1))
+# A turn is looked at once for all its events. Without the OFFSET the planner would join the tables,
+# and walk through whole conversations for what the index has by its id.
+DROP_OLD_EVENTS = f"""
+WITH kept AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
+old AS (
+    SELECT k.owner, k.conversation_id, k.turn_id FROM kept k WHERE NOT EXISTS (
+        SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
+        WHERE c.owner = k.owner AND c.id = k.conversation_id AND {has_id("k.turn_id", "t.")}
+            AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
+DELETE FROM events e USING old
+WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
+"""
+# Of a conversation that was never made nobody takes the lease again.
+_DROP_OLD_LEASES = """
+DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
+    AND NOT EXISTS (
+        SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
 """
 _CALL = f"""
 INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL_COLUMNS))})
@@ -156,8 +168,9 @@ async def events_after(
 
 
 async def drop_old(pool: PostgresPool, before: datetime) -> None:
-    await pool.fetch(_DROP_OLD_EVENTS, (before,), twice=True)
-    await pool.fetch(_DROP_OLD_REQUESTS, (UNANSWERED_KEPT,), twice=True)
+    await pool.fetch(DROP_OLD_EVENTS, (before,), twice=True)
+    for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
+        await pool.fetch(statement, (UNANSWERED_KEPT,), twice=True)
 
 
 async def count_call(pool: PostgresPool, call: CallRecord, *, owner: str) -> None:

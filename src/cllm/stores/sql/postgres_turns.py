@@ -126,7 +126,8 @@ class PostgresTurns:
         async def keep(connection: Connection) -> None:
             if not await connection.fetch(sql.GIVE_BACK, owner, key, lease.fence):
                 raise StaleLeaseError(key)
-            await connection.execute(_DELETE_TURN, owner, key, turn.id)
+            if lease.visible:
+                await connection.execute(_DELETE_TURN, owner, key, turn.id)
             await connection.execute(sql.SETTLE, owner, key, new.updated_at, INTERRUPTED, turn.id)
             if any(shown.place == turn.place for shown in before.turns):
                 await write_changes(connection, before, new)

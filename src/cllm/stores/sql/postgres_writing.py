@@ -35,7 +35,7 @@ WHERE owner = $1 AND id = $2
 """
 _TURN_ROW = f"""
 INSERT INTO turns (owner, conversation, number, position, {names(TURN_COLUMNS)})
-VALUES ($1, {NUMBER}, {places(3, 2 + len(TURN_COLUMNS))})
+SELECT $1, {NUMBER}, {places(3, 2 + len(TURN_COLUMNS))}
 """
 _MESSAGE_ROWS = f"""
 INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,

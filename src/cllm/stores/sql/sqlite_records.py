@@ -88,10 +88,14 @@ def add_events(
 
 
 def drop_old(db: sqlite3.Connection, before: datetime, *, now: datetime) -> None:
-    """Events of turns that ended before that, and requests that nobody can ask about now."""
+    """Events of turns that ended before that, and requests that nobody can ask about now.
+
+    Also the leases of conversations that were never made: nobody takes those again.
+    """
     db.execute(sql.DROP_OLD_EVENTS, (ROWS.write_time(before),))
-    unanswered = now - UNANSWERED_KEPT
-    db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), ROWS.write_time(unanswered)))
+    unanswered = ROWS.write_time(now - UNANSWERED_KEPT)
+    db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), unanswered))
+    db.execute(sql.DROP_OLD_LEASES, (unanswered,))
 
 
 def count_calls(db: sqlite3.Connection, calls: Sequence[CallRecord], owner: str) -> None:

@@ -336,6 +336,10 @@ FORGET_RESPONSES = (
 DROP_OLD_REQUESTS = (
     "DELETE FROM requests WHERE expires_at <= ?1 AND (status IS NOT NULL OR expires_at <= ?2)"
 )
+DROP_OLD_LEASES = (
+    "DELETE FROM leases WHERE creates = 1 AND expires_at <= ? AND NOT EXISTS (SELECT 1"
+    " FROM conversations c WHERE c.owner = leases.owner AND c.id = leases.conversation_id)"
+)
 ADD_EVENT = (
     "INSERT INTO events (owner, conversation_id, turn_id, number, data) VALUES (?, ?, ?, ?, ?)"
 )

@@ -211,6 +211,26 @@ async def test_events_are_kept_with_their_turn_and_go_when_they_are_old(store: P
     assert await store.events_after("demo", "t1", 0) == ()
 
 
+async def test_leases_of_conversations_that_were_never_made_go_after_a_day(
+    store: PostgresStore, postgres_server: Server, database: str
+):
+    for ref in ("young", "old", "runs"):
+        await store.begin_turn(ref, start("t1", visible=False), create=NewConversation(id=ref))
+    await store.begin_turn("made", start("t1"), create=NewConversation(id="made"))
+    for ref, age in (("young", "1 hour"), ("old", "25 hours"), ("made", "25 hours")):
+        await postgres_server.execute(
+            f"UPDATE leases SET expires_at = now() - interval '{age}'"  # noqa: S608
+            f" WHERE conversation_id = '{ref}'",
+            database=database,
+        )
+
+    await store.drop_old_events(now())
+
+    left = "SELECT conversation_id FROM leases ORDER BY 1"
+    kept = await postgres_server.execute(left, database=database)
+    assert [row[0] for row in kept] == ["made", "runs", "young"]
+
+
 async def test_usage_adds_up_turns_and_calls_by_day_and_by_model(store: PostgresStore):
     day = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))

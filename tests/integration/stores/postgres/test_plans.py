@@ -1,0 +1,61 @@
+"""How PostgreSQL does what the store says: by which index, and in words that Citus takes too."""
+
+import re
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+from tests.postgres import Server
+
+from cllm.stores import sql
+from cllm.stores.sql.postgres_records import DROP_OLD_EVENTS
+
+LONG = """
+INSERT INTO conversations (owner, id, created_at, updated_at, metadata, message_count)
+SELECT 'local', 'c' || n, now(), now(), '{}', 0 FROM generate_series(1, 1000) AS n;
+INSERT INTO turns (owner, conversation, number, position, id, state, started_at, ended_at)
+SELECT 'local', c.number, n, n, 't' || n, 'complete', now(), now() FROM conversations c
+CROSS JOIN LATERAL generate_series(1, CASE c.id WHEN 'c1' THEN 2000 ELSE 1 END) AS n;
+INSERT INTO events (owner, conversation_id, turn_id, number, data)
+SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
+"""
+"""Events of the last turn of a long conversation, beside many short ones."""
+
+
+@pytest.mark.parametrize("known", ["", "ANALYZE conversations, turns, events"])
+async def test_events_that_are_kept_cost_no_walk_through_their_conversation(
+    postgres_server: Server, database: str, known: str
+):
+    for statement in (*LONG.split(";")[:-1], known):
+        await postgres_server.execute(statement, database=database)
+
+    old = DROP_OLD_EVENTS.replace("$1", "'2020-01-01Z'")
+    lines = await postgres_server.execute(f"EXPLAIN {old}", database=database)
+
+    plan = "\n".join(row[0] for row in lines)
+    assert "turns_by_id" in plan
+    assert "turns_by_position" not in plan
+    assert "Seq Scan on turns" not in plan
+
+
+def _statements() -> dict[str, str]:
+    """All constant texts of the store's modules."""
+    modules = [
+        import_module(f"{sql.__name__}.{found.name}")
+        for found in iter_modules(sql.__path__)
+        if found.name.startswith("postgres")
+    ]
+    return {
+        f"{module.__name__}.{name}": value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, str) and not name.startswith("__")
+    }
+
+
+def test_no_row_is_given_with_a_query_in_it():
+    """PostgreSQL takes `VALUES (…, (SELECT …))`, Citus does not."""
+    statements = _statements()
+    assert any("INSERT INTO turns" in text for text in statements.values())
+    given = re.compile(r"VALUES\s*\([^;]*\(\s*SELECT")
+    assert [name for name, text in statements.items() if given.search(text)] == []
