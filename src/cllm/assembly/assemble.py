@@ -66,7 +66,8 @@ def assemble(
         else _continuity(turns, passing=_changed(said, told) if kept else len(said), said=said),
         notices=notices + system.notices + context.notices,
     )
-    prompt.note(is_bare=_are_bare(turns, told))
+    if turns:
+        prompt.note(is_bare=_are_bare(turns, told))
     return prompt
 
 

@@ -20,6 +20,7 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
+from cllm.stores.sql.keepable import check_json, check_messages, check_text
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
@@ -27,9 +28,6 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
     RowCodec,
-    check_json,
-    check_messages,
-    check_text,
     decode_message,
     encode_message,
     in_utc,

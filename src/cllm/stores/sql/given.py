@@ -2,7 +2,7 @@
 
 from cllm.core.identity import check_id
 from cllm.core.ports import NewConversation, Opening
-from cllm.stores.sql.rows import check_json, check_messages, check_text
+from cllm.stores.sql.keepable import check_json, check_messages, check_text
 
 
 def check_opening(opening: Opening | None) -> None:

@@ -45,13 +45,14 @@ from cllm.stores.sql import postgres_parts as parting
 from cllm.stores.sql import postgres_records as records
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.keepable import check_json, check_text
 from cllm.stores.sql.postgres_beginnings import PostgresBeginnings
 from cllm.stores.sql.postgres_edits import PostgresEdits
 from cllm.stores.sql.postgres_pool import PostgresPool, split_url
 from cllm.stores.sql.postgres_rows import conversation_of, summaries_of
 from cllm.stores.sql.postgres_turns import PostgresTurns
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, check_json, check_text
+from cllm.stores.sql.rows import SUMMARY_COLUMNS
 from cllm.stores.views import summary_of
 
 LEASE_SECONDS = 60.0

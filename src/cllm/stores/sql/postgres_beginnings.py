@@ -26,11 +26,12 @@ from cllm.core.ports import Clock, Lease, NewConversation, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.given import check_new
+from cllm.stores.sql.keepable import check_messages, check_text
 from cllm.stores.sql.postgres_errors import TOO_LONG, is_lost
 from cllm.stores.sql.postgres_pool import LONGEST_PAUSE, Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import conversation_of, message_arrays
 from cllm.stores.sql.postgres_writing import add_variant, append_turn, insert_row
-from cllm.stores.sql.rows import check_messages, check_text, encode_json
+from cllm.stores.sql.rows import encode_json
 from cllm.stores.waiting import wait_until
 
 INTERRUPTED = encode_json(edits.INTERRUPTION)

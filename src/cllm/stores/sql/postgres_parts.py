@@ -11,11 +11,12 @@ from cllm.core.errors import ConversationNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import Outline, TurnPart
+from cllm.stores.sql.keepable import check_text
 from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.postgres_statements import NUMBER, RESOLVED, has_id, names
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, check_text, decode_said
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, decode_said
 
 _CONVERSATION = f"""
 SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}

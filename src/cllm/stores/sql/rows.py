@@ -4,7 +4,6 @@ A row is a tuple in the order of the columns named here. Times differ between th
 codec is told how to write and read one. Nothing here runs SQL.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -22,11 +21,11 @@ from cllm.core.conversation import (
     TurnFailure,
     WindowRecord,
 )
-from cllm.core.errors import UsageError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import CallRecord, UsageSum
 from cllm.core.reply import Usage
+from cllm.stores.sql.keepable import unkeepable
 
 Row = tuple[Any, ...]
 Usable = Sequence[Any]
@@ -92,7 +91,6 @@ ROLES = frozenset(get_args(Role))
 _DIALECTS = frozenset(get_args(Dialect))
 _NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
-_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,45 +368,3 @@ def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
 
 def in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
-
-
-def check_text(*texts: str | None) -> None:
-    """UsageError if one of the texts cannot be kept in a database."""
-    for text in texts:
-        if text is not None and ("\0" in text or _has_surrogates(text)):
-            raise unkeepable()
-
-
-def check_json(*values: Any) -> None:
-    """UsageError if a value has text in it that cannot be kept in a database."""
-    for value in values:
-        try:
-            encoded = msgspec.json.encode(value)
-        except UnicodeEncodeError as error:
-            raise unkeepable() from error
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                "What is to be kept with the conversation is no plain JSON, or nested too deeply; "
-                "give text, numbers, lists and objects."
-            ) from error
-        if _NUL_IN_JSON.search(encoded):
-            raise unkeepable()
-
-
-def check_messages(messages: Sequence[Message]) -> None:
-    """UsageError if a message has text in it that cannot be kept in a database."""
-    for message in messages:
-        if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
-            raise unkeepable()
-
-
-def _has_surrogates(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def unkeepable() -> UsageError:
-    """Text that a database has no way to keep."""
-    return UsageError(
-        "The text has a NUL character or half of a character in it, which no database keeps; "
-        "remove it and try again."
-    )

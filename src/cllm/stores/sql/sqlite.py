@@ -47,8 +47,8 @@ from cllm.stores.sql import sqlite_reading as reading
 from cllm.stores.sql import sqlite_records as records
 from cllm.stores.sql import sqlite_turns as turning
 from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.keepable import check_json, check_messages, check_text
 from cllm.stores.sql.recent import RecentTurns
-from cllm.stores.sql.rows import check_json, check_messages, check_text
 from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous, Work
 from cllm.stores.waiting import wait_until
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Summary
+from cllm.core.conversation import HISTORY_STATES, Conversation, Summary
 from cllm.core.errors import ConversationBusyError, SequenceNotFoundError, TurnNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
@@ -18,7 +18,6 @@ from cllm.stores.sql.rows import Row
 from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, find_key, load
 from cllm.stores.sql.sqlite_turns import is_held, new_conversation
 from cllm.stores.sql.sqlite_writing import (
-    HISTORY,
     add_conversation,
     change_conversation,
     delete_messages,
@@ -135,7 +134,7 @@ def delete_from(
     _delete_places(db, key, places, spared=number if ordinal > 0 else None)
     if ordinal > 0:
         delete_messages(db, key, number, state, first=ordinal)
-        if state in HISTORY:
+        if state in HISTORY_STATES:
             db.execute(sql.CHANGE_STATE, ("incomplete", *key, number))
     change_conversation(db, _shortened(row, sequence - 1, now))
     return True
@@ -178,7 +177,7 @@ def choose_variant(
         there = db.execute(sql.TURN_IN_PLACE, (*key, place)).fetchone()
         if there is None:
             raise TurnNotFoundError(key[1], turn_id)
-        if state not in HISTORY:
+        if state not in HISTORY_STATES:
             raise edits.no_answer(key[1], turn_id)
         first = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
         count = put_in_place(db, key, chosen=number, instead_of=there)

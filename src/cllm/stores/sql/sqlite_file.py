@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
+from cllm.stores.sql.keepable import unkeepable
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
-from cllm.stores.sql.rows import unkeepable
 from cllm.stores.sql.sqlite_errors import PRIMARY_CODE, unavailable, unreadable
 from cllm.stores.sql.worker import Outcome, Worker
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import HISTORY_STATES, Conversation, Turn
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import statements as sql
@@ -17,7 +17,6 @@ from cllm.stores.sql.rows import Row, encode_json, encode_message
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sql.sqlite_reading import ROWS
 
-HISTORY = ("complete", "incomplete")
 _INTERRUPTION = encode_json(INTERRUPTION)
 
 
@@ -99,7 +98,7 @@ def delete_messages(
     db: sqlite3.Connection, key: Row, number: int, state: str, *, first: int = 0
 ) -> None:
     """Delete the messages of a turn from its `first` one on, readable or not."""
-    if state in HISTORY:
+    if state in HISTORY_STATES:
         for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
             terms = _terms_of(raw, key[0])
             if terms:
