@@ -208,7 +208,8 @@ class App:
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
         """Run shell commands where cllm runs, the settings' own with their variables filled in."""
-        from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
+        from cllm.commands.plan import Surroundings  # noqa: PLC0415
+        from cllm.commands.run import run_commands  # noqa: PLC0415
 
         place = self.settings.place
         environment = {**place.environment, IN_CONTEXT: "1"}
@@ -219,30 +220,23 @@ class App:
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
-        """The tool with which a model asks for commands, under these rules."""
+        """The tool with which a model requests commands. They get no keys of the environment."""
+        from cllm.commands.plan import Surroundings  # noqa: PLC0415
+        from cllm.commands.run import run_plan  # noqa: PLC0415
         from cllm.commands.tool import CommandTool  # noqa: PLC0415
         from cllm.settings.secrets import secrets_of  # noqa: PLC0415
 
+        place = self.settings.place
+        known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
         return CommandTool(
             settings,
-            directory=self.settings.place.directory,
-            run=self.run_for_model,
+            surroundings=Surroundings(
+                directory=place.directory, environment={**known, IN_CONTEXT: "1"}
+            ),
+            run=run_plan,
             confirm=confirm,
             report=report,
             secrets=secrets_of(self.settings),
-        )
-
-    async def run_for_model(
-        self, commands: "Sequence[ContextCommand]"
-    ) -> "Sequence[CommandOutcome]":
-        """Run what a model asked for, without the keys that the environment holds."""
-        from cllm.commands.run import Surroundings, run_commands  # noqa: PLC0415
-
-        place = self.settings.place
-        known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
-        return await run_commands(
-            commands,
-            Surroundings(directory=place.directory, environment={**known, IN_CONTEXT: "1"}),
         )
 
     def find_route(self, model: str) -> "Route":

@@ -114,6 +114,84 @@ def test_a_pattern_allows_and_another_denies(provider, model, cllm):
     ]
 
 
+@pytest.fixture
+def secrets(cllm):
+    """A hidden file, and a link to a file outside of the folder."""
+    outside = cllm.home.work.parent / "outside.txt"
+    outside.write_text("CANARY", encoding="utf-8")
+    (cllm.home.work / "keylink").symlink_to(outside)
+    (cllm.home.work / ".env").write_text("CANARY", encoding="utf-8")
+    (cllm.home.work / "a.txt").write_text("CANARY", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--command-allow", "git status"), "git status; cat keylink"),
+        (("--command-allow", "git status"), "git status; cat .env"),
+        (("--command-allow", "ls,cat"), "ls; cat keylink"),
+        (("--command-allow", "*", "--command-deny", "cat a.txt"), "cat a.tx?"),
+        (("--command-allow", "*", "--command-deny", "cat a.txt"), "cat sub/../a.txt"),
+        (("--command-deny", "rm*,cat*"), "cat a.txt"),
+        (("--command-deny", "head, cat"), "cat a.txt"),
+        ((), 'grep -r "" keylink'),
+    ],
+)
+def test_no_rule_for_one_command_opens_another(flags, line, secrets, provider, model, cllm):
+    (cllm.home.work / "sub").mkdir()
+    model(line)
+
+    cllm("Go.", "--allow-commands", *flags).succeeded()
+
+    assert results_in(provider.requests[1])[0].startswith("Refused: ")
+
+
+def test_a_recursive_search_leaves_hidden_files_out(secrets, provider, model, cllm):
+    model('grep -r "" .')
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert results_in(provider.requests[1]) == ["./a.txt:CANARY"]
+
+
+def test_a_denied_program_is_denied_by_any_name(provider, model, cllm):
+    (cllm.home.work / "victim.txt").touch()
+    model("/bin/r[m] victim.txt", "/bin/rm victim.txt", "rm victim.txt")
+
+    cllm("Go.", "--allow-commands", "--command-allow", "*", "--command-deny", "rm").succeeded()
+
+    assert (cllm.home.work / "victim.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "commands", [{"allow": ["git status"]}, {"available_commands": ["git status"]}, {"allow": []}]
+)
+def test_a_configured_list_is_the_whole_list(commands, provider, model, cllm):
+    model("ls", dynamic_commands=commands)
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert "not among the allowed" in results_in(provider.requests[1])[0]
+
+
+def test_a_list_can_contain_the_built_in_read_commands(provider, model, cllm):
+    (cllm.home.work / "a.txt").write_text("text", encoding="utf-8")
+    model("cat a.txt", dynamic_commands={"allow": ["git status", "@read"]})
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert results_in(provider.requests[1]) == ["text"]
+
+
+def test_a_line_of_the_list_runs_in_a_shell(provider, model, cllm):
+    line = "for n in 1 2; do echo $n; done > out.txt"
+    model(line, dynamic_commands={"available_commands": [line]})
+
+    cllm("Go.", "--allow-commands").succeeded()
+
+    assert (cllm.home.work / "out.txt").read_text(encoding="utf-8") == "1\n2\n"
+
+
 def test_at_the_limit_the_model_is_asked_once_more_without_tools(provider, model, cllm):
     model("pwd", "pwd", dynamic_commands={"max_commands": 2})
 

@@ -128,10 +128,13 @@ class AskCommand(click.Command):
     "--command-allow",
     multiple=True,
     metavar="PATTERN",
-    help="Allow commands like this one, such as 'git log*'. May be repeated.",
+    help="Allow commands that match, such as 'git log*,make'. May be repeated.",
 )
 @click.option(
-    "--command-deny", multiple=True, metavar="PATTERN", help="Deny them, over everything else."
+    "--command-deny",
+    multiple=True,
+    metavar="PATTERN",
+    help="Refuse commands that match, whatever allows them.",
 )
 @click.option("--confirm-commands", is_flag=True, help="Ask before each command.")
 @click.option(

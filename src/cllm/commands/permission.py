@@ -1,185 +1,325 @@
-"""Whether the model may run a command: what is denied, what is allowed, and what only reads.
+"""Decides whether a line that the model requests may run, and as what.
 
-A line with shell control in it passes only if each simple command in it passes by itself; what
-cannot be taken apart with certainty passes only as a line that was allowed word for word.
+A line is parsed, its programs and wildcards are resolved, and every simple command is judged alone;
+what was judged is what runs. Only a line that the settings contain word for word, or any line under
+`allow: ['*']` without `deny`, goes to a shell. `docs/reference/commands.md` has the rules.
 """
 
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from functools import cache
+from pathlib import PurePath
 
 import msgspec
 
-from cllm.commands.shell_words import SimpleCommand, simple_commands
+from cllm.commands.command_line import (
+    CommandLineError,
+    SimpleCommand,
+    Word,
+    parse_line,
+)
+from cllm.commands.paths import expand, find_program, require_visible, spellings
+from cllm.commands.plan import (
+    Invocation,
+    Pipeline,
+    Plan,
+    RefusedError,
+    Surroundings,
+    shell_plan,
+)
+from cllm.commands.programs import READERS, Arguments, check_arguments, is_known
 
-Basis = Literal["denied", "allowed", "read_only", "unknown", "opaque"]
+ANY = "*"
+READ_SET = "@read"
 
 
-class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that only reads: its options, and what it may be given.
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
-    `options` are the letters of short options and the names of long ones that change nothing;
-    None stands for any. With `content` it shows what is in files, and is given those of the
-    folder it runs in, not the keys that lie elsewhere. `plus` takes formats such as `+%H` only.
+
+# These run what their arguments name, so that a rule about them says nothing about what runs.
+WRAPPERS = _names(
     """
-
-    options: frozenset[str] | None = None
-    content: bool = False
-    plus: bool = False
-
-
-def _options(letters: str, *names: str) -> frozenset[str]:
-    return frozenset(letters) | frozenset(names)
-
-
-# What is not here has to be allowed: git, for one, runs whatever a repository's settings name.
-READ_ONLY: dict[str, Reads] = {
-    "basename": Reads(options=_options("asz")),
-    "cat": Reads(options=_options("AbeEnstTuv", "number", "show-all"), content=True),
-    "date": Reads(options=_options("uRI", "utc", "iso-8601", "rfc-3339"), plus=True),
-    "df": Reads(options=_options("ahHiklmPT")),
-    "dirname": Reads(options=_options("z")),
-    "du": Reads(options=_options("abchHkmsSx", "max-depth")),
-    "echo": Reads(),
-    "file": Reads(options=_options("bhiLNp", "brief", "mime", "mime-type")),
-    "grep": Reads(
-        options=_options("0123456789abcEFGHhiLlnoPqrsTvwxzABCem", "include", "exclude", "color"),
-        content=True,
-    ),
-    "head": Reads(options=_options("0123456789cnqvz", "lines", "bytes"), content=True),
-    "id": Reads(options=_options("GgnruZz")),
-    "ls": Reads(),
-    "nproc": Reads(options=_options("", "all")),
-    "pwd": Reads(options=_options("LP")),
-    "stat": Reads(options=_options("Lfcnt", "format", "printf", "terse")),
-    "tail": Reads(options=_options("0123456789cnqvz", "lines", "bytes"), content=True),
-    "uname": Reads(options=_options("asnrvmpio")),
-    "uptime": Reads(options=_options("ps")),
-    "wc": Reads(options=_options("clmwL", "lines", "words", "bytes", "chars"), content=True),
-    "whoami": Reads(options=_options("")),
-}
+    ash at bash batch builtin busybox bwrap cd chroot chrt command crontab csh dash doas entr
+    env eval exec expect export fakeroot firejail fish flock ionice ksh ld.so ltrace nice nohup
+    nsenter parallel popd proot pushd pwsh rbash runuser script setarch setpriv setsid sh source
+    ssh stdbuf strace su sudo systemd-run taskset tcsh time timeout toybox trap unset unshare
+    watch xargs xvfb-run zsh
+    """
+)
+# These run code from their arguments or their input: a list has to name the script.
+INTERPRETERS = _names(
+    """
+    awk bun dc deno ed emacs ex gawk gdb ghci guile irb jshell julia less lua m4 man mawk more
+    mysql nano nawk node nodejs nvim osascript perl php psql pypy python rscript ruby scala
+    sqlite tclsh vi vim wish
+    """
+)
+# These show the hidden files of an archive.
+ARCHIVERS = _names("7z 7za 7zr ar bsdtar cpio jar pax rar unrar zip")
+_VERSION = re.compile(r"[-.]?[0-9][0-9.]*(?:-[\w-]*)?(?:\.so.*)?$")
 
 
 class CommandRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say: patterns to deny, and patterns to allow."""
+    """The lists of the settings. `allow` is the whole list; None is the built-in read commands."""
 
     deny: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
+    allow: tuple[str, ...] | None = None
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return (READ_SET,) if self.allow is None else self.allow
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a line may run, on what basis, and the command that decided it."""
+    """What runs, or why nothing does."""
 
-    allowed: bool
-    basis: Basis
-    command: str
+    plan: Plan | None = None
+    reason: str = ""
 
     @property
-    def reason(self) -> str:
-        """What the model is told of a refusal."""
-        match self.basis:
-            case "denied":
-                return f"`{self.command}` is denied by the settings."
-            case "opaque":
-                return (
-                    "the line has substitutions, redirections, variables or groups, which are not "
-                    "allowed; ask for simple commands."
-                )
-            case _:
-                return f"`{self.command}` is not among the allowed commands."
+    def allowed(self) -> bool:
+        return self.plan is not None
 
 
-def judge(line: str, rules: CommandRules) -> Verdict:
-    """Deny goes before allow, and allow before what only reads."""
-    whole = line.strip()
-    commands = simple_commands(whole)
-    for command in commands or ():
-        if any(_is_denied(command, pattern) for pattern in rules.deny):
-            return Verdict(allowed=False, basis="denied", command=command.text)
-    if _is_denied_text(whole, rules.deny):
-        return Verdict(allowed=False, basis="denied", command=whole)
-    if whole in rules.allow:
-        return Verdict(allowed=True, basis="allowed", command=whole)
-    if commands is None:
-        return Verdict(allowed=False, basis="opaque", command=whole)
-    bases: list[Basis] = []
-    for command in commands:
-        basis = _basis(command, rules)
-        if basis == "unknown":
-            return Verdict(allowed=False, basis=basis, command=command.text)
-        bases.append(basis)
-    basis = "allowed" if "allowed" in bases else "read_only"
-    return Verdict(allowed=True, basis=basis, command=whole)
+class _Match(msgspec.Struct, frozen=True, kw_only=True):
+    """How a list allows a command: the indexes of the words that it contains literally.
+
+    With `takes_options` it allows any option, and `guarded` restricts the command to visible files
+    of the folder.
+    """
+
+    spelled: frozenset[int] = frozenset()
+    takes_options: bool = False
+    names_script: bool = False
+    guarded: bool = True
 
 
-def _basis(command: SimpleCommand, rules: CommandRules) -> Basis:
-    if _matches(command, rules.allow):
-        return "allowed"
-    if command.has_glob and rules.deny:
-        # What the shell makes of it could be what is denied.
-        return "unknown"
-    return "read_only" if only_reads(command) else "unknown"
+class DeniedError(RefusedError):
+    """A command matches `deny`, which comes before every other rule."""
 
 
-def _is_denied(command: SimpleCommand, pattern: str) -> bool:
-    """Whether a pattern fits, also with other options between its words, or a path spelt anew."""
-    if _fits(command, pattern):
-        return True
-    first, *rest = pattern.split() or [""]
-    words = {word.removeprefix("./") for word in command.words}
-    return command.words[0] == first and bool(rest) and words.issuperset(rest)
+def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict:
+    """Decide about a line: `deny` first, then each simple command, then the line word for word."""
+    line = line.strip()
+    try:
+        _refuse_denied_text(line, rules.deny)
+        if ANY in rules.entries and not rules.deny and line:
+            return Verdict(plan=shell_plan(line))
+        return Verdict(plan=_build_plan(line, rules, surroundings))
+    except RefusedError as error:
+        if line in rules.entries and not isinstance(error, DeniedError):
+            return Verdict(plan=shell_plan(line))
+        return Verdict(reason=str(error))
 
 
-def _matches(command: SimpleCommand, patterns: Sequence[str]) -> bool:
-    return any(_fits(command, pattern) for pattern in patterns)
+def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> Plan:
+    """The line as argument lists. Raises RefusedError if one of its commands may not run."""
+    try:
+        parsed = parse_line(line)
+    except CommandLineError as error:
+        raise RefusedError(
+            f"the line has {error}, which is not supported; request simple commands joined by "
+            "`;`, `&&`, `||` or `|`."
+        ) from None
+    commands = [
+        (command, _expand(command, surroundings))
+        for pipeline in parsed
+        for command in pipeline.commands
+    ]
+    for command, words in commands if rules.deny else ():
+        _refuse_denied(command.text, words, rules.deny, surroundings)
+    ready = iter([_invocation(one, words, rules, surroundings) for one, words in commands])
+    return tuple(
+        Pipeline(
+            condition=pipeline.condition,
+            invocations=tuple(next(ready) for _ in pipeline.commands),
+        )
+        for pipeline in parsed
+    )
 
 
-def _fits(command: SimpleCommand, pattern: str) -> bool:
-    """A pattern with wildcards fits the whole command; one of plain words its first words."""
-    if any(mark in pattern for mark in "*?["):
-        return fnmatchcase(command.text, pattern)
-    words = tuple(pattern.split())
-    return bool(words) and command.words[: len(words)] == words
+def _invocation(
+    command: SimpleCommand,
+    words: tuple[str, ...],
+    rules: CommandRules,
+    surroundings: Surroundings,
+) -> Invocation:
+    """What one simple command runs as. Raises RefusedError if it may not run."""
+    path = find_program(words[0], surroundings)
+    if path is None:
+        raise RefusedError(f"there is no program `{words[0]}`.")
+    name = _program_name(words[0], surroundings)
+    match = _find_match((name, *words[1:]), rules)
+    if match is None:
+        raise RefusedError(f"`{command.text}` is not among the allowed commands.")
+    arguments = _checked(name, words, match, surroundings)
+    return Invocation(
+        path=str(path), arguments=arguments, stdout=command.stdout, stderr=command.stderr
+    )
 
 
-def _is_denied_text(line: str, patterns: Sequence[str]) -> bool:
-    """Whether a denied pattern fits a line, or stands anywhere in it, however it is wrapped."""
+def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ...]:
+    program, *rest = command.words
+    if program.pattern is not None:
+        raise RefusedError(f"`{program.text}` is a wildcard; write the program's name.")
+    words = [program.text]
+    # git's own option for what happens anyway: its output goes to no pager.
+    if program.text == "git" and rest and rest[0].text == "--no-pager":
+        rest = rest[1:]
+    for word in rest:
+        words += expand(word, surroundings.directory)
+    return tuple(words)
+
+
+def _program_name(written: str, surroundings: Surroundings) -> str:
+    """The name that rules are about: that of the program in PATH, if it is the same file."""
+    base = PurePath(written).name
+    if base == written:
+        return written
+    path = find_program(written, surroundings)
+    known = find_program(base, surroundings)
+    is_same = path is not None and known is not None and path.resolve() == known.resolve()
+    return base if is_same else written
+
+
+def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
+    """How the lists allow a command, if they do; the least restricted way of several."""
+    if ANY in rules.entries:
+        return _Match(takes_options=True, names_script=True, guarded=False)
+    found = [match for entry in rules.entries if (match := _match_entry(entry, words))]
+    if READ_SET in rules.entries and words[0] in READERS:
+        found.append(_Match())
+    return max(found, key=lambda match: (match.takes_options, len(match.spelled)), default=None)
+
+
+def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
+    """Whether an entry of the list fits, word by word.
+
+    An entry of plain words fits commands that start with them. A last word that ends in `*` fits
+    that word and whatever follows; `*` alone needs at least one word.
+    """
+    pattern = _entry_words(entry)
+    has_wildcard = any(word.pattern is not None for word in pattern)
+    is_open = not has_wildcard or pattern[-1].text.endswith(ANY)
+    if not pattern or len(words) < len(pattern) or (len(words) > len(pattern) and not is_open):
+        return None
+    if not all(
+        fnmatchcase(word, one.pattern) if one.pattern is not None else word == one.text
+        for one, word in zip(pattern, words, strict=False)
+    ):
+        return None
+    spelled = frozenset(index for index, one in enumerate(pattern) if one.pattern is None)
+    return _Match(
+        spelled=spelled,
+        takes_options=has_wildcard and pattern[-1].text.startswith("-"),
+        names_script=_names_script([one.text for one in pattern if one.pattern is None]),
+    )
+
+
+def _names_script(words: Sequence[str]) -> bool:
+    """Whether the entry itself says which script an interpreter runs."""
+    if words[1:2] == ["-m"]:
+        return len(words) > len(("python", "-m"))
+    return len(words) > 1 and not words[1].startswith("-")
+
+
+@cache
+def _entry_words(entry: str) -> tuple[Word, ...]:
+    """The words of an entry; none if it can only be meant word for word."""
+    try:
+        (pipeline,) = parse_line(entry)
+        (command,) = pipeline.commands
+    except ValueError:
+        return ()
+    return command.words
+
+
+def _checked(
+    name: str, words: tuple[str, ...], match: _Match, surroundings: Surroundings
+) -> tuple[str, ...]:
+    """The arguments, the program's name first, after the checks that apply to them."""
+    _refuse_indirect(name, match)
+    arguments = Arguments(
+        program=name,
+        words=words[1:],
+        spelled=frozenset(index - 1 for index in match.spelled if index),
+        directory=surroundings.directory,
+        guarded=match.guarded,
+    )
+    if is_known(name, arguments.words) and not (match.takes_options and match.guarded):
+        return (words[0], *check_arguments(arguments))
+    if match.guarded:
+        if "/" in name and 0 not in match.spelled:
+            require_visible(name, surroundings.directory)
+        if name == "git" and 1 not in match.spelled:
+            raise RefusedError(f"`git {' '.join(words[1:2])}` is not among the allowed commands.")
+        _check_unknown(arguments, match)
+    return words
+
+
+def _refuse_indirect(name: str, match: _Match) -> None:
+    """Refuse a program that runs something else, where the list does not say what."""
+    base = PurePath(name).name.lower()
+    names = {base, _VERSION.sub("", base)}
+    if names & WRAPPERS or base.startswith("ld-linux"):
+        raise RefusedError(
+            f"`{name}` runs other commands; it is allowed only in a line that the settings "
+            "contain word for word."
+        )
+    if names & ARCHIVERS and match.guarded:
+        raise RefusedError(
+            f"`{name}` shows hidden files; it is allowed only in a line that the settings contain "
+            "word for word."
+        )
+    if names & INTERPRETERS and not match.names_script:
+        raise RefusedError(
+            f"`{name}` runs code; it is allowed only where the settings name the script."
+        )
+
+
+def _check_unknown(arguments: Arguments, match: _Match) -> None:
+    """Check the words of a program whose options are not known: no options, visible paths."""
+    for index, word in enumerate(arguments.words):
+        if index in arguments.spelled:
+            continue
+        is_option = word.startswith("-") and word != "-"
+        if is_option and not match.takes_options:
+            raise RefusedError(
+                f"the option `{word}` of `{arguments.program}` is not in the allowed commands."
+            )
+        value = word.partition("=")[2]
+        for one in filter(None, (word[2:], value) if is_option else (word, value)):
+            require_visible(one.removeprefix("@").removeprefix("file://"), arguments.directory)
+
+
+def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
+    """Refuse a line that a denied pattern fits, or that contains it as words."""
     for pattern in patterns:
         plain = re.escape(pattern.strip("* "))
-        stands = plain and re.search(rf"(?<![\w-]){plain}(?![\w-])", line)
-        if stands or fnmatchcase(line, pattern):
-            return True
-    return False
+        contains = plain and re.search(rf"(?<![\w-]){plain}(?![\w-])", line)
+        if contains or fnmatchcase(line, pattern):
+            raise DeniedError(f"`{line}` is denied by the settings.")
 
 
-def only_reads(command: SimpleCommand) -> bool:
-    """Whether a command is one of those that change nothing, given what it may be given."""
-    known = READ_ONLY.get(command.words[0])
-    if known is None:
-        return False
-    arguments = command.words[1:]
-    if known.content and (command.has_glob or not all(map(_stays_here, arguments))):
-        return False
-    if known.options is None:
-        return True
-    if command.has_glob and known.options:
-        return False
-    return all(_is_taken(word, known) for word in arguments)
-
-
-def _is_taken(word: str, known: Reads) -> bool:
-    if word.startswith("--"):
-        return word.removeprefix("--").partition("=")[0] in (known.options or ())
-    if word.startswith("-") and word != "-":
-        letters = word[1:].rstrip("0123456789") or word[1:]
-        return all(letter in (known.options or ()) for letter in letters)
-    return word.startswith("+") if known.plus else True
-
-
-def _stays_here(word: str) -> bool:
-    """Whether a word names nothing outside of the folder: no root, no home, no way up."""
-    value = word.partition("=")[2] if word.startswith("--") else word
-    parts = value.split("/")
-    outside = value.startswith(("/", "~")) or ".." in parts
-    return not outside and not (word.startswith("-") and "/" in word)
+def _refuse_denied(
+    text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: Surroundings
+) -> None:
+    """Refuse a command that a denied pattern fits, however its program and paths are written."""
+    path = find_program(words[0], surroundings)
+    programs = {words[0], PurePath(words[0]).name}
+    if path is not None:
+        programs |= {str(path), str(path.resolve()), path.resolve().name}
+    arguments = [spellings(word, surroundings.directory) for word in words[1:]]
+    every = frozenset[str]().union(*arguments)
+    for pattern in patterns:
+        first, *rest = pattern.split() or [""]
+        fits_words = any(fnmatchcase(program, first) for program in programs) and all(
+            any(fnmatchcase(one, word) for one in every) for word in rest
+        )
+        fits_text = any(fnmatchcase(" ".join((one, *words[1:])), pattern) for one in programs)
+        names_no_program = not rest and first.startswith(("*", "?", "["))
+        fits_path = names_no_program and any(fnmatchcase(one, first) for one in every)
+        if fits_words or fits_text or fits_path:
+            raise DeniedError(f"`{text}` is denied by the settings.")

@@ -1,7 +1,7 @@
-"""Context commands run in a shell, all at once, each in a process group of its own.
+"""Runs commands in subprocesses: context commands all at once, each in a shell, and other plans.
 
-A command that takes too long, says too much, or whose reader goes away is ended with everything it
-started. Decides nothing about what the output is for.
+Each process has a session of its own. A command that takes too long, writes too much, or whose
+caller is cancelled is ended with everything it started. Does not interpret the output.
 """
 
 import asyncio
@@ -11,12 +11,10 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO
+from collections import deque
+from collections.abc import Sequence
 
-import msgspec
-
+from cllm.commands.plan import Invocation, Pipeline, Plan, Surroundings, shell_plan
 from cllm.core.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -25,19 +23,27 @@ LOOK_EVERY = 0.05
 GRACE = 0.2
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where commands run."""
-
-    directory: Path
-    environment: Mapping[str, str]
-
-
 async def run_commands(
     commands: Sequence[ContextCommand], surroundings: Surroundings
 ) -> tuple[CommandOutcome, ...]:
-    """Run all of them at the same time; their outcomes in the order they were given."""
-    running = [_Running(command, surroundings) for command in commands]
-    work = asyncio.ensure_future(asyncio.to_thread(_listen, running))
+    """Run all commands at the same time, each in a shell; their outcomes in the same order."""
+    plans = [(command, shell_plan(command.command)) for command in commands]
+    return await _run_plans(plans, surroundings)
+
+
+async def run_plan(
+    command: ContextCommand, plan: Plan, surroundings: Surroundings
+) -> CommandOutcome:
+    """Run a plan under a command's name and timeout."""
+    (outcome,) = await _run_plans([(command, plan)], surroundings)
+    return outcome
+
+
+async def _run_plans(
+    plans: Sequence[tuple[ContextCommand, Plan]], surroundings: Surroundings
+) -> tuple[CommandOutcome, ...]:
+    running = [_Running(command, plan, surroundings) for command, plan in plans]
+    work = asyncio.ensure_future(asyncio.to_thread(_read_all, running))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -48,16 +54,16 @@ async def run_commands(
     return tuple(one.outcome() for one in running)
 
 
-def _listen(running: Sequence["_Running"]) -> None:
-    """Hear all of them until each has ended, one way or another."""
+def _read_all(running: Sequence["_Running"]) -> None:
+    """Read the output of all of them until each has ended."""
     with selectors.DefaultSelector() as selector:
         for one in running:
-            one.listen_with(selector)
+            one.register(selector)
         while waiting := [one for one in running if one.state is None]:
             soonest = min(one.next_look for one in waiting)
             for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
-                heard, pipe = key.data
-                heard.hear(pipe)
+                owner, pipe = key.data
+                owner.read(pipe)
             for one in waiting:
                 one.look()
     for one in running:
@@ -65,114 +71,163 @@ def _listen(running: Sequence["_Running"]) -> None:
 
 
 class _Running:
-    """One command, from its start to its end. `state` is None while it runs."""
+    """One plan, from its start to its end. `state` is None while it runs."""
 
-    def __init__(self, command: ContextCommand, surroundings: Surroundings) -> None:
+    def __init__(self, command: ContextCommand, plan: Plan, surroundings: Surroundings) -> None:
         self.state: OutcomeState | None = None
         self._command = command
-        self._said: dict[IO[bytes], bytearray] = {}
-        self._open: set[IO[bytes]] = set()
+        self._surroundings = surroundings
+        self._pending = deque(plan)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._status = 0
         self._selector: selectors.BaseSelector | None = None
         self._ended_at: float | None = None
         self._deadline = time.monotonic() + command.timeout
-        self._process = self._started(surroundings)
+        pipes = (os.pipe(), os.pipe())
+        self._read_ends = [read for read, _ in pipes]
+        self._write_ends = [write for _, write in pipes]
+        self._output = {read: bytearray() for read in self._read_ends}
+        self._open: set[int] = set()
+        self._start_next()
 
-    def _started(self, surroundings: Surroundings) -> subprocess.Popen[bytes] | None:
+    def _start_next(self) -> None:
+        """Start the next pipeline whose condition holds; without one the plan has ended."""
+        self._processes = []
+        while self._pending and not self._processes and self.state is None:
+            pipeline = self._pending.popleft()
+            succeeded = self._status == 0
+            if pipeline.condition == "always" or succeeded == (pipeline.condition == "success"):
+                self._start(pipeline)
+        if not self._pending:
+            self._close_write_ends()
+
+    def _start(self, pipeline: Pipeline) -> None:
+        piped: int | None = None
         try:
-            return subprocess.Popen(  # noqa: S602 - a shell line is what a context command is
-                self._command.command,
-                shell=True,
-                cwd=surroundings.directory,
-                env=dict(surroundings.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            for invocation in pipeline.invocations:
+                is_last = invocation is pipeline.invocations[-1]
+                read_end, write_end = (None, self._write_ends[0]) if is_last else os.pipe()
+                try:
+                    process = self._start_process(invocation, stdin=piped, stdout=write_end)
+                    self._processes.append(process)
+                finally:
+                    _close([piped, None if is_last else write_end])
+                    piped = read_end
         except (OSError, ValueError):
-            self.state = "not_started"
-            return None
+            self.end("not_started")
+            _close([piped])
 
-    def listen_with(self, selector: selectors.BaseSelector) -> None:
-        if self._process is None:
-            return
+    def _start_process(
+        self, invocation: Invocation, *, stdin: int | None, stdout: int
+    ) -> subprocess.Popen[bytes]:
+        out = subprocess.DEVNULL if invocation.stdout == "discard" else stdout
+        errors = {
+            "error": self._write_ends[1],
+            "output": stdout,
+            "discard": subprocess.DEVNULL,
+        }
+        return subprocess.Popen(
+            invocation.arguments,
+            executable=invocation.path,
+            cwd=self._surroundings.directory,
+            env=dict(self._surroundings.environment),
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=out,
+            stderr=errors[invocation.stderr],
+            start_new_session=True,
+        )
+
+    def register(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
-                selector.register(pipe, selectors.EVENT_READ, (self, pipe))
-                self._said[pipe] = bytearray()
-                self._open.add(pipe)
+        for pipe in self._read_ends:
+            os.set_blocking(pipe, False)
+            selector.register(pipe, selectors.EVENT_READ, (self, pipe))
+            self._open.add(pipe)
 
-    def hear(self, pipe: IO[bytes]) -> None:
-        """Take what a pipe holds; at its end, or with enough of it, it is listened to no more."""
+    def read(self, pipe: int) -> None:
+        """Take what a pipe holds, up to its end or to the limit of the output."""
         try:
-            piece = os.read(pipe.fileno(), CHUNK)
+            piece = os.read(pipe, CHUNK)
         except BlockingIOError:
             return
         if not piece or self.state is not None:
-            self._leave(pipe)
+            self._unregister(pipe)
             return
-        self._said[pipe] += piece
-        if sum(map(len, self._said.values())) > MAX_OUTPUT_BYTES:
+        self._output[pipe] += piece
+        if sum(map(len, self._output.values())) > MAX_OUTPUT_BYTES:
             self.end("cut")
 
-    def _leave(self, pipe: IO[bytes]) -> None:
-        """Listen to a pipe no more; who writes on after the command's end is not heard."""
+    def _unregister(self, pipe: int) -> None:
         if self._selector is not None and pipe in self._open:
             self._selector.unregister(pipe)
             self._open.discard(pipe)
 
     @property
     def next_look(self) -> float:
-        """When to look at the process again, should it say nothing until then."""
+        """When to look at the processes again if they write nothing until then."""
         return min(self._deadline, time.monotonic() + LOOK_EVERY)
 
     def look(self) -> None:
-        """See whether the process has ended, or its time is over."""
-        if self.state is not None or self._process is None:
+        """Continue with the next pipeline, or end: with the last one, or at the time limit."""
+        if self.state is not None:
             return
         now = time.monotonic()
-        code = self._process.poll()
-        if code is not None:
-            # What it left running may hold the pipes open, and is not waited for.
-            self._ended_at = self._ended_at or now
-            if not self._open or now - self._ended_at > GRACE:
-                self.end("ok" if code == 0 else "failed")
-        elif now >= self._deadline:
-            self.end("timed_out")
+        codes = [process.poll() for process in self._processes]
+        if None in codes:
+            if now >= self._deadline:
+                self.end("timed_out")
+            return
+        if codes:
+            self._status = codes[-1] or 0
+        if self._pending:
+            self._signal(signal.SIGKILL)
+            self._start_next()
+            return
+        # What the processes left running may hold the pipes open, and is not waited for.
+        self._ended_at = self._ended_at or now
+        if not self._open or now - self._ended_at > GRACE:
+            self.end("ok" if self._status == 0 else "failed")
 
     def end(self, state: OutcomeState) -> None:
-        """End the process with everything it started that stayed in its group.
+        """End the processes with everything they started that stayed in their groups.
 
-        One that can end what it started elsewhere, as another cllm does, is given a moment to.
+        One that can end what it started elsewhere, as another cllm does, has a moment to do so.
         """
         self.state = self.state or state
         self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        if self._process is not None:
+        for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+                os.killpg(process.pid, number)
 
     def close(self) -> None:
-        if self._process is not None:
-            # A process of another user could not be ended, and is not waited for.
-            for _ in range(2):
+        # A process of another user could not be ended, and is not waited for.
+        for _ in range(2):
+            for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(GRACE)
-                self._signal(signal.SIGKILL)
-            for pipe in self._said:
-                pipe.close()
+                    process.wait(GRACE)
+            self._signal(signal.SIGKILL)
+        self._close_write_ends()
+        _close(self._read_ends)
+
+    def _close_write_ends(self) -> None:
+        _close(self._write_ends)
+        self._write_ends = []
 
     def outcome(self) -> CommandOutcome:
         state = self.state or "failed"
-        code = None if self._process is None else self._process.returncode
-        texts = [bytes(said).decode("utf-8", "replace") for said in self._said.values() if said]
-        output = "\n".join(text.rstrip("\n") for text in texts)
+        texts = [bytes(output).decode("utf-8", "replace") for output in self._output.values()]
+        output = "\n".join(text.rstrip("\n") for text in texts if text)
         return CommandOutcome(
             command=self._command,
             state=state,
             output=output.replace("\0", "")[:MAX_OUTPUT_BYTES],
-            exit_code=code if state in ("ok", "failed") else None,
+            exit_code=self._status if state in ("ok", "failed") else None,
         )
+
+
+def _close(descriptors: Sequence[int | None]) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,17 +1,17 @@
-"""The one tool of `--allow-commands`: the model asks for a shell command, the rules decide.
+"""The tool of `--allow-commands`: the model requests a command line, the rules decide.
 
-A refusal is a result like any other, so that the model can go on. Asks the person through what it
-is given; it prints nothing.
+A refusal is a result like any other, so that the model can continue. Prints nothing: questions and
+reports go through callbacks.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from cllm.commands.permission import CommandRules, judge
-from cllm.commands.reach import stays_inside
+from cllm.commands.permission import READ_SET, CommandRules, judge
+from cllm.commands.plan import Plan, Surroundings
+from cllm.commands.programs import READERS
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
 from cllm.core.secret import without_secrets
@@ -19,7 +19,7 @@ from cllm.core.secret import without_secrets
 TOOL = "execute_bash_command"
 MAX_SHOWN = 64 * 1024
 
-RunOne = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
+RunPlan = Callable[[ContextCommand, Plan, Surroundings], Awaitable[CommandOutcome]]
 Confirm = Callable[[str, str], Awaitable[bool]]
 Report = Callable[[str], None]
 
@@ -47,64 +47,62 @@ class _Arguments(msgspec.Struct):
 
 
 class CommandTool:
-    """Runs what the model asks for, if it may.
+    """Runs the commands that the model requests and the rules allow.
 
-    What the model is told is without `secrets`, wherever a command found them.
+    `secrets` are removed from every result.
     """
 
     def __init__(
         self,
         settings: CommandSettings,
         *,
-        directory: Path,
-        run: RunOne,
+        surroundings: Surroundings,
+        run: RunPlan,
         confirm: Confirm | None,
         report: Report,
         secrets: Iterable[str] = (),
     ) -> None:
         self.most_uses = settings.most
-        self.definitions = [_definition(settings.offers)]
+        self.definitions = [_definition(settings)]
         self._settings = settings
         self._run = run
         self._confirm = confirm
         self._report = report
-        self._directory = directory
+        self._surroundings = surroundings
         self._secrets = tuple(secrets)
 
     async def use(self, call: ToolCall) -> str:
-        """Run the command of a call, or say why not."""
+        """Run the command of a call, or return why it does not run."""
         if call.name != TOOL:
             return f"Error: there is no tool {call.name!r}; there is {TOOL}."
         try:
-            asked = msgspec.json.decode(call.arguments, type=_Arguments)
+            requested = msgspec.json.decode(call.arguments, type=_Arguments)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return 'Error: the arguments must be JSON such as {"command": "ls", "reason": "…"}.'
-        refusal = await self._refusal(asked)
-        if refusal is not None:
-            self._report(f"Refused: {asked.command} ({refusal})")
+        verdict = judge(requested.command, self._settings.rules, self._surroundings)
+        refusal = verdict.reason if verdict.plan is None else await self._confirmed(requested)
+        if verdict.plan is None or refusal is not None:
+            self._report(f"Refused: {requested.command} ({refusal})")
             return f"Refused: {refusal}"
-        self._report(f"$ {asked.command}")
+        self._report(f"$ {requested.command}")
         command = ContextCommand(
             name=TOOL,
-            command=asked.command,
-            written=asked.command,
+            command=requested.command,
+            written=requested.command,
             kind="exec",
             timeout=self._settings.timeout,
         )
-        (outcome,) = await self._run([command])
+        outcome = await self._run(command, verdict.plan, self._surroundings)
         return without_secrets(result_text(outcome), self._secrets)
 
-    async def _refusal(self, asked: _Arguments) -> str | None:
-        verdict = judge(asked.command, self._settings.rules)
-        if not verdict.allowed:
-            return verdict.reason
-        if verdict.basis == "read_only" and not stays_inside(asked.command, self._directory):
-            return "only files in this folder may be read, and no hidden ones."
+    async def _confirmed(self, requested: _Arguments) -> str | None:
+        """None if the command needs no confirmation or has it; otherwise why it does not run."""
         if not self._settings.confirm:
             return None
         if self._confirm is None:
             return "commands must be confirmed, and there is no terminal to ask on."
-        return None if await self._confirm(asked.command, asked.reason) else "the person said no."
+        is_confirmed = await self._confirm(requested.command, requested.reason)
+        return None if is_confirmed else "the person said no."
 
 
 def result_text(outcome: CommandOutcome) -> str:
@@ -123,16 +121,27 @@ def result_text(outcome: CommandOutcome) -> str:
             return f"Error: exit code {outcome.exit_code}.\n{output}".strip()
 
 
-def _definition(offers: Sequence[Offer]) -> dict[str, Any]:
-    about = "Run a shell command on the user's machine and read what it prints."
-    if offers:
+def _definition(settings: CommandSettings) -> dict[str, Any]:
+    about = "Run a command on the user's machine and read its output."
+    if settings.offers:
         listed = "\n".join(
             f"- {offer.command}" + (f": {offer.description}" if offer.description else "")
-            for offer in offers
+            for offer in settings.offers
         )
         about = f"{about} These are available:\n{listed}"
+    offered = {offer.command for offer in settings.offers}
+    entries = settings.rules.entries
+    patterns = [entry for entry in entries if entry not in offered | {READ_SET}]
+    if patterns:
+        about = f"{about}\nAllowed patterns: {', '.join(patterns)}."
+    if READ_SET in entries:
+        about = (
+            f"{about}\nAllowed to read visible files in the current folder: "
+            f"{', '.join(sorted(READERS))}."
+        )
+    line = "One line: simple commands, joined by ; && || or |. No variables or redirections."
     properties = {
-        "command": {"type": "string", "description": "The command, of simple commands only."},
+        "command": {"type": "string", "description": line},
         "reason": {"type": "string", "description": "Why it is needed."},
     }
     schema = {"type": "object", "properties": properties, "required": ["command", "reason"]}

@@ -36,12 +36,11 @@ def read_command_settings(layered: Layered) -> CommandSettings:
     confirm = given.get("require_confirmation") or False
     if not isinstance(confirm, bool):
         raise layered.wrong(f"{KEY}.require_confirmation", "true or false")
-    allow = _patterns(given, "allow", layered)
     return CommandSettings(
         offers=offers,
         rules=CommandRules(
-            deny=_patterns(given, "deny", layered),
-            allow=(*allow, *(offer.command for offer in offers)),
+            deny=split_patterns(_patterns(given, "deny", layered)),
+            allow=_allowed(given, offers, layered),
         ),
         confirm=confirm,
         timeout=_number(given, "timeout", 30, LONGEST_TIMEOUT, layered),
@@ -52,9 +51,17 @@ def read_command_settings(layered: Layered) -> CommandSettings:
 def with_flags(
     settings: CommandSettings, *, allow: Sequence[str], deny: Sequence[str], confirm: bool
 ) -> CommandSettings:
-    """The settings with what the command line adds; it can make them stricter, or open them."""
-    rules = CommandRules(deny=(*settings.rules.deny, *deny), allow=(*settings.rules.allow, *allow))
+    """The settings with the flags of the command line. Each flag may have several patterns."""
+    rules = CommandRules(
+        deny=(*settings.rules.deny, *split_patterns(deny)),
+        allow=(*(settings.rules.allow or ()), *split_patterns(allow)) or settings.rules.allow,
+    )
     return msgspec.structs.replace(settings, rules=rules, confirm=settings.confirm or confirm)
+
+
+def split_patterns(lists: Sequence[str]) -> tuple[str, ...]:
+    """The patterns of lists that are separated by commas."""
+    return tuple(pattern for one in lists for part in one.split(",") if (pattern := part.strip()))
 
 
 def _offers(given: Any, layered: Layered) -> tuple[Offer, ...]:
@@ -64,6 +71,15 @@ def _offers(given: Any, layered: Layered) -> tuple[Offer, ...]:
     except (msgspec.ValidationError, TypeError):
         expected = "a list such as [{command: git log, description: …}]"
         raise layered.wrong(f"{KEY}.available_commands", expected) from None
+
+
+def _allowed(
+    given: dict[str, Any], offers: Sequence[Offer], layered: Layered
+) -> tuple[str, ...] | None:
+    """The configured list; None if there is none."""
+    if given.get("allow") is None and given.get("available_commands") is None:
+        return None
+    return (*_patterns(given, "allow", layered), *(offer.command for offer in offers))
 
 
 def _patterns(given: dict[str, Any], name: str, layered: Layered) -> tuple[str, ...]:

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from cllm.commands.run import MAX_OUTPUT_BYTES, Surroundings, run_commands
+from cllm.commands.command_line import parse_line
+from cllm.commands.plan import Invocation, Pipeline, Surroundings
+from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
 from cllm.core.context import ContextCommand
 
 
@@ -131,6 +134,89 @@ async def test_a_folder_that_is_gone_starts_nothing(tmp_path):
     (outcome,) = await run_commands([command], place)
 
     assert outcome.state == "not_started"
+
+
+@pytest.fixture
+def run_parsed(tmp_path):
+    """Runs the argument lists of a line, without a shell."""
+
+    async def run_parsed(line: str, timeout: float = 20):
+        plan = tuple(
+            Pipeline(
+                condition=pipeline.condition,
+                invocations=tuple(
+                    Invocation(
+                        path=shutil.which(command.words[0].text) or command.words[0].text,
+                        arguments=tuple(word.text for word in command.words),
+                        stdout=command.stdout,
+                        stderr=command.stderr,
+                    )
+                    for command in pipeline.commands
+                ),
+            )
+            for pipeline in parse_line(line)
+        )
+        command = ContextCommand(name="x", command=line, written=line, timeout=timeout)
+        place = Surroundings(directory=tmp_path, environment=os.environ)
+        return await run_plan(command, plan, place)
+
+    return run_parsed
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "code"),
+    [
+        ("echo a", "a", 0),
+        ("echo a; echo b", "a\nb", 0),
+        ("true && echo yes", "yes", 0),
+        ("false && echo no", "", 1),
+        ("false || echo yes", "yes", 0),
+        ("true || echo no", "", 0),
+        ("false && echo no || echo yes", "yes", 0),
+        ("true || echo no && echo yes", "yes", 0),
+        ("false; true", "", 0),
+        ("printf 'b\\na\\n' | sort | head -1", "a", 0),
+        ("false | true", "", 0),
+        ("true | false", "", 1),
+        ("yes | head -2", "y\ny", 0),
+        ("echo '$HOME' '*' ';'", "$HOME * ;", 0),
+        ("ls nothing 2>/dev/null", "", 2),
+        ("ls nothing 2>&1 | grep -c nothing", "1", 0),
+        ("echo a > /dev/null", "", 0),
+        ("cat", "", 0),
+    ],
+)
+async def test_a_plan_runs_as_a_shell_would_run_it(run_parsed, line, output, code):
+    outcome = await run_parsed(line)
+
+    assert (outcome.output, outcome.exit_code) == (output, code)
+    assert outcome.state == ("ok" if code == 0 else "failed")
+
+
+async def test_a_plan_that_takes_too_long_is_ended_with_every_part(run_parsed):
+    outcome = await run_parsed("echo a; sleep 600 | sleep 601 | sleep 602; echo b", timeout=0.5)
+
+    assert (outcome.state, outcome.exit_code, outcome.output) == ("timed_out", None, "a")
+
+
+async def test_a_plan_whose_program_is_gone_is_not_started(run_parsed):
+    outcome = await run_parsed("echo a; /no/such/program; echo b")
+
+    assert (outcome.state, outcome.output) == ("not_started", "a")
+
+
+def count_open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_plan_leaves_no_open_files(run_parsed):
+    await run_parsed("echo a | cat")
+    before = count_open_files()
+
+    for line in ("echo a | cat; echo b", "/no/such/program | cat", "sleep 9 | cat"):
+        await run_parsed(line, timeout=0.2)
+
+    assert count_open_files() == before
 
 
 async def test_no_commands_are_no_outcomes(run):

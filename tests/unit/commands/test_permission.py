@@ -1,243 +1,277 @@
-"""What the model may run: deny, allow, what only reads; and shell control gets around nothing."""
+"""Which lines may run: lists, deny, the built-in read commands, and what each runs as."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.commands.permission import READ_ONLY, CommandRules, judge
-from cllm.commands.shell_words import simple_commands
+from cllm.commands.permission import CommandRules, Verdict, judge
+from cllm.commands.plan import Surroundings
+from cllm.commands.programs import READERS
 
-NOTHING = CommandRules()
+OTHER_PROGRAMS = (
+    *("make", "npm", "pytest", "git", "rm", "touch", "python3", "sh", "env", "docker", "cp", "ln"),
+    *("node", "sqlite3", "python3.11", "mything", "tar", "curl"),
+)
 
 
-def may(line: str, *, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> bool:
-    return judge(line, CommandRules(allow=allow, deny=deny)).allowed
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Surroundings:
+    """A folder with a few files, and a PATH with a file for each program."""
+    top = tmp_path_factory.mktemp("permission")
+    programs = top / "bin"
+    folder = top / "folder"
+    programs.mkdir()
+    for name in (*READERS, *OTHER_PROGRAMS):
+        (programs / name).touch(mode=0o755)
+    (folder / "sub").mkdir(parents=True)
+    for name in ("a.txt", "secret.txt", "-n", ".env", "sub/b.txt", "run.sh"):
+        (folder / name).touch(mode=0o755)
+    (folder / "link").symlink_to("secret.txt")
+    (folder / "away").symlink_to(top)
+    return Surroundings(directory=folder, environment={"PATH": f".:relative:{programs}"})
 
 
-class TestWhatOnlyReads:
+@pytest.fixture
+def decide(place):
+    def decide(line: str, *, allow=None, deny=()) -> Verdict:
+        return judge(line, CommandRules(allow=allow, deny=deny), place)
+
+    return decide
+
+
+def arguments_of(verdict: Verdict) -> list[tuple[str, ...]]:
+    assert verdict.plan is not None, verdict.reason
+    return [one.arguments for pipeline in verdict.plan for one in pipeline.invocations]
+
+
+def is_shell(verdict: Verdict) -> bool:
+    return verdict.plan is not None and arguments_of(verdict)[0][:2] == ("sh", "-c")
+
+
+class TestReadCommands:
+    def test_every_one_runs_without_arguments(self, decide):
+        for name in READERS:
+            assert decide(name).allowed, name
+
+    @pytest.mark.parametrize("name", ["rm x", "git status", "python3 x", "make", "tar tf x"])
+    def test_other_programs_do_not(self, decide, name):
+        assert "not among the allowed" in decide(name).reason
+
+    def test_they_do_not_apply_with_a_list(self, decide):
+        assert not decide("ls", allow=("make",)).allowed
+        assert not decide("ls", allow=()).allowed
+        assert decide("ls", allow=("make", "@read")).allowed
+
+    def test_wildcards_are_expanded_without_hidden_files(self, decide):
+        assert arguments_of(decide("cat *.txt s*/*")) == [
+            ("cat", "a.txt", "secret.txt", "sub/b.txt")
+        ]
+
+    def test_a_file_named_like_an_option_is_not_read_as_one(self, decide):
+        assert arguments_of(decide("cat ?n")) == [("cat", "./-n")]
+
+    def test_a_wildcard_without_a_match_stays_as_it_is(self, decide):
+        assert arguments_of(decide("ls *.rs")) == [("ls", "*.rs")]
+
+    def test_a_relative_entry_of_path_finds_no_program(self, decide, place):
+        (place.directory / "whoops").touch(mode=0o755)
+
+        assert "no program" in decide("whoops", allow=("whoops x",)).reason
+
+    def test_a_program_by_its_path_is_the_same_program(self, decide, place):
+        programs = place.environment["PATH"].rsplit(":", 1)[1]
+
+        assert decide(f"{programs}/ls").allowed
+        assert not decide("./run.sh").allowed
+
+    def test_a_refusal_says_what_to_do(self, decide):
+        assert "simple commands" in decide("echo $(ls)").reason
+        assert "`rm -rf y`" in decide("ls; rm -rf y").reason
+        assert "`.env`" in decide("cat .env").reason
+        assert "`-o`" in decide("sort -o x a.txt").reason
+
+
+class TestLists:
     @pytest.mark.parametrize(
-        "line",
-        [
-            "ls",
-            "ls -la /tmp",
-            "cat README.md",
-            "ls *.py",
-            "date -u +%H:%M",
-            "head -n 5 a.txt",
-            "head -5 a.txt",
-            "tail -n20 a.txt",
-            "grep -rn '--include=*.py' word src",
-            "du -sh . --max-depth=1",
-            "cat 'a file.txt'",
-            'grep "two words" a.txt',
-            "ls | wc -l",
-            "pwd; ls",
-            "ls && pwd",
-            "cat a ||  cat b",
-            "date",
-            "ls\npwd",
-            "ls ;",
-        ],
-    )
-    def test_it_is_allowed(self, line):
-        assert may(line)
-        assert judge(line, NOTHING).basis == "read_only"
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "rm -rf y",
-            "cat x; rm -rf y",
-            "cat x && rm -rf y",
-            "cat x || rm -rf y",
-            "cat x | sh",
-            "cat x & rm -rf y",
-            "cat x &rm -rf y",
-            "ls\nrm -rf y",
-            "ls\r\nrm -rf y",
-            "cat $(rm -rf y)",
-            "cat `rm -rf y`",
-            'cat "$(rm -rf y)"',
-            'cat "`rm -rf y`"',
-            "cat <(rm -rf y)",
-            "cat >(rm -rf y)",
-            "echo x > y",
-            "echo x >> y",
-            "echo x>y",
-            "cat < /etc/passwd",
-            "cat << EOF\nrm\nEOF",
-            "(rm -rf y)",
-            "{ rm -rf y; }",
-            "ls; (rm y)",
-            "PATH=. ls",
-            "LD_PRELOAD=./x.so ls",
-            "FOO=bar",
-            "cat ${HOME}/x",
-            "cat $HOME",
-            "echo {a,b}",
-            "c\\at x",
-            "r\\m y",
-            "! rm y",
-            "cat 'x",
-            'cat "x',
-            "cat x; 'rm' -rf y",
-            "'rm' y",
-            '"rm" y',
-            "r''m y",
-            "sh -c 'rm y'",
-            "bash -c ls",
-            "env rm y",
-            "xargs rm",
-            "sudo ls",
-            "nohup ls",
-            "eval ls",
-            "exec ls",
-            "find . -delete",
-            "git status",
-            "git diff",
-            "git log",
-            "git branch --list --no-list x",
-            "git push",
-            "date -s 2020-01-01",
-            "date -us 2020-01-01",
-            "date --se=2020-01-01",
-            "date 010100002030",
-            "date -f x",
-            "file -C",
-            "file -bC -m x",
-            "hostname x",
-            "hostname -F x",
-            "tail -f x",
-            "tail --retry x",
-            "cat *",
-            "cat /proc/self/environ",
-            "cat /etc/passwd",
-            "cat ~/.ssh/id_rsa",
-            "cat ../../x",
-            "cat a/../../x",
-            "head -n5 /etc/passwd",
-            "grep -f/etc/passwd x",
-            "grep --file=/etc/passwd x",
-            "grep -r x /",
-            "wc --files0-from=/etc/passwd",
-            "ps eww",
-            "env",
-            "printenv",
-            "sort -o x y",
-            "lsof",
-            "catx",
-            "./ls",
-            "/opt/ls",
-            "",
-            ";",
-            "&&",
-            "| ls",
-            "ls; ; pwd",
-            "#ls",
-            "ls # rm",
-            "\x00ls",
-            "ls \x00",
-        ],
-    )
-    def test_it_is_not(self, line):
-        assert not may(line)
-
-    def test_every_row_of_the_table_passes_by_itself(self):
-        for name in READ_ONLY:
-            assert may(name)
-
-
-class TestPatterns:
-    @pytest.mark.parametrize(
-        ("pattern", "line"),
+        ("entry", "line"),
         [
             ("make", "make test"),
-            ("git push", "git push origin"),
-            ("npm *", "npm run build"),
-            ("pytest", "pytest -q && ls"),
+            ("make", "make -j4 test"),
+            ("git push", "git push origin main"),
+            ("npm run *", "npm run build"),
+            ("npm*", "npm run build"),
+            ("pytest -q", "pytest -q tests"),
+            ("pytest -*", "pytest -q --lf sub"),
             ("make *", "make a; make b"),
-            ("docker ps --format '{{.Names}}'", "docker ps --format '{{.Names}}'"),
-            ("echo x > y", "echo x > y"),
+            ("./run.sh", "./run.sh a.txt"),
+            ("touch *.txt", "touch new.txt"),
+            ("cat /etc/hosts", "cat /etc/hosts a.txt"),
+            ("cat .env", "cat .env"),
+            ("git log*", "git log -5 --oneline"),
+            ("git *", "git status"),
+            ("python3 run.py", "python3 run.py a.txt"),
+            ("python3 -m pytest", "python3 -m pytest sub"),
         ],
     )
-    def test_an_allowed_pattern_lets_through(self, pattern, line):
-        assert may(line, allow=(pattern,))
+    def test_an_entry_allows(self, decide, entry, line):
+        verdict = decide(line, allow=(entry,))
+
+        assert verdict.allowed, verdict.reason
+        assert not is_shell(verdict)
 
     @pytest.mark.parametrize(
-        ("pattern", "line"),
+        ("entry", "line"),
         [
-            ("cat *", "cat x; rm -rf y"),
-            ("cat", "cat x && rm y"),
+            ("cat", "cat a.txt; rm -rf y"),
+            ("cat *", "cat a.txt && rm y"),
             ("git *", "git log; rm y"),
-            ("git *", "git log $(rm y)"),
-            ("git *", "git log > x"),
-            ("make", "makefile"),
+            ("git *", "git push"),
+            ("git *", "git -c x=y status"),
+            ("git push", "git push --force"),
             ("make test", "make"),
+            ("make", "makefile"),
             ("npm *", "npm"),
-            ("*.sh", "a.sh; rm y"),
-            ("echo x > y", "echo x > y2"),
-            ("echo x > y", "echo x > y; rm z"),
-            ("ls*", "lsx\nrm y"),
+            ("npm *", "npm --eval x"),
+            ("touch *.txt", "touch a.txt b.sh"),
+            ("touch", "touch .hidden"),
+            ("touch", "touch ../x"),
+            ("touch", "touch away/x"),
+            ("touch *", "touch -r x"),
+            ("pytest -*", "pytest --rootdir=/etc"),
+            ("pytest -*", "pytest -c/etc/passwd"),
+            ("cp", "cp a.txt x=/etc/passwd"),
+            ("curl", "curl @.env"),
+            ("./*", "./away/x"),
+            ("cat .env", "cat .env sub/.env"),
         ],
     )
-    def test_it_never_lets_through_what_follows(self, pattern, line):
-        assert not may(line, allow=(pattern,))
+    def test_an_entry_does_not_allow(self, decide, entry, line):
+        assert not decide(line, allow=(entry,)).allowed
 
+    @pytest.mark.parametrize(
+        "line", ["echo x > y", "env A=1 make", "cat $HOME/x", "sh -c 'ls'", "ls; ls"]
+    )
+    def test_a_line_that_the_list_contains_word_for_word_runs_in_a_shell(self, decide, line):
+        verdict = decide(f" {line} ", allow=(line,))
+
+        assert is_shell(verdict)
+        assert arguments_of(verdict) == [("sh", "-c", line)]
+        assert not decide(f"{line}; ls", allow=(line,)).allowed
+        assert not decide(f"{line}2", allow=(line,)).allowed
+
+    @pytest.mark.parametrize("name", ["env", "sh", "xargs", "timeout", "nice", "sudo", "busybox"])
+    @pytest.mark.parametrize("entry", ["{} *", "{}", "{}*"])
+    def test_a_wrapper_runs_only_word_for_word(self, decide, place, name, entry):
+        programs = Path(place.environment["PATH"].rsplit(":", 1)[1])
+        (programs / name).touch(mode=0o755)
+
+        refused = decide(f"{name} ls", allow=(entry.format(name),))
+
+        assert "runs other commands" in refused.reason
+
+    @pytest.mark.parametrize("name", ["python3", "python3.11", "node", "sqlite3"])
+    @pytest.mark.parametrize("entry", ["{} *", "{}", "{} -c", "{} -m", "{}*"])
+    def test_an_interpreter_runs_only_a_script_that_the_list_names(self, decide, name, entry):
+        refused = decide(f"{name} -c x", allow=(entry.format(name),))
+
+        assert not refused.allowed
+        assert not decide(f"{name} x.py", allow=(entry.format(name),)).allowed
+
+    def test_a_bare_star_without_deny_runs_anything_in_a_shell(self, decide):
+        assert is_shell(decide("cd /; rm -rf $x > y", allow=("*",)))
+        assert not decide("", allow=("*",)).allowed
+
+    def test_an_entry_with_shell_syntax_allows_nothing_but_itself(self, decide):
+        assert not decide("echo x", allow=("echo x > y",)).allowed
+
+
+class TestDeny:
     @pytest.mark.parametrize(
         ("deny", "line"),
         [
             ("cat", "cat x"),
             ("cat *", "ls; cat x"),
             ("git push", "git push"),
+            ("git push", "git -C x push"),
             ("rm", "sh -c 'rm x'"),
             ("rm *", "echo $(rm x)"),
+            ("rm*", "rm -rf x"),
+            ("rm", "{bin}/rm x"),
             ("*", "ls"),
             ("*", "echo $(ls)"),
             ("cat secret.txt", "cat -n secret.txt"),
             ("cat secret.txt", "cat ./secret.txt"),
             ("cat secret.txt", "cat -- secret.txt"),
+            ("cat secret.txt", "cat sub/../secret.txt"),
+            ("cat secret.txt", "cat secret.tx?"),
+            ("cat secret.txt", "cat s*"),
+            ("cat secret.txt", "cat link"),
+            ("cat secret.txt", "cat away/folder/secret.txt"),
+            ("cat secret.txt", "cat {folder}/secret.txt"),
+            ("*secret*", "ls link"),
+            ("*secret*", "ls secr?t.txt"),
         ],
     )
-    def test_deny_is_over_everything(self, deny, line):
-        verdict = judge(line, CommandRules(deny=(deny,), allow=("*", line)))
+    def test_deny_wins_over_every_list(self, decide, place, deny, line):
+        programs = place.environment["PATH"].rsplit(":", 1)[1]
+        line = line.format(bin=programs, folder=place.directory)
 
-        assert not verdict.allowed
-        assert verdict.basis == "denied"
-        assert "denied" in verdict.reason
+        for allow in (("*", line), ("*",), (line,)):
+            assert "denied" in decide(line, allow=allow, deny=(deny,)).reason
 
-    @pytest.mark.parametrize("line", ["ls secr?t.txt", "ls s*"])
-    def test_a_glob_could_be_what_is_denied(self, line):
-        assert not may(line, deny=("*secret*",))
-        assert may(line, deny=("other",), allow=("ls",))
+    @pytest.mark.parametrize("line", ["{bin}/r[m] x", "{bin}/r? x", "r* x"])
+    def test_a_program_is_never_a_wildcard(self, decide, place, line):
+        programs = place.environment["PATH"].rsplit(":", 1)[1]
 
-    def test_a_denied_word_inside_another_word_denies_nothing(self):
-        assert may("ls format", deny=("rm",))
+        verdict = decide(line.format(bin=programs), allow=("*",), deny=("rm",))
 
-    def test_a_refusal_says_what_to_do(self):
-        assert "simple commands" in judge("echo $(ls)", NOTHING).reason
-        assert "`rm -rf y`" in judge("ls; rm -rf y", NOTHING).reason
+        assert "wildcard" in verdict.reason
+
+    @pytest.mark.parametrize(
+        "line",
+        ["cd sub", "A=1 make", "env make", "xargs make", "sh -c ls", "ls $(pwd)", "ls > x", "(ls)"],
+    )
+    def test_with_deny_a_star_runs_no_wrapper_and_no_shell_syntax(self, decide, line):
+        assert not decide(line, allow=("*",), deny=("rm",)).allowed
+
+    @pytest.mark.parametrize(
+        "line", ["sort -o x a.txt", "git log --output=x", "tar xf x", "find . -delete"]
+    )
+    def test_with_deny_a_star_allows_no_option_that_writes(self, decide, line):
+        assert not decide(line, allow=("*",), deny=("rm",)).allowed
+
+    @pytest.mark.parametrize(
+        "line",
+        ["ls -a", "cat .env", "cat /etc/passwd", "touch x", "npm run --x", "git push -f", "make"],
+    )
+    def test_with_deny_a_star_allows_the_rest(self, decide, line):
+        verdict = decide(line, allow=("*",), deny=("rm",))
+
+        assert verdict.allowed, verdict.reason
+        assert not is_shell(verdict)
+
+    def test_a_denied_word_inside_another_word_denies_nothing(self, decide):
+        assert decide("ls format", deny=("rm",)).allowed
+        assert decide("ls catalog", deny=("cat*",)).allowed
 
 
 @given(st.lists(st.sampled_from(["ls", "rm x", "cat a"]), min_size=1, max_size=5), st.data())
-def test_a_line_passes_exactly_if_each_command_in_it_passes(commands, data):
-    joins = [data.draw(st.sampled_from([";", " && ", " || ", "|", "\n", " & "])) for _ in commands]
+def test_a_line_is_allowed_exactly_if_each_command_is(place, commands, data):
+    joins = [data.draw(st.sampled_from([";", " && ", " || ", "|", "\n"])) for _ in commands]
     line = "".join(c + j for c, j in zip(commands, [*joins[1:], ""], strict=True))
 
-    assert may(line) == all(may(command) for command in commands)
-
-
-@given(st.text(alphabet="ls cat\"'$`;&|<>(){}\\*?\n\t#!=~", max_size=30))
-def test_no_line_makes_the_reader_stumble(line):
-    found = simple_commands(line)
-
-    assert found is None or all(command.words for command in found)
+    rules = CommandRules()
+    expected = all(judge(command, rules, place).allowed for command in commands)
+    assert judge(line, rules, place).allowed == expected
 
 
 UNQUOTED = st.text(st.characters(exclude_characters="'\""), max_size=20)
 
 
 @given(UNQUOTED, UNQUOTED)
-def test_nothing_passes_by_its_beginning_alone(before, after):
-    line = f"cat {before}; rm {after}"
+def test_nothing_is_allowed_by_its_start_alone(place, before, after):
+    rules = CommandRules(allow=("cat", "cat *"))
 
-    assert not may(line, allow=("cat", "cat *"))
+    assert not judge(f"cat {before}; rm {after}", rules, place).allowed

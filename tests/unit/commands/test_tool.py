@@ -1,10 +1,12 @@
-"""The tool of --allow-commands: what the model asks for, what it is told, and who is asked."""
+"""The tool of --allow-commands: requests, results, and confirmation."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cllm.commands.permission import CommandRules
+from cllm.commands.plan import Surroundings
 from cllm.commands.tool import TOOL, CommandSettings, CommandTool, Offer, result_text
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
@@ -20,9 +22,9 @@ class World:
         self.told: list[str] = []
         self.says_yes = says_yes
 
-    async def run(self, commands):
-        self.ran += commands
-        return [CommandOutcome(command=c, state="ok", output="out", exit_code=0) for c in commands]
+    async def run(self, command, _plan, _surroundings):
+        self.ran.append(command)
+        return CommandOutcome(command=command, state="ok", output="out", exit_code=0)
 
     async def confirm(self, command: str, reason: str) -> bool:
         self.asked.append((command, reason))
@@ -32,7 +34,7 @@ class World:
         confirm = self.confirm if on_terminal else None
         return CommandTool(
             CommandSettings(**settings),
-            directory=self.directory,
+            surroundings=Surroundings(directory=self.directory, environment=os.environ),
             run=self.run,
             confirm=confirm,
             report=self.told.append,
@@ -126,7 +128,18 @@ def test_the_model_is_told_what_is_available():
 
     about = definition["function"]["description"]
     assert "- git log: the history\n- make" in about
+    assert "Allowed to read" in about
     assert definition["function"]["parameters"]["required"] == ["command", "reason"]
+
+
+def test_the_model_is_told_the_patterns_of_the_list():
+    rules = CommandRules(allow=("git log*", "make"))
+
+    (definition,) = World().tool(rules=rules).definitions
+
+    about = definition["function"]["description"]
+    assert "Allowed patterns: git log*, make." in about
+    assert "Allowed to read" not in about
 
 
 @pytest.mark.parametrize(
@@ -153,44 +166,11 @@ def test_silence_is_said():
     assert result_text(CommandOutcome(command=command, state="ok", exit_code=0)) == "(no output)"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "cat link",
-        "cat folder/passwd",
-        "head -n 5 link",
-        "grep -r x folder",
-        "cat .hidden",
-        "cat sub/.env",
-        "ls && cat link",
-    ],
-)
-async def test_what_lies_elsewhere_or_is_hidden_is_not_read(line, tmp_path):
-    inside = tmp_path / "inside"
-    (inside / "sub").mkdir(parents=True)
-    (tmp_path / "key").write_text("sk", encoding="utf-8")
-    (inside / "link").symlink_to(tmp_path / "key")
-    (inside / "folder").symlink_to(tmp_path)
-    world = World(inside)
-
-    result = await world.tool().use(call(f'{{"command": "{line}"}}'))
-
-    assert result.startswith("Refused: only files in this folder")
-    assert world.ran == []
-
-
-@pytest.mark.parametrize("line", ["cat a.txt", "cat ./sub/a.txt", "grep -n word a.txt", "ls /"])
-async def test_what_lies_here_is(line, tmp_path):
-    assert await World(tmp_path).tool().use(call(f'{{"command": "{line}"}}')) == "out"
-
-
 async def test_the_model_is_told_no_secret_that_a_command_found():
     world = World()
 
-    async def run(commands):
-        return [
-            CommandOutcome(command=commands[0], state="ok", output="is out-secret", exit_code=0)
-        ]
+    async def run(command, _plan, _surroundings):
+        return CommandOutcome(command=command, state="ok", output="is out-secret", exit_code=0)
 
     world.run = run  # type: ignore[method-assign]
 

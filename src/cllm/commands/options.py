@@ -1,0 +1,158 @@
+"""Parses a program's arguments by a list of the options it may have."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from cllm.commands.plan import RefusedError
+
+Value = Literal["none", "text", "path", "attached"]
+
+
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
+    """An operand or an option's value, and its index among the words."""
+
+    text: str
+    index: int
+
+
+class OptionValue(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of an option."""
+
+    name: str
+    text: str
+    index: int
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments divided into options, in their order, and operands.
+
+    `unlisted` are options that are not in the list, but that the settings spell out.
+    """
+
+    options: tuple[str, ...]
+    names: frozenset[str]
+    values: tuple[OptionValue, ...]
+    paths: tuple[Argument, ...]
+    operands: tuple[Argument, ...]
+    unlisted: bool
+
+
+@cache
+def option_table(specification: str) -> dict[str, Value]:
+    """The options of a specification such as `-n= --lines= -f=path --color=? -q -#`.
+
+    `=` takes a value, `=path` a path, `=?` a value that is attached or absent; `-#` is a number.
+    """
+    table: dict[str, Value] = {}
+    for item in specification.split():
+        name, has_value, kind = item.partition("=")
+        values: dict[str, Value] = {"": "text", "path": "path", "?": "attached"}
+        table[name] = values[kind] if has_value else "none"
+    return table
+
+
+def parse_options(
+    words: Sequence[str], table: dict[str, Value], spelled: frozenset[int], *, program: str
+) -> Parsed:
+    """Divide the words. Refuses an option that is in neither the table nor `spelled`."""
+    return _OptionParser(words, table, spelled, program).parse()
+
+
+class _OptionParser:
+    def __init__(
+        self, words: Sequence[str], table: dict[str, Value], spelled: frozenset[int], program: str
+    ) -> None:
+        self._words = words
+        self._table = table
+        self._spelled = spelled
+        self._program = program
+        self._at = 0
+        self._options: list[str] = []
+        self._names: set[str] = set()
+        self._values: list[OptionValue] = []
+        self._paths: list[Argument] = []
+        self._operands: list[Argument] = []
+        self._unlisted = False
+
+    def parse(self) -> Parsed:
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            if word == "--":
+                self._take_operands(self._at + 1, len(self._words))
+                break
+            if word.startswith("--"):
+                self._long(word)
+            elif word.startswith("-") and word != "-":
+                self._short(word)
+            else:
+                self._take_operands(self._at, self._at + 1)
+            self._at += 1
+        return Parsed(
+            options=tuple(self._options),
+            names=frozenset(self._names),
+            values=tuple(self._values),
+            paths=tuple(self._paths),
+            operands=tuple(self._operands),
+            unlisted=self._unlisted,
+        )
+
+    def _take_operands(self, start: int, end: int) -> None:
+        self._operands += [Argument(text=self._words[n], index=n) for n in range(start, end)]
+
+    def _long(self, word: str) -> None:
+        name, has_value, value = word.partition("=")
+        kind = self._table.get(name)
+        if kind is None or (kind == "none" and has_value):
+            self._take_unlisted(word)
+            return
+        self._names.add(name)
+        self._options.append(word)
+        if has_value:
+            self._take_value(name, kind, value)
+        elif kind in ("text", "path"):
+            self._take_next_value(name, kind)
+
+    def _short(self, word: str) -> None:
+        if word[1:].isdigit() and "-#" in self._table:
+            self._options.append(word)
+            return
+        for position, letter in enumerate(word[1:], start=1):
+            name = f"-{letter}"
+            kind = self._table.get(name)
+            if kind is None:
+                self._take_unlisted(word)
+                return
+            self._names.add(name)
+            if kind != "none":
+                self._options.append(word)
+                rest = word[position + 1 :]
+                if rest:
+                    self._take_value(name, kind, rest)
+                elif kind != "attached":
+                    self._take_next_value(name, kind)
+                return
+        self._options.append(word)
+
+    def _take_next_value(self, name: str, kind: Value) -> None:
+        self._at += 1
+        if self._at == len(self._words):
+            raise RefusedError(f"`{self._program} {name}` has no value.")
+        self._options.append(self._words[self._at])
+        self._take_value(name, kind, self._words[self._at])
+
+    def _take_value(self, name: str, kind: Value, value: str) -> None:
+        self._values.append(OptionValue(name=name, text=value, index=self._at))
+        if kind == "path":
+            self._paths.append(Argument(text=value, index=self._at))
+
+    def _take_unlisted(self, word: str) -> None:
+        if self._at not in self._spelled:
+            raise RefusedError(
+                f"`{self._program}` may not have the option `{word}`: only options that are known "
+                "to write nothing, run nothing and show no hidden files are allowed."
+            )
+        self._options.append(word)
+        self._unlisted = True
