@@ -34,7 +34,7 @@ def project(tmp_path_factory) -> Path:
     """A repository with secrets in hidden files, beside it a file that is none of its business."""
     top = tmp_path_factory.mktemp("attacks")
     (top / "outside.txt").write_text(f"{OUTSIDE}\n", encoding="utf-8")
-    folder = top / "project"
+    folder: Path = top / "project"
     files = {
         "a.txt": "alpha\nbeta\nCANARY\n",
         "b.txt": "beta\nalpha\n",
@@ -84,7 +84,7 @@ def _archive(folder: Path, top: Path) -> None:
 
 
 def _link(folder: Path, top: Path) -> None:
-    targets = {
+    targets: dict[str, str | Path] = {
         "keylink": top / "outside.txt",
         "sub/deeplink": top / "outside.txt",
         "linkdir": top,
