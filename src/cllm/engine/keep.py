@@ -15,7 +15,7 @@ from cllm.assembly.tokens import estimate_usage
 from cllm.core.conversation import Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
-from cllm.core.notice import Notice
+from cllm.core.notice import NoticeCollector
 from cllm.core.ports import Clock, Lease, Opening, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
@@ -90,7 +90,7 @@ class Keeper:
         self._sent: Sent | None = None
         self._heard: list[str] = []
         self._rounds: list[RoundEnded] = []
-        self._notices: list[Notice] = []
+        self._notices = NoticeCollector()
         self._settled = False
         self._renewal = Renewal(store, lease, clock=clock)
 
@@ -105,7 +105,7 @@ class Keeper:
         elif isinstance(event, RoundEnded):
             self._rounds.append(event)
             self._heard.clear()
-        elif isinstance(event, Noticed) and event.notice not in self._notices:
+        elif isinstance(event, Noticed):
             self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
@@ -170,7 +170,8 @@ class Keeper:
         if self._sent is not None:
             turn = _with_record(_with_rounds(begun, self._rounds), self._sent, usage)
             turn = _with_reply(turn, self._sent, self._rounds, reply, usage)
-        turn = msgspec.structs.replace(turn, notices=turn.notices + tuple(self._notices))
+        noticed = NoticeCollector((*turn.notices, *self._notices))
+        turn = msgspec.structs.replace(turn, notices=tuple(noticed))
         opening = None if self._sent is None else self._sent.opening
         self._settled = True
         self._heard.clear()

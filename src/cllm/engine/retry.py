@@ -12,7 +12,8 @@ from cllm.core.errors import (
     UnreachableError,
     UpstreamError,
 )
-from cllm.core.reply import Noticed, ReplyEvent
+from cllm.core.notice import Notice, NoticeCollector
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 
 Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -53,21 +54,27 @@ async def ask_patiently(
 ) -> AsyncGenerator[ReplyEvent, None]:
     """The events of the first attempt that answers. After its first event nothing is repeated.
 
-    What every attempt notices is said once.
+    A notice that several attempts have in common is yielded once. An attempt has a bounded number
+    of notices; the one that says how many were left out comes before the first other event.
     """
     attempt = 0
-    noticed: list[Noticed] = []
+    said: set[Notice] = set()
     while True:
         seen = False
+        notices = NoticeCollector()
         try:
             async with aclosing(ask()) as events:
                 async for event in events:
                     if isinstance(event, Noticed):
-                        if event in noticed:
+                        if not notices.append(event.notice) or event.notice in said:
                             continue
-                        noticed.append(event)
-                    else:
+                        said.add(event.notice)
+                    elif not seen or isinstance(event, ReplyFinished):
                         seen = True
+                        for notice in notices.left_out:
+                            if notice not in said:
+                                said.add(notice)
+                                yield Noticed(notice=notice)
                     yield event
         except ProviderError as error:
             attempt += 1

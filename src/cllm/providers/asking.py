@@ -19,7 +19,7 @@ from cllm.core.errors import (
     StrictError,
     UnsendableError,
 )
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
@@ -215,9 +215,10 @@ class HttpProvider(ABC):
                 provider=self.name,
                 path=error.path if isinstance(error, FieldError) else None,
             ) from error
-        if prompt.strict and request.notices:
-            raise StrictError(provider=self.name, notices=request.notices)
-        return request
+        notices = tuple(NoticeCollector(request.notices))
+        if prompt.strict and notices:
+            raise StrictError(provider=self.name, notices=notices)
+        return msgspec.structs.replace(request, notices=notices) if notices else request
 
     def _finished(self, reader: StreamReader, response: Response) -> ReplyFinished:
         finished = reader.finish()

@@ -27,6 +27,7 @@ from cllm.core.errors import (
     UnreachableError,
     UnsendableError,
 )
+from cllm.core.notice import NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
@@ -159,9 +160,10 @@ class LitellmProvider:
                 provider=self.name,
                 path=error.path if isinstance(error, FieldError) else None,
             ) from error
-        if prompt.strict and request.notices:
-            raise StrictError(provider=self.name, notices=request.notices)
-        return request
+        notices = tuple(NoticeCollector(request.notices))
+        if prompt.strict and notices:
+            raise StrictError(provider=self.name, notices=notices)
+        return msgspec.structs.replace(request, notices=notices)
 
     def _arguments(self, library: Library) -> dict[str, Any]:
         """How LiteLLM is to ask; what the model is asked is the request's to say."""

@@ -12,7 +12,7 @@ from cllm.assembly.system import GivenPrompt, with_prefix
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
@@ -193,7 +193,7 @@ async def _continuing(
         window=serving.app.window_for,
         cache_key=serving.app.cache_key(ref),
     )
-    notices = tuple(map(_ignored, said.further))
+    notices = tuple(NoticeCollector(map(_ignored, said.further)))
     if found is not None and not said.others:
         last, again = await _regenerated(store, found, base.owner)
         request = replace(request, messages=again, place=last.place)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive
 
-from cllm.core.notice import Notice
+from cllm.core.notice import NoticeCollector
 from cllm.core.reply import Noticed
 from cllm.engine.turn import TurnBegan, TurnEnded
 from cllm.server.asking import Asked
@@ -62,14 +62,14 @@ async def pass_on(
     return Response(body, headers=headers, media_type=JSON)
 
 
-async def _taken(asked: Asked, serving: Serving) -> tuple[TurnEnded, list[Notice]]:
-    notices = list(asked.notices)
+async def _taken(asked: Asked, serving: Serving) -> tuple[TurnEnded, NoticeCollector]:
+    notices = NoticeCollector(asked.notices)
     async with aclosing(events_of(asked, serving)) as events:
         async for event in events:
             if isinstance(event, TurnEnded):
                 return event, notices
             if isinstance(event, TurnBegan):
-                notices += event.prompt.notices
+                notices.extend(event.prompt.notices)
             elif isinstance(event, Noticed):
                 notices.append(event.notice)
     raise AssertionError("a turn ends with an answer or an error")

@@ -8,14 +8,14 @@ for, if the turn is kept.
 import asyncio
 import json
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from itertools import accumulate
 
 from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, ConversationBusyError
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.rounds import RoundEnded
@@ -63,7 +63,7 @@ class RunningTurn:
         self._lease: Lease | None = None
         self._said: list[bytes] = []
         self._last = b""
-        self._notices: list[Notice] = list(asked.notices)
+        self._notices = NoticeCollector(asked.notices)
         self._turn: str | None = None
         self._began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         kept = asked.request.ref is not None
@@ -191,7 +191,7 @@ class RunningTurn:
                 await self._speak(event)
 
     def _begin(self, event: TurnBegan) -> None:
-        self._notices += event.prompt.notices
+        self._notices.extend(event.prompt.notices)
         record = self._record
         record.model, record.conversation = event.model, event.conversation
         if event.lease is not None:
@@ -312,15 +312,16 @@ def record_end(event: TurnEnded, record: RequestRecord) -> None:
     record.model = event.model
 
 
-def encode_notices(notices: Sequence[Notice]) -> str:
+def encode_notices(notices: Iterable[Notice]) -> str:
     """Notices as a header has them: JSON in ASCII, as many as fit, and that there are more."""
+    collected = list(NoticeCollector(notices))
     shown: list[dict[str, str]] = []
     size = 0
-    for count, notice in enumerate(dict.fromkeys(notices)):
+    for index, notice in enumerate(collected):
         told = _told(notice)
         size += len(json.dumps(told)) + 2
         if size > LONGEST_NOTICES and shown:
-            shown.append(_told(_more(len(notices) - count)))
+            shown.append(_told(_more(sum(notice.count for notice in collected[index:]))))
             break
         shown.append(told)
     return json.dumps(shown)

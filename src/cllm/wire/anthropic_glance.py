@@ -76,7 +76,7 @@ def _is_taken(parameters: Fields, head: Turn, model: str) -> bool:
     """Whether the parameters fit the model and one another, under tools' own names."""
     if parameters.get("max_tokens") is None:
         return False
-    notices: Notices = []
+    notices = Notices()
     named = with_named_tools(parameters, Aliases(names=NAMES, ids=IDS), "name")
     fitted = fit(without_idle_choice(dict(named), notices), model, notices)
     return fitted == parameters and not notices and count_marks(fitted, head, ()) <= 1

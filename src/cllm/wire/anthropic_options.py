@@ -34,6 +34,7 @@ from cllm.wire.claude_fit import (
 from cllm.wire.claude_fit import dropped as _dropped
 from cllm.wire.claude_models import claude_model, version_of
 from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.notes import shortened
 
 __all__ = [
     "DISABLED",
@@ -214,7 +215,7 @@ def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning 
 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """The parameters of a request to this model, and what of the options they do not say."""
-    notices: Notices = []
+    notices = Notices()
     fields: Fields = {}
     if options.max_tokens is not None:
         fields["max_tokens"] = options.max_tokens
@@ -263,7 +264,8 @@ def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
         if name in TOOL_FIELDS:
             fields[name] = value
         else:
-            notices.append(_unknown(f"tools.{tool.name}.{name}", f"Anthropic has no {name}"))
+            path = f"tools.{shortened(tool.name)}.{name}"
+            notices.append(_unknown(path, f"Anthropic has no {name}"))
     if tool.cache is not None:
         ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}
         fields["cache_control"] = {"type": "ephemeral", **ttl}

@@ -99,7 +99,7 @@ def encode_request(
     ends = history.ends if history else tuple(end_of(t.role, t.parts) for t in turns[-2:])
     called = history.called if history else _called(turns)
     head = _head(system or (), moved, system_raw, notes)
-    fitted: Notices = []
+    fitted = Notices()
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = fit(without_idle_choice(fields, fitted), model, fitted)
     fields = _with_tools(fields, called, notes)

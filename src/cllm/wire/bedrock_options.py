@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.options import (
     AnyTool,
     ForeignTool,
@@ -24,7 +24,7 @@ from cllm.wire.bedrock_models import BETAS, Features, features
 from cllm.wire.bedrock_parameters import MATCHED_STOP
 from cllm.wire.claude_fit import DISABLED, SAMPLING, asked_thinking, fit
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.notes import Notes
+from cllm.wire.notes import Notes, shortened
 
 OWN_FIELDS = (
     "additionalModelRequestFields",
@@ -84,7 +84,7 @@ def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tupl
             notes.add("thinking_disabled", "thinking", why)
         return options, {}
     asked = _asked(options, model)
-    noticed: list[Notice] = []
+    noticed = NoticeCollector()
     fitted = fit(asked, model, noticed)
     notes.extend(noticed)
     choice = options.tool_choice
@@ -195,10 +195,11 @@ def _encode_tool(tool: Tool, known: Features, notes: Notes) -> Block:
     spec["inputSchema"] = {"json": {"type": "object", **tool.schema}}
     if tool.strict and known.json_schema:
         spec["strict"] = True
-    elif tool.strict:
-        notes.add("field_left_out", f"tools.{tool.name}.strict", "this model has no strict tools")
+    path = f"tools.{shortened(tool.name)}"
+    if tool.strict and not known.json_schema:
+        notes.add("field_left_out", f"{path}.strict", "this model has no strict tools")
     for name in tool.extra:
-        notes.add("field_left_out", f"tools.{tool.name}.{name}", f"Bedrock's tools have no {name}")
+        notes.add("field_left_out", f"{path}.{name}", f"Bedrock's tools have no {name}")
     return {"toolSpec": spec}
 
 

@@ -8,14 +8,14 @@ Fitting twice changes nothing more. Never adds a parameter that has no cause in 
 from collections.abc import Callable
 from typing import Any
 
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.options import Reasoning
 from cllm.wire.anthropic_betas import read_betas
 from cllm.wire.claude_models import ClaudeModel, claude_model
 from cllm.wire.efforts import nearest_effort
 
 Fields = dict[str, Any]
-Notices = list[Notice]
+Notices = NoticeCollector
 
 DISABLED = {"type": "disabled"}
 LEAST_EFFORT = "low"

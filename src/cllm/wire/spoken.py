@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import AnyPart, Dialect, Role
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.wire.malformed import NotExpressibleError
 
 NOTICE_BYTES = 300
@@ -115,7 +115,7 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
     for spoken in messages:
         for name in spoken.extra:
             places.setdefault(name, []).append(spoken.place)
-    return tuple(
+    notices = (
         Notice(
             code="field_left_out",
             path=f"messages[{where[0]}].{name}",
@@ -124,3 +124,4 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
         )
         for name, where in places.items()
     )
+    return tuple(NoticeCollector(notices))

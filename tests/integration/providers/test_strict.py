@@ -10,6 +10,7 @@ from tests.fake_provider import WAIT, FakeProvider, ToolCall
 
 from cllm.core.errors import StrictError, UnsendableError
 from cllm.core.message import Message, plain_message
+from cllm.core.notice import LEFT_OUT, MAX_NOTICES
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
@@ -153,3 +154,18 @@ async def test_the_client_sees_the_name_that_it_gave_its_tool(server, make, kind
     assert isinstance(last, ReplyFinished)
     assert NAME.encode() in last.message.raw
     assert tool["name"].encode() not in last.message.raw
+
+
+@every_provider
+async def test_an_error_of_strict_mode_lists_a_bounded_number_of_notices(make, server, kind):
+    dialect = "openai" if kind == "anthropic" else "anthropic"
+    unknown = {f"unknown_{number}": 1 for number in range(3000)}
+    with pytest.raises(StrictError) as raised:
+        await ask(make(kind), kind, parameters=unknown, dialect=dialect, strict=True)
+
+    notices = raised.value.notices
+    assert len(notices) == MAX_NOTICES + 1
+    assert notices[0].path == "unknown_0"
+    assert (notices[-1].code, notices[-1].count) == (LEFT_OUT, 3000 - MAX_NOTICES)
+    assert str(raised.value).endswith("Only the first 100 notices are listed; 2900 more are left out.")
+    assert server.requests == []

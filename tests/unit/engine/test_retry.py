@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from cllm.core import errors
 from cllm.core.message import plain_message
+from cllm.core.notice import LEFT_OUT, MAX_NOTICES, Notice
 from cllm.core.prompt import Prompt
-from cllm.core.reply import TextDelta
+from cllm.core.reply import Noticed, ReplyEvent, TextDelta
 from cllm.engine.retry import RetryRules, ask_patiently, is_passing
 from cllm.providers.scripted import ScriptedProvider, spoken
 
@@ -120,3 +121,45 @@ async def test_an_error_of_another_kind_is_not_asked_again(sleeper):
     with pytest.raises(errors.StoreUnavailableError):
         await ask(provider, sleeper)
     assert len(provider.prompts) == 1
+
+
+def noticed(count: int) -> list[Noticed]:
+    return [Noticed(notice=Notice(code="field_left_out", message=f"No k{n}.")) for n in range(count)]
+
+
+def codes(events: list[ReplyEvent]) -> list[str]:
+    return [event.notice.code for event in events if isinstance(event, Noticed)]
+
+
+async def test_a_bounded_number_of_notices_comes_before_the_answer_and_the_rest_is_counted(sleeper):
+    provider = ScriptedProvider([[*noticed(5000), *spoken("Hello.")]])
+
+    events = await ask(provider, sleeper)
+
+    assert events[:MAX_NOTICES] == noticed(MAX_NOTICES)
+    last, *answer = events[MAX_NOTICES:]
+    assert isinstance(last, Noticed)
+    assert (last.notice.code, last.notice.count) == (LEFT_OUT, 5000 - MAX_NOTICES)
+    assert answer == spoken("Hello.")
+
+
+async def test_notices_that_every_attempt_has_are_counted_once(sleeper):
+    provider = ScriptedProvider(
+        [[*noticed(150), upstream()], [*noticed(150), upstream()], [*noticed(150), *spoken("Hi.")]]
+    )
+
+    events = await ask(provider, sleeper)
+
+    assert codes(events) == ["field_left_out"] * MAX_NOTICES + [LEFT_OUT]
+    assert events[MAX_NOTICES].notice.count == 50
+
+
+async def test_notices_among_the_pieces_of_an_answer_are_bounded_too(sleeper):
+    piece = TextDelta(text="a")
+    pieces = [event for notice in noticed(300) for event in (notice, piece)]
+    provider = ScriptedProvider([[*pieces, *spoken("")]])
+
+    events = await ask(provider, sleeper)
+
+    assert codes(events) == ["field_left_out"] * MAX_NOTICES + [LEFT_OUT]
+    assert [event for event in events if isinstance(event, TextDelta)] == [piece] * 300
