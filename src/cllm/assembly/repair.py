@@ -162,10 +162,11 @@ def _cleaned(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[t
     But not the newest one: that nothing is asked is for the person to know.
     """
     cleaned = [_cleaned_message(position, message, under_way) for position, message in numbered]
+    heard = _heard(cleaned)
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         asks = index == len(cleaned) - 1 and message.role == "user"
-        if under_way.profile.takes_blank or asks or _is_heard(index, cleaned):
+        if under_way.profile.takes_blank or asks or heard[index]:
             yield position, message
         else:
             under_way.changed("message_left_out", position)
@@ -177,18 +178,18 @@ def _cleaned_message(position: int, message: M, under_way: _Repair[M]) -> M:
     return message if same else under_way.make(message.role, parts)
 
 
-def _is_heard(index: int, messages: Sequence[M]) -> bool:
-    """Whether a message says something, or is what was thought before one that does."""
-    message = messages[index]
-    if not only_thinking(message.parts):
-        return True
-    if message.parts and message.role == "assistant":
-        for after in messages[index + 1 :]:
-            if after.role != "assistant":
-                return False
-            if not only_thinking(after.parts):
-                return True
-    return False
+def _heard(messages: Sequence[M]) -> list[bool]:
+    """Whether each message says something, or is what was thought before one that does."""
+    heard: list[bool] = []
+    # Whether the assistant goes on behind a message and says something before anybody else does.
+    is_led_on = False
+    for message in reversed(messages):
+        says = not only_thinking(message.parts)
+        theirs = message.role == "assistant"
+        heard.append(says or (theirs and bool(message.parts) and is_led_on))
+        is_led_on = theirs and (says or is_led_on)
+    heard.reverse()
+    return heard
 
 
 def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:

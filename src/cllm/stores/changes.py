@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from cllm.core.conversation import Conversation, StandingSummary
-from cllm.core.errors import UsageError
+from cllm.core.errors import SequenceNotFoundError, UsageError
 from cllm.core.ports import Changes
 from cllm.stores.edits import check_sequence
 
@@ -36,8 +36,9 @@ def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversa
     pins, summary = conversation.pins, conversation.summary
     if not isinstance(changes.pins, msgspec.UnsetType):
         pins = tuple(sorted(set(changes.pins)))
-        for pin in pins:
-            check_sequence(conversation, pin)
+        count = conversation.message_count
+        for pin in (pin for pin in pins if not 1 <= pin <= count):
+            raise SequenceNotFoundError(conversation.id, pin)
     if not isinstance(changes.summary, msgspec.UnsetType):
         summary = changes.summary
         if summary is not None:

@@ -173,9 +173,10 @@ def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
     places = [each.place for each in conversation.turns]
     after = conversation.turns[places.index(turn.place) + 1 :]
     left = tuple(each for each in after if each.is_history)
+    gone = {each.id for each in left}
     summary = conversation.summary
     alone = replace(
-        conversation, turns=tuple(each for each in conversation.turns if each not in left)
+        conversation, turns=tuple(each for each in conversation.turns if each.id not in gone)
     )
     kept = _put_in_place(alone, turn)
     return replace(

@@ -7,6 +7,7 @@ which result is whose. What an alias stands for is remembered, and a reply is gi
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ def address(messages: Sequence[Spoken], aliases: Aliases) -> Iterator[Spoken]:
     has to change is the same object.
     """
     seen: dict[str, int] = {}
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, deque[str]] = {}
     answered = False
     for spoken in messages:
         kinds = list(map(type, spoken.parts))
@@ -109,7 +110,7 @@ def _says_nothing(parts: Sequence[AnyPart]) -> bool:
 
 
 def _called(
-    spoken: Spoken, aliases: Aliases, seen: dict[str, int], waiting: dict[str, list[str]]
+    spoken: Spoken, aliases: Aliases, seen: dict[str, int], waiting: dict[str, deque[str]]
 ) -> Spoken:
     parts: list[AnyPart] = []
     own = spoken.raw is not None
@@ -122,7 +123,7 @@ def _called(
         seen[part.id] = again + 1
         sent = aliases.id(part.id, again=again, own=own)
         name = aliases.name(part.name)
-        waiting.setdefault(part.id, []).append(sent)
+        waiting.setdefault(part.id, deque()).append(sent)
         if sent == part.id and name == part.name:
             parts.append(part)
         else:
@@ -131,7 +132,7 @@ def _called(
     return rewritten(spoken, parts) if changed else spoken
 
 
-def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, list[str]]) -> Spoken:
+def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, deque[str]]) -> Spoken:
     parts: list[AnyPart] = []
     own = spoken.raw is not None
     changed = False
@@ -140,7 +141,7 @@ def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, list[str]]) 
             parts.append(part)
             continue
         queue = waiting.get(part.call_id)
-        sent = queue.pop(0) if queue else aliases.id(part.call_id, own=own)
+        sent = queue.popleft() if queue else aliases.id(part.call_id, own=own)
         if sent == part.call_id:
             parts.append(part)
         else:

@@ -7,6 +7,7 @@ object, under the one key of `cut_calls`. Blocks that only another protocol has 
 no clock, makes up no message's id, and decodes no provider's bytes into events.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -26,9 +27,9 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic_blocks import encode_block
-from cllm.wire.anthropic_parts import DIALECT, UNREADABLE, decode_parts
+from cllm.wire.anthropic_parts import DIALECT, decode_parts
 from cllm.wire.bedrock_citations import citations_of
-from cllm.wire.cut_calls import as_object
+from cllm.wire.cut_calls import ObjectScanner, as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError
 
 Fields = dict[str, Any]
@@ -45,7 +46,6 @@ STOP_WORDS: dict[StopReason, str | None] = {
 }
 ENDING_FIELDS = ("container", "stop_details")
 
-_any_json = msgspec.json.Decoder(msgspec.Raw)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -171,7 +171,7 @@ class StreamEncoder:
     """Encodes one stream for a client of Anthropic's: reply events in, frames out.
 
     Blocks are opened once each, one after another. A piece of another block that comes while the
-    arguments of a call are not whole waits until they are.
+    arguments of a call are not whole waits until they are, the pieces of one call together.
     """
 
     def __init__(self, *, message_id: str, model: str, usage: Usage | None = None) -> None:
@@ -182,9 +182,11 @@ class StreamEncoder:
         self._open_delta = b""
         self._index = -1
         self._arguments: list[str] = []
-        self._signature = ""
+        self._scanner = ObjectScanner(self._arguments)
+        self._signature: list[str] = []
         self._closed_calls: set[int] = set()
-        self._waiting: list[ReplyDelta] = []
+        self._waiting: deque[list[ReplyDelta]] = deque()
+        self._waiting_calls: dict[int, list[ReplyDelta]] = {}
 
     def start(self) -> bytes:
         """The first frame; nothing, if it was sent."""
@@ -238,35 +240,56 @@ class StreamEncoder:
         return self._delta(piece) if piece else b""
 
     def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        if self._belongs_to_known(piece, out):
+            return
+        while self._waiting and self._may_close():
+            self._write_next(out)
+        if self._belongs_to_known(piece, out):
+            return
+        if self._may_close():
+            self._close(out)
+            self._begin(piece, _key(piece), out)
+        else:
+            self._hold(piece)
+
+    def _belongs_to_known(self, piece: ReplyDelta, out: list[bytes]) -> bool:
+        """Whether a piece was of the open block, and is written, or of a call that is over."""
         key = _key(piece)
         if key is not None and key == self._open:
             self._write(piece, out)
-        elif isinstance(piece, ToolCallDelta) and piece.index in self._closed_calls:
-            if piece.arguments.strip():
-                raise MalformedError("a piece of a tool call that was over")
-        elif not self._may_close():
-            self._waiting.append(piece)
-        else:
+            return True
+        if not isinstance(piece, ToolCallDelta) or piece.index not in self._closed_calls:
+            return False
+        if piece.arguments.strip():
+            raise MalformedError("a piece of a tool call that was over")
+        return True
+
+    def _hold(self, piece: ReplyDelta) -> None:
+        """Let a piece wait until the open call is whole, behind the other pieces of its call."""
+        pieces = [piece]
+        if isinstance(piece, ToolCallDelta):
+            known = self._waiting_calls.setdefault(piece.index, pieces)
+            if known is not pieces:
+                known.append(piece)
+                return
+        self._waiting.append(pieces)
+
+    def _write_next(self, out: list[bytes]) -> None:
+        """Write what has waited longest, in the open block if it belongs to that."""
+        first, *more = self._waiting.popleft()
+        if isinstance(first, ToolCallDelta):
+            del self._waiting_calls[first.index]
+        if not self._belongs_to_known(first, out):
             self._close(out)
-            waiting, self._waiting = self._waiting, []
-            for held in waiting:
-                self._take(held, out)
-            if waiting:
-                self._take(piece, out)
-            else:
-                self._begin(piece, key, out)
+            self._begin(first, _key(first), out)
+        for piece in more:
+            self._write(piece, out)
 
     def _may_close(self) -> bool:
         """Whether the open block can be over: a call only once its arguments are whole."""
         if self._open is None or self._open[0] != "tool_use":
             return True
-        if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
-            return False
-        try:
-            _any_json.decode("".join(self._arguments))
-        except UNREADABLE:
-            return False
-        return True
+        return self._scanner.is_object()
 
     def _begin(self, piece: ReplyDelta, key: Key | None, out: list[bytes]) -> None:
         if key is None:
@@ -274,6 +297,7 @@ class StreamEncoder:
         else:
             self._index += 1
             self._open, self._arguments = key, []
+            self._scanner = ObjectScanner(self._arguments)
             self._open_delta = _delta_head(self._index, *DELTAS[key[0]])
             out.append(self._opening(piece, key[0]))
             self._write(piece, out)
@@ -296,7 +320,7 @@ class StreamEncoder:
             if piece.text:
                 out.append(self._delta(piece.text))
             if piece.signature:
-                self._signature += piece.signature
+                self._signature.append(piece.signature)
         else:
             for citation in piece.part.extra.get("citations") or ():
                 delta = {"type": "citations_delta", "citation": citation}
@@ -318,20 +342,17 @@ class StreamEncoder:
             if self._signature:
                 # Clients take a signature for whole, so that its pieces wait for one another.
                 head = _delta_head(self._index, b"signature_delta", b"signature")
-                out.append(head + _encode(self._signature) + DELTA_END)
-                self._signature = ""
+                out.append(head + _encode("".join(self._signature)) + DELTA_END)
+                self._signature = []
             out.append(_frame("content_block_stop", {"index": self._index}))
             if self._open[0] == "tool_use":
                 self._closed_calls.add(self._open[1])
             self._open = None
 
     def _finish(self, finished: ReplyFinished, out: list[bytes]) -> None:
-        self._close(out)
         while self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for piece in waiting:
-                self._take(piece, out)
-            self._close(out)
+            self._write_next(out)
+        self._close(out)
         if self._index < 0:
             self._begin(TextDelta(text=""), ("text", 0), out)
             self._close(out)

@@ -99,7 +99,7 @@ def allowed_betas(
     wanted = dict.fromkeys(flag.strip() for flag in asked)
     sent = dict.fromkeys(flag.strip() for flag in always)
     unknown = [flag for flag in wanted if flag not in KNOWN and flag not in sent]
-    sent |= dict.fromkeys(flag for flag in wanted if flag not in unknown)
+    sent |= {flag: None for flag in wanted if flag in KNOWN}
     notices = tuple(
         Notice(
             code="beta_left_out",

@@ -258,7 +258,8 @@ class StreamDecoder:
             if isinstance(value, str):
                 block.add(name, value)
             elif isinstance(value, list):
-                block.fields[name] = [*_as_list(block.fields.get(name)), *value]
+                known = block.fields[name] = _as_list(block.fields.get(name))
+                known += value
             else:
                 block.fields[name] = value
 

@@ -121,7 +121,7 @@ class BuiltBlock(msgspec.Struct):
     index: int
     text: list[str] = msgspec.field(default_factory=list)
     thinking: list[str] = msgspec.field(default_factory=list)
-    signature: str = ""
+    signature: list[str] = msgspec.field(default_factory=list)
     redacted: list[bytes] = msgspec.field(default_factory=list)
     citations: list[Any] = msgspec.field(default_factory=list)
     call: ToolStart | None = None
@@ -142,7 +142,8 @@ class BuiltBlock(msgspec.Struct):
             data = base64.b64encode(b"".join(self.redacted)).decode()
             return encode_blocks(RedactedThinking(data=data))[0]
         if self.thinking or self.signature:
-            thought = Thinking(text="".join(self.thinking), signature=self.signature or None)
+            signature = "".join(self.signature) or None
+            thought = Thinking(text="".join(self.thinking), signature=signature)
             return encode_blocks(thought)[0]
         if self.citations:
             said = [{"text": "".join(self.text)}]

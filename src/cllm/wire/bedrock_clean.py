@@ -54,6 +54,8 @@ class Cleaner:
         self._known = known
         self._notes = notes
         self._titles: set[str] = set()
+        # By the beginning of a title, the highest number that was put behind it.
+        self._numbers: dict[str, int] = {}
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
         """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
@@ -112,14 +114,17 @@ class Cleaner:
     def clean_document(self, part: Document, _path: str) -> Document:
         if part.data is not None:
             part = checked(part, part.data)
-        title = _title(part.name)
-        number = 1
-        unique = title
-        while unique in self._titles:
-            number += 1
-            unique = f"{title[: _LONGEST_TITLE - 8]} ({number})"
-        self._titles.add(unique)
+        unique = self._unique_title(_title(part.name))
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
+
+    def _unique_title(self, title: str) -> str:
+        """The title, or with the lowest free number behind it; each number is tried once."""
+        unique, beginning = title, title[: _LONGEST_TITLE - 8]
+        while unique in self._titles:
+            number = self._numbers[beginning] = self._numbers.get(beginning, 1) + 1
+            unique = f"{beginning} ({number})"
+        self._titles.add(unique)
+        return unique
 
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):

@@ -235,9 +235,11 @@ def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
 
 
 def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
-    kept = [beta for beta in betas if known.claude and isinstance(beta, str) and beta in BETAS]
+    kept: list[str] = []
     for beta in betas:
-        if beta not in kept:
+        if known.claude and isinstance(beta, str) and beta in BETAS:
+            kept.append(beta)
+        else:
             notes.add("beta_left_out", "betas", f"Bedrock does not know the beta flag {beta!r}")
     return {"anthropic_beta": kept} if kept else {}
 

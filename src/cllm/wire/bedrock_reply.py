@@ -309,8 +309,8 @@ def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEven
         block.redacted.append(_from_base64(delta.redacted_content))
     if delta.text is not None:
         block.thinking.append(delta.text)
-    if delta.signature is not None:
-        block.signature += delta.signature
+    if delta.signature:
+        block.signature.append(delta.signature)
     if delta.text or delta.signature:
         yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
 
@@ -333,4 +333,5 @@ def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
         block.result = block.result or {"content": []}
         block.result["content"] += delta.tool_result
     if delta.image is not None:
-        block.image = {**(block.image or {}), **delta.image}
+        block.image = block.image or {}
+        block.image |= delta.image

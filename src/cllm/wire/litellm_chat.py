@@ -229,6 +229,7 @@ class StreamDecoder:
     def __init__(self) -> None:
         self._openai = openai_chat.StreamDecoder()
         self._blocks: list[dict[str, Any]] = []
+        self._texts: list[list[str]] = []
         self._places: dict[int, int] = {}
         self._usage: Any = None
 
@@ -253,9 +254,11 @@ class StreamDecoder:
         place = self._place(piece)
         if place == len(self._blocks):
             self._blocks.append({"type": piece["type"]})
+            self._texts.append([])
         block = self._blocks[place]
         if piece.get("thinking"):
-            block["thinking"] = block.get("thinking", "") + piece["thinking"]
+            block.setdefault("thinking", "")
+            self._texts[place].append(piece["thinking"])
         block.update({k: piece[k] for k in ("signature", "data") if piece.get(k)})
         event = _block_event(piece, place)
         if event is not None:
@@ -276,5 +279,8 @@ class StreamDecoder:
         if finished is None:
             return None
         usage = _checked_usage(finished.usage, self._usage)
+        for block, pieces in zip(self._blocks, self._texts, strict=True):
+            if pieces:
+                block["thinking"] = "".join(pieces)
         message = _kept(finished.message.json(), self._blocks)
         return msgspec.structs.replace(finished, message=message, usage=usage)

@@ -38,21 +38,43 @@ def more_choices() -> Noticed:
     )
 
 
+class _Pieces:
+    """A text in pieces: to join them with every new one would take quadratic time."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = list(pieces)
+
+
 def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add the pieces of fields to what came before, in the way of OpenAI's own clients.
 
-    Texts are joined, lists go on, objects are merged; what is said once is not joined.
+    Texts are joined, lists go on, objects are merged; what is said once is not joined. `more` is
+    taken over and may be changed by later calls. `joined` gives the fields as they are then.
     """
     for name, value in more.items():
         before = into.get(name)
-        if isinstance(before, str) and isinstance(value, str) and name not in SAID_ONCE:
-            into[name] = before + value
+        if isinstance(value, str) and name not in SAID_ONCE:
+            if isinstance(before, _Pieces):
+                before.pieces.append(value)
+            else:
+                into[name] = _Pieces(before, value) if isinstance(before, str) else _Pieces(value)
         elif isinstance(before, list) and isinstance(value, list):
-            into[name] = [*before, *value]
+            before += value
         elif isinstance(before, dict) and isinstance(value, dict):
             merge(before, value)
         elif value is not None:
             into[name] = value
+
+
+def joined(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that were merged, with every text in one piece."""
+    return {name: _joined(value) for name, value in fields.items()}
+
+
+def _joined(value: Any) -> Any:
+    if isinstance(value, _Pieces):
+        return "".join(value.pieces)
+    return joined(value) if isinstance(value, dict) else value
 
 
 class Gathered(msgspec.Struct):

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from cllm.core.reply import ReplyEvent, ToolCallDelta
-from cllm.wire.cut_calls import is_json_object
+from cllm.wire.cut_calls import ObjectScanner
 from cllm.wire.malformed import MalformedError
-from cllm.wire.openai_beside import TOOL_CALLS, beside, merge
+from cllm.wire.openai_beside import TOOL_CALLS, beside, joined, merge
 
 
 class Function(msgspec.Struct):
@@ -105,6 +105,8 @@ class BuiltCalls:
         self._names = names
         self._calls: dict[int, _BuiltCall] = {}
         self._places: dict[int | None, int] = {}
+        self._by_id: dict[str, int] = {}
+        self._highest = -1
         self._last = 0
 
     def __bool__(self) -> bool:
@@ -139,6 +141,8 @@ class BuiltCalls:
         if call is None:
             lent, call_id = not call_id, call_id or f"call_{place}"
             call = self._calls[place] = _BuiltCall(id=call_id, lent=lent)
+            self._by_id.setdefault(call_id, place)
+            self._highest = max(self._highest, place)
         if piece.function is None and type(piece) is OddPiece:
             events.append(_add_odd(call, piece, place))
             return
@@ -156,15 +160,14 @@ class BuiltCalls:
     def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
         """Where a piece belongs that may begin a call; one without a number goes by its id."""
         if piece.id and (place is not None or piece.index is None):
-            known = (place for place, call in self._calls.items() if call.id == piece.id)
-            found = next(known, None)
+            found = self._by_id.get(piece.id)
             if found is not None:
                 return found
         call = None if place is None else self._calls.get(place)
         if place is not None and call is not None and not _begins(call, piece, function):
             return place
         wanted = len(self._calls) if piece.index is None else piece.index
-        new = wanted if wanted not in self._calls else max(self._calls) + 1
+        new = wanted if wanted not in self._calls else self._highest + 1
         if piece.index is not None:
             self._places[piece.index] = new
         return new
@@ -183,14 +186,22 @@ class _BuiltCall(msgspec.Struct):
     type: str | None = None
     arguments: list[str] = msgspec.field(default_factory=list)
     rest: dict[str, Any] = msgspec.field(default_factory=dict)
+    scanner: ObjectScanner | None = None
+
+    def has_whole_arguments(self) -> bool:
+        """Whether the arguments are one JSON object so far."""
+        if self.scanner is None:
+            self.scanner = ObjectScanner(self.arguments)
+        return self.scanner.is_object()
 
     def fields(self) -> dict[str, Any]:
         head = {"id": self.id, "type": self.type or "function"}
-        if self.rest and not self.arguments:
-            return {**head, **self.rest}
+        rest = joined(self.rest)
+        if rest and not self.arguments:
+            return {**head, **rest}
         arguments = "".join(self.arguments) or "{}"
         function = {"name": self.name or "", "arguments": arguments}
-        return {**head, "function": function, **self.rest}
+        return {**head, "function": function, **rest}
 
 
 def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
@@ -205,7 +216,7 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
     return (
         bool(more or other)
         and bool(piece.id or function.name)
-        and is_json_object("".join(call.arguments))
+        and call.has_whole_arguments()
     )
 
 

@@ -27,6 +27,7 @@ from cllm.wire.openai_beside import (
     TOOL_CALLS,
     Gathered,
     beside,
+    joined,
     more_choices,
     with_message,
 )
@@ -233,6 +234,7 @@ class StreamDecoder:
         if not self._begun:
             self._begun, self._first = True, data
         events: list[ReplyEvent] = []
+        others: list[Any] | None = None
         for number, choice in enumerate(chunk.choices or ()):
             if choice.index == 0:
                 self._finish_reason = choice.finish_reason or self._finish_reason
@@ -242,15 +244,16 @@ class StreamDecoder:
                     self._beside.add_logprobs(choice.logprobs)
                     events.append(beside(LOGPROBS, choice.logprobs))
             else:
-                events.extend(self._other_choice(data, number))
+                others = others or msgspec.json.decode(data)[CHOICES]
+                events.extend(self._other_choice(others[number]))
         return events
 
-    def _other_choice(self, data: bytes, number: int) -> Iterator[ReplyEvent]:
+    def _other_choice(self, choice: Any) -> Iterator[ReplyEvent]:
         """A piece of another answer to the same question, which goes by as it is."""
         if not self._several:
             self._several = True
             yield more_choices()
-        yield beside(CHOICES, msgspec.json.decode(data)[CHOICES][number])
+        yield beside(CHOICES, choice)
 
     def _add_deltas(self, delta: Delta, events: list[ReplyEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
@@ -334,6 +337,6 @@ class StreamDecoder:
                 "refusal": refusal or None,
                 "reasoning_content": "".join(self._reasoning) or None,
                 "tool_calls": calls,
-                **self._beside.fields,
+                **joined(self._beside.fields),
             }
         )

@@ -5,6 +5,7 @@ tools becomes those tools alone. It leaves a request that has none of this as it
 nothing but the ids that functions did not have, and never looks at a reply.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,14 +71,14 @@ def with_ids_of_calls(
     if not is_legacy(messages):
         return messages
     said: list[Message] = []
-    waiting: list[str] = []
+    waiting: deque[str] = deque()
     for message in messages:
         if message.role == "assistant":
-            waiting = list(calls_of(message))
+            waiting = deque(calls_of(message))
         answers = waiting and message.dialect == "openai" and message.role == "tool"
         answered = _answering(message, waiting[0]) if answers else message
         if answered is not message:
-            waiting.pop(0)
+            waiting.popleft()
         said.append(answered)
     return said
 

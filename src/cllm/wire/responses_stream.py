@@ -74,7 +74,7 @@ class _Item(msgspec.Struct):
     index: int
     blocks: list[_Words] = msgspec.field(default_factory=list)
     pieces: list[str] = msgspec.field(default_factory=list)
-    sealed: str = ""
+    sealed: list[str] = msgspec.field(default_factory=list)
     call_id: str = ""
     name: str = ""
     head: bytes = b""
@@ -86,7 +86,8 @@ class _Item(msgspec.Struct):
         if self.kind == "reasoning":
             summary = [{"type": "summary_text", "text": text}] if text else []
             said: Fields = {"id": self.id, "type": "reasoning", "summary": summary}
-            return {**said, "encrypted_content": self.sealed} if self.sealed else said
+            sealed = "".join(self.sealed)
+            return {**said, "encrypted_content": sealed} if sealed else said
         call = {"id": self.id, "type": "function_call", "status": status}
         return {**call, "arguments": text, "call_id": self.call_id, "name": self.name}
 
@@ -251,14 +252,15 @@ class StreamEncoder:
         )
 
     def _annotate(self, annotations: list[Any], index: int) -> bytes:
-        out, item = self._words("output_text", index)
+        opening, item = self._words("output_text", index)
+        out = [opening]
         for annotation in annotations:
             block = item.blocks[-1]
             number = {"annotation_index": len(block.annotations), "annotation": annotation}
             block.annotations.append(annotation)
             fields = {**self._at(item), **number}
-            out += self._event("response.output_text.annotation.added", fields)
-        return out
+            out.append(self._event("response.output_text.annotation.added", fields))
+        return b"".join(out)
 
     def _think(self, event: ThinkingDelta, item_id: str | None = None) -> bytes:
         if not event.text and not event.signature and item_id is None:
@@ -270,7 +272,8 @@ class StreamEncoder:
             out += self._added(item)
             at = {**self._at(item), "summary_index": 0}
             item.head = _head("response.reasoning_summary_text.delta", at)
-        item.sealed += event.signature or ""
+        if event.signature:
+            item.sealed.append(event.signature)
         if not event.text:
             return out
         if not item.pieces:
@@ -358,19 +361,19 @@ class StreamEncoder:
 
     def _finish(self, event: ReplyFinished) -> bytes:
         status, details = ending(event.stop_reason, refused=self._refused)
-        out = b"" if self._places else self._words("output_text", 0)[0]
+        out = [] if self._places else [self._words("output_text", 0)[0]]
         last = self._places - 1
         if self._said is not None:
-            out += self._close(status if self._said.place == last else "completed")
+            out.append(self._close(status if self._said.place == last else "completed"))
         for call in self._calls.values():
-            out += self._close_call(call, status if call.place == last else "completed")
+            out.append(self._close_call(call, status if call.place == last else "completed"))
         output = [item for _, item in sorted(self._output.items())]
         response = self._heading.response(
             status, incomplete_details=details, output=output, usage=encode_usage(event.usage)
         )
-        out += self._event(f"response.{status}", {"response": response})
+        out.append(self._event(f"response.{status}", {"response": response}))
         self._closed = True
-        return out
+        return b"".join(out)
 
 
 def _head(name: str, fields: Fields) -> bytes:
