@@ -52,6 +52,7 @@ class BlockingStore:
         return self._store.kept
 
     create = _waited(Store.create)
+    add = _waited(Store.add)
     load = _waited(Store.load)
     summary = _waited(Store.summary)
     list_conversations = _waited(Store.list_conversations)
@@ -110,6 +111,7 @@ class OpenStore:
     finish_turn = _relayed(Store.finish_turn)
     drop_turn = _relayed(Store.drop_turn)
     create = _relayed(Store.create)
+    add = _relayed(Store.add)
     load = _relayed(Store.load)
     summary = _relayed(Store.summary)
     list_conversations = _relayed(Store.list_conversations)

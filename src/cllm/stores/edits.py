@@ -45,6 +45,16 @@ def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetim
     )
 
 
+def added(conversation: Conversation, *, owner: str, now: datetime) -> Conversation:
+    """A whole conversation that is new to a store; UsageError if two of its turns share an id."""
+    seen: set[str] = set()
+    for turn in (*conversation.turns, *conversation.variants):
+        if turn.id in seen:
+            raise taken_turn(conversation.id, turn.id)
+        seen.add(turn.id)
+    return settled(replace(conversation, owner=owner, created_at=now, updated_at=now), now=now)
+
+
 def with_opening(conversation: Conversation, opening: Opening | None) -> Conversation:
     """Capture the opening, unless something was captured or said before."""
     if opening is None or not conversation.is_untouched:

@@ -151,6 +151,12 @@ class JsonFileStore(EditingStore):
         await self._under_lock(conversation.id, self._folder.create, conversation)
         return conversation
 
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        key = self._free_key(conversation.name or conversation.id, owner)
+        named = msgspec.structs.replace(conversation, id=key, name=None)
+        whole = edits.added(named, owner=owner, now=self._clock())
+        await self._under_lock(key, self._folder.create, whole)
+
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
         return tail_of(stored.conversation, tail)
@@ -263,15 +269,20 @@ class JsonFileStore(EditingStore):
         return key
 
     def _new(self, new: NewConversation, owner: str) -> Conversation:
+        key = self._free_key(new.name or new.id, owner)
+        return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
+
+    def _free_key(self, ref: str, owner: str) -> str:
+        """The id of a conversation that is not there yet, for the one owner of the folder."""
         if owner != LOCAL_OWNER:
             raise UsageError(
                 f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
                 f"'{owner}'; use a database for more people."
             )
-        key = check_id(new.name or new.id)
+        key = check_id(ref)
         if self._folder.has(key):
             raise ConversationExistsError(key)
-        return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
+        return key
 
     def _holding(self, lease: Lease) -> _Held:
         held = self._held.get(lease.conversation.id)

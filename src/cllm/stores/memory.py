@@ -151,6 +151,10 @@ class MemoryStore(EditingStore):
     ) -> Conversation:
         return self._add(edits.with_opening(self._new(new, owner), opening))
 
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        self._check_free(conversation.id, conversation.name, owner)
+        self._add(edits.added(conversation, owner=owner, now=self._clock()))
+
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return tail_of(self._data.conversations[self._find(ref, owner)], tail)
 
@@ -281,11 +285,14 @@ class MemoryStore(EditingStore):
         return key
 
     def _new(self, new: NewConversation, owner: str) -> Conversation:
-        for ref in {new.id, new.name or new.id}:
+        self._check_free(new.id, new.name, owner)
+        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+
+    def _check_free(self, conversation_id: str, name: str | None, owner: str) -> None:
+        for ref in {conversation_id, name or conversation_id}:
             check_id(ref)
             if _lookup(self._data.conversations, ref, owner) is not None:
                 raise ConversationExistsError(ref)
-        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
 
     def _add(self, conversation: Conversation) -> Conversation:
         """Keep a new conversation, unless a first turn is about to make it."""

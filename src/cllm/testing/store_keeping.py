@@ -43,6 +43,57 @@ class KeepingContract(StoreSuite):
             await other.create(NewConversation(id="demo", title="another"))
         assert await store.load("demo") == created
 
+    async def test_a_whole_conversation_is_added_in_one_step(
+        self, store: Store, other: Store
+    ) -> None:
+        for turn_id in ("t1", "t2", "t3"):
+            await say(store, "source", turn_id, turn_id)
+        await say_again(store, "source", "t4", place="t3", text="Another answer")
+        await store.update("source", Changes(title="T", metadata={"a": 1}, pins=(1,)))
+        source = await store.load("source")
+        await store.add(replace(source, id="copy"))
+        added = await other.load("copy")
+        assert texts(added) == texts(source)
+        assert (added.turns, added.variants) == (source.turns, source.variants)
+        assert (added.system, added.system_record) == (source.system, source.system_record)
+        assert (added.title, added.metadata, added.pins) == ("T", {"a": 1}, (1,))
+        assert added.created_at > source.created_at
+        assert (await other.summary("copy")).message_count == source.message_count
+
+    async def test_a_conversation_that_was_added_can_be_continued_and_found(
+        self, store: Store, other: Store
+    ) -> None:
+        await say(store, "source", "t1", "apples")
+        await store.add(replace(await store.load("source"), id="copy"))
+        await say(other, "copy", "t2", "pears")
+        assert texts(await store.load("copy")) == ["apples", "apples?", "pears", "pears?"]
+        found = {hit.conversation for hit in (await store.search("apples")).items}
+        assert found == {"source", "copy"}
+        assert texts(await store.load("source")) == ["apples", "apples?"]
+
+    async def test_a_running_turn_is_added_as_an_interrupted_one(self, store: Store) -> None:
+        await say(store, "source", "t1")
+        await store.begin_turn("source", start("t2"))
+        await store.add(replace(await store.load("source"), id="copy"))
+        assert [turn.state for turn in (await store.load("copy")).turns] == ["complete", "failed"]
+
+    async def test_an_id_that_is_taken_adds_nothing(self, store: Store, other: Store) -> None:
+        await say(store, "one", "t1", "one")
+        await say(store, "two", "t1", "two")
+        with pytest.raises(ConversationExistsError):
+            await other.add(replace(await store.load("one"), id="two"))
+        assert texts(await store.load("two")) == ["two", "two?"]
+
+    async def test_turns_of_a_conversation_that_is_added_have_ids_of_their_own(
+        self, store: Store
+    ) -> None:
+        await say(store, "source", "t1")
+        source = await store.load("source")
+        with pytest.raises(UsageError, match="already has a turn 't1'"):
+            await store.add(replace(source, id="copy", turns=source.turns * 2))
+        with pytest.raises(ConversationNotFoundError):
+            await store.load("copy")
+
     @pytest.mark.parametrize("tail", [None, 0, 1])
     async def test_a_turn_that_is_there_is_not_begun_again_unseen(
         self, store: Store, *, tail: int | None

@@ -24,6 +24,14 @@ ROLES: dict[str, Role] = {
 }
 
 
+SEARCHED = 256
+"""How often each message of a file may be hashed while its records are looked for.
+
+A file that nobody edited needs one hash for each message. Records that claim overlapping stretches
+of any length could need as many as there are messages, for each message.
+"""
+
+
 class UnreadableError(ValueError):
     """Part of a conversation file makes no sense; the text is a short reason."""
 
@@ -226,24 +234,32 @@ def _claim(taken: set[int], start: int, span: int) -> bool:
 
 
 class _Ties:
-    """The hashes of neighbouring messages, made when somebody asks."""
+    """The hashes of neighbouring messages, made when somebody asks, and only so many of them."""
 
     def __init__(self, mark_at: Callable[[int], str], count: int) -> None:
         self._mark_at = mark_at
         self._count = count
+        self._left = SEARCHED * count
         self._places: dict[int, dict[str, list[int]]] = {}
 
     def at(self, start: int, span: int) -> str | None:
-        if start < 0 or span < 1 or start + span > self._count:
+        """The hash of so many messages from there on; None if they are not there."""
+        if start < 0 or span < 1 or start + span > self._count or span > self._left:
             return None
+        self._left -= span
         return _tie([self._mark_at(index) for index in range(start, start + span)])
 
     def places(self, span: int) -> dict[str, list[int]]:
-        """Where in the file messages of this number have which hash."""
-        if span not in self._places:
-            self._places[span] = {}
-            for start in range(self._count):
-                tie = self.at(start, span)
-                if tie is not None:
-                    self._places[span].setdefault(tie, []).append(start)
-        return self._places[span]
+        """Where in the file messages of this number have which hash; none if that takes long."""
+        found = self._places.get(span)
+        if found is not None:
+            return found
+        starts = range(max(self._count - span + 1, 0))
+        if span * len(starts) > self._left:
+            return {}
+        found = self._places[span] = {}
+        for start in starts:
+            tie = self.at(start, span)
+            if tie is not None:
+                found.setdefault(tie, []).append(start)
+        return found

@@ -213,11 +213,7 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
         return True
     more = function.text().strip()
     other = bool(function.name) and function.name != call.name
-    return (
-        bool(more or other)
-        and bool(piece.id or function.name)
-        and call.has_whole_arguments()
-    )
+    return bool(more or other) and bool(piece.id or function.name) and call.has_whole_arguments()
 
 
 def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:

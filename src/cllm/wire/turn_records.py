@@ -18,6 +18,7 @@ from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 from cllm.wire.conversation_messages import (
+    SEARCHED,
     FileMessages,
     Placed,
     UnreadableError,
@@ -187,7 +188,10 @@ def _fits(claims: "_Claims") -> Iterator[_Fit]:
 
 
 class _Claims:
-    """Which record fits at which position. None begins or ends `inside` a message."""
+    """Which record fits at which position. None begins or ends `inside` a message.
+
+    A limited number of messages is hashed to find that out; after that no record fits.
+    """
 
     def __init__(
         self, records: Sequence[TurnRecord], marks: Sequence[str], inside: set[int]
@@ -200,12 +204,15 @@ class _Claims:
             if record.inline is None and record.messages > 0:
                 self._by_claim.setdefault((record.messages, record.digest), []).append(index)
         self._lengths = sorted({length for length, _ in self._by_claim})
+        self._left = SEARCHED * (len(marks) + len(records))
 
     def first_fit(self, position: int, following: int) -> int | None:
         if following < len(self.records):
             record = self.records[following]
             if record.inline is not None or self._fits_at(position, record):
                 return following
+        if self._left <= 0:
+            return None
         found = (self._later(position, length, following) for length in self._lengths)
         return min((index for index in found if index is not None), default=None)
 
@@ -224,8 +231,12 @@ class _Claims:
     def _claimed(self, position: int, length: int) -> Sequence[str] | None:
         """The marks of so many messages from there on, if they are whole messages."""
         end = position + length
+        self._left -= 1
         if length < 0 or end > len(self.marks) or {position, end} & self._inside:
             return None
+        if length > self._left:
+            return None
+        self._left -= length
         return self.marks[position:end]
 
 
@@ -241,12 +252,12 @@ def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
 
 def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
     """An id from content and position, so that reading a file twice gives the same turns."""
+    turn_id = "turn_" + digest_of([str(position), "0", *marks])
     salt = 0
-    while True:
-        turn_id = "turn_" + digest_of([str(position), str(salt), *marks])
-        if turn_id not in taken:
-            return turn_id
+    while turn_id in taken:
         salt += 1
+        turn_id = "turn_" + digest_of([turn_id, str(salt)])
+    return turn_id
 
 
 def _turn_of(turn_id: str, placed: Sequence[Placed], moment: datetime) -> Turn:

@@ -124,7 +124,9 @@ async def test_an_error_of_another_kind_is_not_asked_again(sleeper):
 
 
 def noticed(count: int) -> list[Noticed]:
-    return [Noticed(notice=Notice(code="field_left_out", message=f"No k{n}.")) for n in range(count)]
+    return [
+        Noticed(notice=Notice(code="field_left_out", message=f"No k{n}.")) for n in range(count)
+    ]
 
 
 def codes(events: list[ReplyEvent]) -> list[str]:

@@ -15,7 +15,7 @@ from cllm.wire.anthropic_options import default_max_tokens, encode_options, limi
 from cllm.wire.anthropic_request import encode_request
 from cllm.wire.bedrock_models import BETAS, features
 from cllm.wire.bedrock_options import encode_options as encode_for_bedrock
-from cllm.wire.claude_fit import DISABLED, fit
+from cllm.wire.claude_fit import DISABLED, Notices, fit
 from cllm.wire.claude_models import claude_model
 from cllm.wire.spoken import Spoken
 
@@ -23,7 +23,7 @@ NAMES = [str(name) for name in get_args(get_args(Model)[0])]
 
 
 def fitted(model: str, **fields: Any) -> tuple[dict[str, Any], list[str]]:
-    notices: list[Any] = []
+    notices = Notices()
     return fit(fields, model, notices), [f"{notice.code}:{notice.path}" for notice in notices]
 
 

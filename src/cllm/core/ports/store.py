@@ -80,6 +80,14 @@ class Store(Protocol):
         """Create an empty conversation; ConversationExistsError if the id or name is taken."""
         ...
 
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        """Add a conversation with all its turns and variants, in one step that a crash cannot part.
+
+        It is created at this moment, and a turn that says that it runs was interrupted. Raises
+        ConversationExistsError if the id or name is taken, and UsageError if two turns share an id.
+        """
+        ...
+
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         """The conversation, or as much of it as `tail` says."""
         ...

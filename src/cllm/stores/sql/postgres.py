@@ -44,7 +44,7 @@ from cllm.stores.sql import postgres_lists as lists
 from cllm.stores.sql import postgres_parts as parting
 from cllm.stores.sql import postgres_records as records
 from cllm.stores.sql import postgres_statements as sql
-from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.given import check_new, check_opening, check_whole
 from cllm.stores.sql.keepable import check_json, check_text
 from cllm.stores.sql.postgres_beginnings import PostgresBeginnings
 from cllm.stores.sql.postgres_edits import PostgresEdits
@@ -122,6 +122,11 @@ class PostgresStore(EditingStore):
         check_opening(opening)
         await self._ready()
         return await self._edits.create(edits.with_opening(self._new(new, owner), opening))
+
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        check_whole(conversation)
+        await self._ready()
+        await self._edits.create(edits.added(conversation, owner=owner, now=self._clock()))
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         check_id(ref)

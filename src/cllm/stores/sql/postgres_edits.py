@@ -22,7 +22,7 @@ from cllm.stores.sql import postgres_statements as sql
 from cllm.stores.sql.postgres_beginnings import INTERRUPTED
 from cllm.stores.sql.postgres_pool import LONGEST_PAUSE, Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import conversation_of
-from cllm.stores.sql.postgres_writing import insert_copy, insert_row, update_row, write_changes
+from cllm.stores.sql.postgres_writing import insert_copy, insert_whole, update_row, write_changes
 from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
@@ -84,12 +84,12 @@ class PostgresEdits:
         await self._alone(ref, owner, work)
 
     async def create(self, conversation: Conversation) -> Conversation:
-        """Keep a new conversation, unless a first turn is about to make it."""
+        """Keep a new conversation and its turns, unless a first turn is about to make it."""
 
         async def work(connection: Connection) -> Conversation:
             await _check_free(connection, conversation)
             await _check_not_begun(connection, conversation)
-            await insert_row(connection, conversation)
+            await insert_whole(connection, conversation)
             return conversation
 
         return await self._added(work, conversation)

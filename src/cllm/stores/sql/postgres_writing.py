@@ -7,6 +7,7 @@ a place keeps its position, whichever of its variants is on the path.
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
 from collections.abc import Iterable
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import asyncpg
@@ -103,29 +104,52 @@ class _Spot(NamedTuple):
 
 async def insert_copy(connection: Connection, branch: Conversation, source: str) -> None:
     """A new conversation with turns of another one, whose messages need not leave the database."""
-    await insert_row(connection, branch)
+    befores = await _insert_without_messages(connection, branch)
     turns = branch.turns + branch.variants
-    spots: list[_Spot | None] = []
-    before = 0
-    for number, turn in enumerate(branch.turns, 1):
-        spots.append(_Spot(number, before))
-        before += len(turn.messages)
-    spots += [None] * len(branch.variants)
-    key = (branch.owner, branch.id)
-    rows = [
-        (*key, number, spot and spot.position, *CODEC.encode_turn(turn))
-        for number, (turn, spot) in enumerate(zip(turns, spots, strict=True), 1)
-    ]
-    await connection.executemany(_TURN_ROW, rows)
     await connection.execute(
         _COPY_MESSAGES,
-        *key,
+        branch.owner,
+        branch.id,
         source,
         [turn.id for turn in turns],
         list(range(1, len(turns) + 1)),
-        [None if spot is None else spot.before for spot in spots],
+        befores,
         [len(turn.messages) for turn in turns],
     )
+
+
+async def insert_whole(connection: Connection, conversation: Conversation) -> None:
+    """A new conversation with all its turns, variants and messages."""
+    befores = await _insert_without_messages(connection, conversation)
+    turns = conversation.turns + conversation.variants
+    key = (conversation.owner, conversation.id)
+    rows = [
+        (*key, number, before, *message_arrays(turn.messages))
+        for number, (turn, before) in enumerate(zip(turns, befores, strict=True), 1)
+    ]
+    await connection.executemany(_MESSAGE_ROWS, rows)
+
+
+async def _insert_without_messages(
+    connection: Connection, conversation: Conversation
+) -> list[int | None]:
+    """The rows of a conversation and its turns; how many messages come before each on the path."""
+    await insert_row(connection, conversation)
+    counts = accumulate((len(turn.messages) for turn in conversation.turns), initial=0)
+    on_path = len(conversation.turns)
+    befores: list[int | None] = [*islice(counts, on_path), *[None] * len(conversation.variants)]
+    rows = [
+        (
+            conversation.owner,
+            conversation.id,
+            number,
+            number if number <= on_path else None,
+            *CODEC.encode_turn(turn),
+        )
+        for number, turn in enumerate(conversation.turns + conversation.variants, 1)
+    ]
+    await connection.executemany(_TURN_ROW, rows)
+    return befores
 
 
 async def insert_row(connection: Connection, conversation: Conversation) -> None:

@@ -46,7 +46,7 @@ from cllm.stores.sql import sqlite_parts as parting
 from cllm.stores.sql import sqlite_reading as reading
 from cllm.stores.sql import sqlite_records as records
 from cllm.stores.sql import sqlite_turns as turning
-from cllm.stores.sql.given import check_new, check_opening
+from cllm.stores.sql.given import check_new, check_opening, check_whole
 from cllm.stores.sql.keepable import check_json, check_messages, check_text
 from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous, Work
@@ -178,6 +178,15 @@ class SqliteStore:
         return await self._file.write(
             lambda db: changing.create(db, new, owner, opening=opening, now=self._clock())
         )
+
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        check_whole(conversation)
+
+        def add(db: sqlite3.Connection) -> None:
+            now = self._clock()
+            changing.add(db, edits.added(conversation, owner=owner, now=now), now=now)
+
+        await self._file.write(add)
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return await self._reader.read(

@@ -16,7 +16,7 @@ from cllm.stores.changes import with_changes
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import Row
 from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, find_key, load
-from cllm.stores.sql.sqlite_turns import is_held, new_conversation
+from cllm.stores.sql.sqlite_turns import check_free, is_held, new_conversation
 from cllm.stores.sql.sqlite_writing import (
     add_conversation,
     change_conversation,
@@ -57,6 +57,12 @@ def create(
 ) -> Conversation:
     conversation = edits.with_opening(new_conversation(db, new, owner, now), opening)
     return _add(db, conversation, now)
+
+
+def add(db: sqlite3.Connection, conversation: Conversation, *, now: datetime) -> None:
+    """Keep a whole conversation, if its id and its name are free."""
+    check_free(db, conversation.id, conversation.name, conversation.owner)
+    _add(db, conversation, now)
 
 
 def branch(

@@ -178,11 +178,16 @@ def new_conversation(
     db: sqlite3.Connection, new: NewConversation, owner: str, now: datetime
 ) -> Conversation:
     """A conversation that is not kept yet, if its id and its name are free."""
-    for ref in {new.id, new.name or new.id}:
+    check_free(db, new.id, new.name, owner)
+    return edits.new_conversation(new, key=new.id, owner=owner, now=now)
+
+
+def check_free(db: sqlite3.Connection, conversation_id: str, name: str | None, owner: str) -> None:
+    """ConversationExistsError if the owner has a conversation of that id or name."""
+    for ref in {conversation_id, name or conversation_id}:
         check_id(ref)
         if db.execute(sql.IS_TAKEN, (owner, ref)).fetchone() is not None:
             raise ConversationExistsError(ref)
-    return edits.new_conversation(new, key=new.id, owner=owner, now=now)
 
 
 def _show(
