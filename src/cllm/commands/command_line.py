@@ -16,6 +16,7 @@ from cllm.commands.plan import Condition, ErrorOutput, Output
 OPERATORS = re.compile(r"&&|\|\||[;|\n]")
 REDIRECTION = re.compile(r"(?:(?P<fd>[12]?)>[ \t]*/dev/null|2>&1)(?=[\s;|&]|\Z)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+EXPANSION = re.compile(r"\$[\w{(@*#?$!-]")
 BRACES = re.compile(r"\{[\w-]*\}")
 WILDCARDS = frozenset("*?[")
 CONDITIONS: dict[str, Condition] = {"&&": "success", "||": "failure"}
@@ -150,6 +151,9 @@ class _Parser:
         if character == "{" and (braces := BRACES.match(self._line, self._at)):
             self._at = braces.end()
             return braces.group(), False
+        if character == "$" and not EXPANSION.match(self._line, self._at):
+            self._at += 1
+            return "$", True
         if character in UNSUPPORTED:
             self._refuse(UNSUPPORTED[character])
         self._at += 1
@@ -173,7 +177,7 @@ class _Parser:
             if character == '"':
                 self._at += 1
                 return "".join(text)
-            if character in "$`\0":
+            if character in "`\0" or EXPANSION.match(self._line, self._at):
                 self._refuse(UNSUPPORTED[character])
             following = self._line[self._at + 1 : self._at + 2]
             if character == "\\" and following in tuple('$`"\\'):
@@ -185,14 +189,20 @@ class _Parser:
 
     def _escaped(self) -> str:
         following = self._line[self._at + 1 : self._at + 2]
-        if following in ("", "\n", "\r", "\0"):
-            self._refuse("a line continuation")
+        if following in ("", "\r", "\0"):
+            self._refuse("a backslash at its end")
         self._at += 2
-        return following
+        return "" if following == "\n" else following
 
     def _skip(self, characters: str) -> None:
-        while self._at < len(self._line) and self._line[self._at] in characters:
-            self._at += 1
+        """Skip characters and continued lines."""
+        while self._at < len(self._line):
+            if self._line[self._at] in characters:
+                self._at += 1
+            elif self._line.startswith("\\\n", self._at):
+                self._at += 2
+            else:
+                return
 
     def _refuse(self, what: str) -> NoReturn:
         raise CommandLineError(what)

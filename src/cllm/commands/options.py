@@ -8,20 +8,12 @@ import msgspec
 
 from cllm.commands.plan import RefusedError
 
-Value = Literal["none", "text", "path", "attached"]
+Value = Literal["none", "text", "path", "optional", "attached", "separate"]
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """An operand or an option's value, and its index among the words."""
 
-    text: str
-    index: int
-
-
-class OptionValue(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of an option."""
-
-    name: str
     text: str
     index: int
 
@@ -34,7 +26,6 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
     options: tuple[str, ...]
     names: frozenset[str]
-    values: tuple[OptionValue, ...]
     paths: tuple[Argument, ...]
     operands: tuple[Argument, ...]
     unlisted: bool
@@ -44,13 +35,20 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 def option_table(specification: str) -> dict[str, Value]:
     """The options of a specification such as `-n= --lines= -f=path --color=? -q -#`.
 
-    `=` takes a value, `=path` a path, `=?` a value that is attached or absent; `-#` is a number.
+    `=` takes a value, `=path` a path, `=?` an attached value or none, `=!` an attached value, and
+    `=word` a value in a word of its own. `-#` is a number.
     """
+    kinds: dict[str, Value] = {
+        "": "text",
+        "path": "path",
+        "?": "optional",
+        "!": "attached",
+        "word": "separate",
+    }
     table: dict[str, Value] = {}
     for item in specification.split():
         name, has_value, kind = item.partition("=")
-        values: dict[str, Value] = {"": "text", "path": "path", "?": "attached"}
-        table[name] = values[kind] if has_value else "none"
+        table[name] = kinds[kind] if has_value else "none"
     return table
 
 
@@ -72,7 +70,6 @@ class _OptionParser:
         self._at = 0
         self._options: list[str] = []
         self._names: set[str] = set()
-        self._values: list[OptionValue] = []
         self._paths: list[Argument] = []
         self._operands: list[Argument] = []
         self._unlisted = False
@@ -93,7 +90,6 @@ class _OptionParser:
         return Parsed(
             options=tuple(self._options),
             names=frozenset(self._names),
-            values=tuple(self._values),
             paths=tuple(self._paths),
             operands=tuple(self._operands),
             unlisted=self._unlisted,
@@ -105,13 +101,13 @@ class _OptionParser:
     def _long(self, word: str) -> None:
         name, has_value, value = word.partition("=")
         kind = self._table.get(name)
-        if kind is None or (kind == "none" and has_value):
+        if kind is None or (kind == "none" and has_value) or (kind == "attached" and not has_value):
             self._take_unlisted(word)
             return
         self._names.add(name)
         self._options.append(word)
         if has_value:
-            self._take_value(name, kind, value)
+            self._take_value(kind, value)
         elif kind in ("text", "path"):
             self._take_next_value(name, kind)
 
@@ -122,16 +118,16 @@ class _OptionParser:
         for position, letter in enumerate(word[1:], start=1):
             name = f"-{letter}"
             kind = self._table.get(name)
-            if kind is None:
+            rest = word[position + 1 :]
+            if kind is None or (kind == "separate" and rest):
                 self._take_unlisted(word)
                 return
             self._names.add(name)
             if kind != "none":
                 self._options.append(word)
-                rest = word[position + 1 :]
                 if rest:
-                    self._take_value(name, kind, rest)
-                elif kind != "attached":
+                    self._take_value(kind, rest)
+                elif kind != "optional":
                     self._take_next_value(name, kind)
                 return
         self._options.append(word)
@@ -141,10 +137,9 @@ class _OptionParser:
         if self._at == len(self._words):
             raise RefusedError(f"`{self._program} {name}` has no value.")
         self._options.append(self._words[self._at])
-        self._take_value(name, kind, self._words[self._at])
+        self._take_value(kind, self._words[self._at])
 
-    def _take_value(self, name: str, kind: Value, value: str) -> None:
-        self._values.append(OptionValue(name=name, text=value, index=self._at))
+    def _take_value(self, kind: Value, value: str) -> None:
         if kind == "path":
             self._paths.append(Argument(text=value, index=self._at))
 

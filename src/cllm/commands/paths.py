@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from glob import iglob
-from itertools import islice
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from cllm.commands.command_line import Word
 from cllm.commands.plan import RefusedError, Surroundings
 
-MAX_MATCHES = 10_000
+MAX_VISITED = 10_000
 
 
 def require_visible(word: str, directory: Path) -> None:
@@ -52,25 +51,62 @@ def spellings(word: str, directory: Path) -> frozenset[str]:
 
 
 def expand(word: Word, directory: Path) -> tuple[str, ...]:
-    """The files that a wildcard matches, sorted; the word itself if it has none or matches none.
+    """The visible files that a wildcard matches, sorted; the word itself if there are none.
 
-    Hidden files match only a pattern that starts with a dot. A file name that starts with `-` gets
-    `./` in front, so that no program reads it as an option.
+    A file name that starts with `-` gets `./` in front, so that no program reads it as an option.
     """
     if word.pattern is None:
         return (word.text,)
-    if PurePath(word.text).is_absolute() or ".." in PurePath(word.text).parts:
-        return (word.text,)
-    found = list(islice(_matches(word.pattern, directory), MAX_MATCHES + 1))
-    if len(found) > MAX_MATCHES:
-        raise RefusedError(f"`{word.text}` matches more than {MAX_MATCHES} files; name fewer.")
-    names = sorted(f"./{name}" if name.startswith("-") else name for name in found)
-    return tuple(names) or (word.text,)
+    segments = word.pattern.split("/")
+    if segments[0] == "" or ".." in segments:
+        raise RefusedError(f"the wildcard `{word.text}` must stay in this folder.")
+    names = [""]
+    visited = 0
+    for number, segment in enumerate(segments, start=1):
+        is_last = number == len(segments)
+        found: list[str] = []
+        for name in names:
+            for entry in _list_folder(directory / name, segment):
+                visited += 1
+                if visited > MAX_VISITED:
+                    raise RefusedError(f"the wildcard `{word.text}` matches too many files.")
+                path = f"{name}/{entry}" if name else entry
+                if is_visible(path, directory) and (is_last or is_folder(directory / path)):
+                    found.append(path)
+        names = found
+    return tuple(f"./{name}" if name.startswith("-") else name for name in sorted(names)) or (
+        word.text,
+    )
 
 
-def _matches(pattern: str, directory: Path) -> Iterator[str]:
-    # Path.glob matches hidden files as well.
-    return iglob(pattern, root_dir=directory)  # noqa: PTH207
+def _list_folder(folder: Path, segment: str) -> Iterator[str]:
+    """The names in a folder that a part of a pattern matches, without hidden ones."""
+    if segment in ("", "."):
+        yield segment
+        return
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not _is_hidden(entry.name) and fnmatchcase(entry.name, segment):
+                    yield entry.name
+    except OSError:
+        return
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder. A path that cannot be read is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Whether a path exists. A path that cannot be read does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def find_program(name: str, surroundings: Surroundings) -> Path | None:

@@ -6,10 +6,10 @@ what was judged is what runs. Only a line that the settings contain word for wor
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -31,31 +31,38 @@ from cllm.commands.plan import (
 from cllm.commands.programs import READERS, Arguments, check_arguments, is_known
 
 ANY = "*"
+ANY_OPTION = "-*"
 READ_SET = "@read"
+MAX_LINE = 8192
+MAX_COMMANDS = 50
+MAX_WORDS = 10_000
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These run what their arguments name, so that a rule about them says nothing about what runs.
+# These run what their arguments or their input name: a rule about them says nothing about what
+# runs.
 WRAPPERS = _names(
     """
-    ash at bash batch builtin busybox bwrap cd chroot chrt command crontab csh dash doas entr
-    env eval exec expect export fakeroot firejail fish flock ionice ksh ld.so ltrace nice nohup
-    nsenter parallel popd proot pushd pwsh rbash runuser script setarch setpriv setsid sh source
-    ssh stdbuf strace su sudo systemd-run taskset tcsh time timeout toybox trap unset unshare
-    watch xargs xvfb-run zsh
+    ash at bash batch builtin busybox bwrap cd choom chroot chrt command crontab csh dash dc
+    doas ed emacs entr env eval ex exec expect export fakeroot firejail fish flock gdb ghci
+    ionice irb jshell ksh ld.so less linux32 linux64 ltrace m4 man more mysql nano nice nohup
+    nsenter nvim parallel popd prlimit proot psql pushd pwsh rbash run-parts runuser script
+    setarch setpriv setsid sh source sqlite ssh stdbuf strace su sudo systemd-run taskset tcsh
+    time timeout toybox trap unset unshare vi vim watch xargs xvfb-run zsh
     """
 )
-# These run code from their arguments or their input: a list has to name the script.
+# These run code from their first argument: a list has to name the script.
 INTERPRETERS = _names(
     """
-    awk bun dc deno ed emacs ex gawk gdb ghci guile irb jshell julia less lua m4 man mawk more
-    mysql nano nawk node nodejs nvim osascript perl php psql pypy python rscript ruby scala
-    sqlite tclsh vi vim wish
+    awk bun deno gawk guile julia lua mawk nawk node nodejs osascript perl php pypy python
+    rscript ruby scala tclsh wish
     """
 )
+# One file with many programs in it. Links to it are different programs.
+MULTI_CALL = _names("busybox coreutils toybox")
 # These show the hidden files of an archive.
 ARCHIVERS = _names("7z 7za 7zr ar bsdtar cpio jar pax rar unrar zip")
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*(?:-[\w-]*)?(?:\.so.*)?$")
@@ -116,6 +123,8 @@ def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict
 
 def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> Plan:
     """The line as argument lists. Raises RefusedError if one of its commands may not run."""
+    if len(line) > MAX_LINE:
+        raise RefusedError(f"the line is longer than {MAX_LINE} characters.")
     try:
         parsed = parse_line(line)
     except CommandLineError as error:
@@ -128,6 +137,8 @@ def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> P
         for pipeline in parsed
         for command in pipeline.commands
     ]
+    if len(commands) > MAX_COMMANDS or sum(len(words) for _, words in commands) > MAX_WORDS:
+        raise RefusedError(f"the line has more than {MAX_COMMANDS} commands or {MAX_WORDS} words.")
     for command, words in commands if rules.deny else ():
         _refuse_denied(command.text, words, rules.deny, surroundings)
     ready = iter([_invocation(one, words, rules, surroundings) for one, words in commands])
@@ -154,7 +165,7 @@ def _invocation(
     match = _find_match((name, *words[1:]), rules)
     if match is None:
         raise RefusedError(f"`{command.text}` is not among the allowed commands.")
-    arguments = _checked(name, words, match, surroundings)
+    arguments = _check_command(name, words, match, surroundings)
     return Invocation(
         path=str(path), arguments=arguments, stdout=command.stdout, stderr=command.stderr
     )
@@ -165,11 +176,13 @@ def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ..
     if program.pattern is not None:
         raise RefusedError(f"`{program.text}` is a wildcard; write the program's name.")
     words = [program.text]
-    # git's own option for what happens anyway: its output goes to no pager.
+    # cllm adds this option itself.
     if program.text == "git" and rest and rest[0].text == "--no-pager":
         rest = rest[1:]
     for word in rest:
         words += expand(word, surroundings.directory)
+        if len(words) > MAX_WORDS:
+            raise RefusedError(f"the line has more than {MAX_WORDS} words.")
     return tuple(words)
 
 
@@ -213,16 +226,15 @@ def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
     spelled = frozenset(index for index, one in enumerate(pattern) if one.pattern is None)
     return _Match(
         spelled=spelled,
-        takes_options=has_wildcard and pattern[-1].text.startswith("-"),
-        names_script=_names_script([one.text for one in pattern if one.pattern is None]),
+        takes_options=pattern[-1].text == ANY_OPTION,
+        names_script=_names_script(pattern),
     )
 
 
-def _names_script(words: Sequence[str]) -> bool:
-    """Whether the entry itself says which script an interpreter runs."""
-    if words[1:2] == ["-m"]:
-        return len(words) > len(("python", "-m"))
-    return len(words) > 1 and not words[1].startswith("-")
+def _names_script(pattern: Sequence[Word]) -> bool:
+    """Whether an entry itself names the script that an interpreter runs."""
+    following = pattern[2:] if [word.text for word in pattern[1:2]] == ["-m"] else pattern[1:]
+    return bool(following) and following[0].pattern is None and following[0].text[:1] != "-"
 
 
 @cache
@@ -236,11 +248,11 @@ def _entry_words(entry: str) -> tuple[Word, ...]:
     return command.words
 
 
-def _checked(
+def _check_command(
     name: str, words: tuple[str, ...], match: _Match, surroundings: Surroundings
 ) -> tuple[str, ...]:
     """The arguments, the program's name first, after the checks that apply to them."""
-    _refuse_indirect(name, match)
+    _refuse_indirect(name, match, find_program(name, surroundings))
     arguments = Arguments(
         program=name,
         words=words[1:],
@@ -250,6 +262,8 @@ def _checked(
     )
     if is_known(name, arguments.words) and not (match.takes_options and match.guarded):
         return (words[0], *check_arguments(arguments))
+    if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.spelled:
+        raise RefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
     if match.guarded:
         if "/" in name and 0 not in match.spelled:
             require_visible(name, surroundings.directory)
@@ -259,11 +273,13 @@ def _checked(
     return words
 
 
-def _refuse_indirect(name: str, match: _Match) -> None:
+def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
     """Refuse a program that runs something else, where the list does not say what."""
-    base = PurePath(name).name.lower()
-    names = {base, _VERSION.sub("", base)}
-    if names & WRAPPERS or base.startswith("ld-linux"):
+    bases = {PurePath(name).name.lower()}
+    if path is not None and path.resolve().name not in MULTI_CALL:
+        bases.add(path.resolve().name.lower())
+    names = bases | {_VERSION.sub("", base) for base in bases}
+    if names & WRAPPERS or any(base.startswith("ld-linux") for base in bases):
         raise RefusedError(
             f"`{name}` runs other commands; it is allowed only in a line that the settings "
             "contain word for word."
@@ -289,9 +305,18 @@ def _check_unknown(arguments: Arguments, match: _Match) -> None:
             raise RefusedError(
                 f"the option `{word}` of `{arguments.program}` is not in the allowed commands."
             )
-        value = word.partition("=")[2]
-        for one in filter(None, (word[2:], value) if is_option else (word, value)):
-            require_visible(one.removeprefix("@").removeprefix("file://"), arguments.directory)
+        if "file:" in word.lower():
+            raise RefusedError(f"`{word}` is not allowed; name a path.")
+        for value in _find_values(word) if is_option else (word, word.partition("=")[2]):
+            require_visible(value.removeprefix("@"), arguments.directory)
+
+
+def _find_values(option: str) -> Iterator[str]:
+    """What can be the value of an option: behind `=`, or behind any of several short options."""
+    if option.startswith("--"):
+        yield option.partition("=")[2]
+    else:
+        yield from (option[start:] for start in range(2, len(option)))
 
 
 def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
@@ -307,19 +332,37 @@ def _refuse_denied(
     text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: Surroundings
 ) -> None:
     """Refuse a command that a denied pattern fits, however its program and paths are written."""
-    path = find_program(words[0], surroundings)
-    programs = {words[0], PurePath(words[0]).name}
-    if path is not None:
-        programs |= {str(path), str(path.resolve()), path.resolve().name}
+    programs = _program_spellings(words[0], surroundings)
     arguments = [spellings(word, surroundings.directory) for word in words[1:]]
     every = frozenset[str]().union(*arguments)
     for pattern in patterns:
         first, *rest = pattern.split() or [""]
-        fits_words = any(fnmatchcase(program, first) for program in programs) and all(
+        is_program = any(fnmatchcase(program, first) for program in programs) or _is_same_program(
+            first, words[0], surroundings
+        )
+        fits_words = is_program and all(
             any(fnmatchcase(one, word) for one in every) for word in rest
         )
         fits_text = any(fnmatchcase(" ".join((one, *words[1:])), pattern) for one in programs)
-        names_no_program = not rest and first.startswith(("*", "?", "["))
-        fits_path = names_no_program and any(fnmatchcase(one, first) for one in every)
+        is_path = not rest and (first.startswith(("*", "?", "[")) or not first.endswith(ANY))
+        fits_path = is_path and any(fnmatchcase(one, first) for one in every)
         if fits_words or fits_text or fits_path:
             raise DeniedError(f"`{text}` is denied by the settings.")
+
+
+def _program_spellings(written: str, surroundings: Surroundings) -> set[str]:
+    """The names and paths of a program, with links followed."""
+    spelled = {written, PurePath(written).name}
+    path = find_program(written, surroundings)
+    if path is not None:
+        spelled |= {str(path), str(path.resolve()), path.resolve().name}
+    return spelled
+
+
+def _is_same_program(pattern: str, written: str, surroundings: Surroundings) -> bool:
+    """Whether a denied name and a requested one are the same file."""
+    denied = find_program(pattern, surroundings)
+    requested = find_program(written, surroundings)
+    if denied is None or requested is None or denied.resolve().name in MULTI_CALL:
+        return False
+    return denied.samefile(requested)

@@ -4,17 +4,19 @@ An option that is not listed here is refused. Where a program shows hidden files
 adds options that leave them out. Decides nothing about which program may run.
 """
 
+import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 import msgspec
 
+from cllm.commands.command_line import WILDCARDS
 from cllm.commands.options import Argument, Parsed, option_table, parse_options
-from cllm.commands.paths import require_visible
+from cllm.commands.paths import exists, require_visible
 from cllm.commands.plan import RefusedError
 
-Operands = Literal["paths", "text", "pattern", "none", "format", "targets"]
+Operands = Literal["paths", "text", "pattern", "none", "format", "targets", "archive"]
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_path(self, argument: Argument) -> None:
         """Refuse a path that leads out of the folder or to something hidden."""
-        if self.guarded and argument.index not in self.spelled and argument.text != "-":
+        if self.guarded and argument.index not in self.spelled:
             require_visible(argument.text, self.directory)
 
     def shifted(self, count: int) -> "Arguments":
@@ -49,7 +51,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     `hidden` are options that show hidden files. One of `needs` must be used. cllm itself puts
     `always` before the options, and leaves hidden files out with `added` (after the options) and
-    `appended` (after the operands). With `is_reader` it belongs to the built-in read commands.
+    `appended` (after the operands). With `is_reader` it belongs to the built-in read commands,
+    with `reads_stdin` the operand `-` is the standard input.
     """
 
     options: str = ""
@@ -61,13 +64,16 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
     is_reader: bool = True
+    reads_stdin: bool = False
     takes_any_option: bool = False
 
 
-_CHECKSUM = Program(options="-b -t -z --binary --text --tag --zero")
+_CHECKSUM = Program(options="-b -t -z --binary --text --tag --zero", reads_stdin=True)
 _GREP = Program(
+    reads_stdin=True,
     options=(
-        "-# -a -b -c -E -F -G -H -h -i -L -l -n -o -P -q -r -s -T -v -w -x -z -A= -B= -C= -e= -m= "
+        "-# -a -b -c -E -F -G -H -h -i -I -L -l -n -o -P -q -r -s -T -v -w -x -z -A= -B= -C= -e= "
+        "-m= "
         "--after-context= --before-context= --binary-files= --color=? --colour=? --context= "
         "--count "
         "--exclude= --exclude-dir= --extended-regexp --files-with-matches --files-without-match "
@@ -77,8 +83,13 @@ _GREP = Program(
         "--regexp= --text --with-filename --word-regexp"
     ),
     operands="pattern",
-    # The last matching rule wins; `.` alone stays.
-    added=("--exclude=.*", "--exclude-dir=.[!.]*", "--exclude-dir=..?*"),
+    # The last matching rule wins. Operands such as `./src` and `..` are not excluded.
+    added=(
+        "--exclude=.[!./]*",
+        "--exclude=..[!/]*",
+        "--exclude-dir=.[!./]*",
+        "--exclude-dir=..[!/]*",
+    ),
 )
 
 _PATTERN_OPTIONS = ("-e", "--expression", "--files", "--regexp")
@@ -86,12 +97,15 @@ _PATTERN_OPTIONS = ("-e", "--expression", "--files", "--regexp")
 PROGRAMS: dict[str, Program] = {
     "basename": Program(options="-a -s= -z --multiple --suffix= --zero", operands="text"),
     "cat": Program(
+        reads_stdin=True,
         options="-A -b -e -E -n -s -t -T -u -v --number --number-nonblank --show-all "
-        "--show-ends --show-tabs --squeeze-blank"
+        "--show-ends --show-tabs --squeeze-blank",
     ),
+    "comm": Program(options="-1 -2 -3 -i -z --total", reads_stdin=True),
     "cut": Program(
+        reads_stdin=True,
         options="-b= -c= -d= -f= -n -s -z --bytes= --characters= --complement --delimiter= "
-        "--fields= --only-delimited --output-delimiter="
+        "--fields= --only-delimited --output-delimiter=",
     ),
     "date": Program(
         options="-d= -I=? -R -u --date= --iso-8601=? --rfc-3339= --rfc-email --utc",
@@ -103,6 +117,7 @@ PROGRAMS: dict[str, Program] = {
         "--si --total"
     ),
     "diff": Program(
+        reads_stdin=True,
         options=(
             "-a -b -B -c -C= -i -N -q -r -s -t -u -U= -w -W= -y --brief --color=? --context=? "
             "--ignore-all-space --ignore-blank-lines --ignore-case --ignore-space-change "
@@ -126,7 +141,9 @@ PROGRAMS: dict[str, Program] = {
     "fgrep": _GREP,
     "file": Program(options="-b -h -i -L -N --brief --mime --mime-encoding --mime-type"),
     "grep": _GREP,
-    "head": Program(options="-# -c= -n= -q -v -z --bytes= --lines= --quiet --verbose"),
+    "head": Program(
+        options="-# -c= -n= -q -v -z --bytes= --lines= --quiet --verbose", reads_stdin=True
+    ),
     "id": Program(options="-G -g -n -r -u -z --group --groups --name --user", operands="text"),
     "ls": Program(
         options=(
@@ -145,11 +162,15 @@ PROGRAMS: dict[str, Program] = {
         is_reader=False,
     ),
     "md5sum": _CHECKSUM,
-    "nl": Program(options="-b= -i= -n= -s= -v= -w= --body-numbering= --number-width="),
+    "nl": Program(
+        options="-b= -i= -n= -s= -v= -w= --body-numbering= --number-width=", reads_stdin=True
+    ),
     "nproc": Program(options="--all --ignore=", operands="none"),
+    "paste": Program(options="-d= -s -z --delimiters= --serial", reads_stdin=True),
     "printf": Program(operands="text", takes_any_option=True),
     "pwd": Program(options="-L -P", operands="none"),
     "rg": Program(
+        reads_stdin=True,
         options=(
             "-# -A= -B= -C= -c -e= -E= -F -g= -H -i -I -l -m= -M= -n -N -o -P -q -s -S -t= -T= "
             "-U -v "
@@ -170,29 +191,36 @@ PROGRAMS: dict[str, Program] = {
         added=("--glob=!.*",),
     ),
     "sed": Program(
+        reads_stdin=True,
         options="-E -e= -n -r -s -z --expression= --null-data --quiet --regexp-extended --separate "
         "--silent",
         operands="pattern",
         always=("--sandbox",),  # no script can write, read or run anything
     ),
+    "seq": Program(options="-f= -s= -w --equal-width --separator=", operands="text"),
     "sha1sum": _CHECKSUM,
     "sha256sum": _CHECKSUM,
     "sha512sum": _CHECKSUM,
     "sort": Program(
+        reads_stdin=True,
         options=(
             "-b -c -C -d -f -g -h -i -k= -m -M -n -r -R -s -t= -u -V -z --check=? "
             "--dictionary-order "
             "--field-separator= --general-numeric-sort --human-numeric-sort --ignore-case "
             "--ignore-leading-blanks --key= --merge --month-sort --numeric-sort --reverse --sort= "
             "--stable --unique --version-sort --zero-terminated"
-        )
+        ),
     ),
     "stat": Program(options="-c= -f -L -t --dereference --file-system --format= --printf= --terse"),
-    "tail": Program(options="-# -c= -n= -q -v -z --bytes= --lines= --quiet --verbose"),
+    "tac": Program(options="-b -r -s= --before --separator=", reads_stdin=True),
+    "tail": Program(
+        options="-# -c= -n= -q -v -z --bytes= --lines= --quiet --verbose", reads_stdin=True
+    ),
     "tar": Program(
         options="-a -f=path -j -J -t -v -z --bzip2 --file=path --gzip --list --verbose --xz --zstd",
         operands="text",
         needs=("-t", "--list"),
+        reads_stdin=True,
         added=("--force-local", "--exclude=.[!./]*", "--exclude=..[!/]*"),
         is_reader=False,
     ),
@@ -200,32 +228,40 @@ PROGRAMS: dict[str, Program] = {
         options="-c -C -d -s -t --complement --delete --squeeze-repeats", operands="text"
     ),
     "tree": Program(
+        # A value is a word of its own: `-Io` is `-I` and `-o`.
         options=(
-            "-C -d -D -f -F -g -h -i -I= -J -L= -n -N -p -P= -q -Q -r -s -t -u -v --charset= "
-            "--dirsfirst "
-            "--du --filelimit= --filesfirst --gitignore --ignore-case --noreport --prune --sort="
+            "-C -d -D -f -F -g -h -i -I=word -J -L=word -n -N -p -P=word -q -Q -r -s -t -u -v "
+            "--charset=! --dirsfirst --du --filelimit=! --filesfirst --gitignore --ignore-case "
+            "--noreport --prune --sort=!"
         ),
         hidden="-a",
     ),
     "true": Program(operands="text"),
     "uname": Program(options="-a -i -m -n -o -p -r -s -v --all --kernel-release", operands="none"),
     "uniq": Program(
+        reads_stdin=True,
         options="-c -d -D -f= -i -s= -u -w= -z --all-repeated=? --check-chars= --count --group=? "
         "--ignore-case --repeated --skip-chars= --skip-fields= --unique",
         max_operands=1,
     ),
     "unzip": Program(
         options="-l",
+        operands="archive",
         needs=("-l",),
         appended=("-x", ".*", "*/.*"),
-        max_operands=1,
         is_reader=False,
     ),
     "uptime": Program(options="-p -s --pretty --since", operands="none"),
-    "wc": Program(options="-c -l -L -m -w --bytes --chars --lines --max-line-length --words"),
+    "wc": Program(
+        options="-c -l -L -m -w --bytes --chars --lines --max-line-length --words", reads_stdin=True
+    ),
+    "which": Program(options="-a", operands="text"),
     "whoami": Program(operands="none"),
     "zipinfo": Program(
-        options="-1 -l -m -s", appended=("-x", ".*", "*/.*"), max_operands=1, is_reader=False
+        options="-1 -l -m -s",
+        operands="archive",
+        appended=("-x", ".*", "*/.*"),
+        is_reader=False,
     ),
 }
 
@@ -241,7 +277,10 @@ def check_arguments(arguments: Arguments) -> tuple[str, ...]:
 
 
 def check_program(program: Program, arguments: Arguments) -> tuple[str, ...]:
-    """Check options and operands against one row of the table."""
+    """Check options and operands against one row of the table.
+
+    The result has the options first, so that every program reads them as this one does.
+    """
     if program.takes_any_option:
         return arguments.words
     options = program.options if arguments.guarded else f"{program.options} {program.hidden}"
@@ -250,18 +289,22 @@ def check_program(program: Program, arguments: Arguments) -> tuple[str, ...]:
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
         raise RefusedError(f"`{arguments.program}` is allowed with `{program.needs[0]}` only.")
-    for path in (*parsed.paths, *_check_operands(program, arguments, parsed)):
-        arguments.check_path(path)
-    added, appended = (program.added, program.appended) if arguments.guarded else ((), ())
-    if not (program.always or added or appended):
+    for path in (*parsed.paths, *_find_paths(program, arguments, parsed)):
+        if not (program.reads_stdin and path.text == "-"):
+            arguments.check_path(path)
+    if parsed.unlisted:
         return arguments.words
     operands = [operand.text for operand in parsed.operands]
-    separator = ("--",) if program.always or added else ()
-    return (*program.always, *parsed.options, *added, *separator, *operands, *appended)
+    if program.operands == "archive":
+        archive = operands[0] if operands[0].startswith("/") else f"./{operands[0]}"
+        return (*parsed.options, archive, *program.appended)
+    added = program.added if arguments.guarded else ()
+    separator = ("--",) if operands else ()
+    return (*program.always, *parsed.options, *added, *separator, *operands)
 
 
-def _check_operands(program: Program, arguments: Arguments, parsed: Parsed) -> tuple[Argument, ...]:
-    """The operands that are paths, after a look at the others."""
+def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> tuple[Argument, ...]:
+    """The operands that are paths. Raises RefusedError for operands of the wrong kind."""
     operands = parsed.operands
     if program.max_operands is not None and len(operands) > program.max_operands:
         raise RefusedError(f"`{arguments.program}` takes at most {program.max_operands} file here.")
@@ -278,6 +321,12 @@ def _check_operands(program: Program, arguments: Arguments, parsed: Parsed) -> t
             _refuse_operands(arguments, [one for one in operands if not one.text.startswith("+")])
         case "targets":
             _refuse_operands(arguments, [one for one in operands if "=" in one.text])
+            return operands
+        case "archive":
+            # unzip would expand wildcards and complete the name by itself.
+            files = [one for one in operands if exists(arguments.directory / one.text)]
+            if len(operands) != 1 or not files or not WILDCARDS.isdisjoint(operands[0].text):
+                raise RefusedError(f"`{arguments.program}` takes the name of one archive here.")
             return operands
         case "text":
             pass
@@ -303,80 +352,95 @@ def _check_tar(arguments: Arguments) -> tuple[str, ...]:
 _FIND_TESTS = {
     **dict.fromkeys(("-amin", "-atime", "-cmin", "-ctime", "-mmin", "-mtime", "-size"), 1),
     **dict.fromkeys(("-name", "-iname", "-path", "-ipath", "-regex", "-iregex", "-type"), 1),
-    **dict.fromkeys(("-maxdepth", "-mindepth", "-perm", "-printf", "-user", "-group"), 1),
+    **dict.fromkeys(("-perm", "-printf", "-user", "-group", "-newermt"), 1),
     **dict.fromkeys(("-empty", "-executable", "-readable", "-writable", "-print", "-print0"), 0),
     **dict.fromkeys(("-ls", "-true", "-false", "-not", "!", "-a", "-and", "-o", "-or"), 0),
-    **dict.fromkeys(("-mount", "-xdev"), 0),
+    **dict.fromkeys(("-prune", "-quit", "(", ")"), 0),
 }
-_FIND_LIMITS = ("-maxdepth", "-mindepth", "-mount", "-xdev")
+_FIND_LIMITS = {"-maxdepth": 1, "-mindepth": 1, "-mount": 0, "-xdev": 0}
+# Stops at hidden folders. The paths count below -mindepth, where nothing else is evaluated.
+_FIND_VISIBLE = (
+    *("!", "(", "(", "-name", ".[!.]*", "-o", "-name", "..?*", ")", "-prune", ")"),
+    *("!", "-path", "*/.[!./]*", "!", "-path", "*/..[!/]*"),
+)
 
 
 def _check_find(arguments: Arguments) -> tuple[str, ...]:
-    """Leave hidden files out of the expression. Parentheses could undo that and are refused."""
+    """Check the expression, and leave hidden files out of it."""
     words = arguments.words
-    start = next((n for n, word in enumerate(words) if word.startswith(("-", "!"))), len(words))
+    start = next((n for n, word in enumerate(words) if word[:1] in ("-", "!", "(")), len(words))
     for index, word in enumerate(words[:start]):
-        if word in ("(", ")", ","):
-            raise RefusedError(f"`find` may not have `{word}`.")
         arguments.check_path(Argument(text=word, index=index))
     limits: list[str] = []
     expression: list[str] = []
+    depth = 0
     at = start
     while at < len(words):
-        count = _FIND_TESTS.get(words[at])
-        if count is None or at + count >= len(words):
+        count = _FIND_LIMITS.get(words[at], _FIND_TESTS.get(words[at]))
+        depth += {"(": 1, ")": -1}.get(words[at], 0)
+        # A parenthesis that closes nothing would end the one around the whole expression.
+        if count is None or at + count >= len(words) or depth < 0:
             raise RefusedError(f"`find` may not have `{words[at]}` here.")
         taken = words[at : at + 1 + count]
         (limits if words[at] in _FIND_LIMITS else expression).extend(taken)
         at += 1 + count
+    if depth:
+        raise RefusedError("`find` has a parenthesis that is not closed.")
     if not arguments.guarded:
         return words
-    visible = ("!", "(", "-name", ".?*", "-prune", ")")
     wrapped = ("(", *expression, ")") if expression else ()
-    return (*(words[:start] or (".",)), *limits, *visible, *wrapped)
+    return (*(words[:start] or (".",)), *limits, *_FIND_VISIBLE, *wrapped)
 
 
 # Excludes every hidden file and everything in a hidden folder, at any depth.
 _GIT_VISIBLE = (":(exclude,glob)**/.*", ":(exclude,glob)**/.*/**")
-_GIT_GLOBAL = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false")
+# Settings of the repository that would run programs, write the index or show other files.
+_GIT_GLOBAL = (
+    *("--no-pager", "--no-optional-locks"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "diff.autoRefreshIndex=false"),
+    *("-c", "gpg.program=false"),
+    *("-c", "log.showSignature=false"),
+    *("-c", "status.submoduleSummary=false"),
+)
 _GIT_DIFF = (
-    "-# -b -M -p -s -u -U= -w --color=? --cached --compact-summary --ignore-all-space "
-    "--ignore-space-change --name-only --name-status --no-color --no-patch --numstat --patch "
-    "--shortstat --staged --stat=? --summary --unified= --word-diff=?"
+    "-# -b -M -p -s -u -U=? -w --color=? --cached --compact-summary --diff-filter=! "
+    "--ignore-all-space --ignore-space-change --name-only --name-status --no-color --no-patch "
+    "--numstat --patch --shortstat --staged --stat=? --summary --unified=! --word-diff=?"
 )
+_GIT_SHOW = "--abbrev-commit --date=! --decorate=? --format=! --no-decorate --oneline --pretty=?"
 _GIT_LOG = (
-    "-i -n= -S= -G= --abbrev-commit --after= --all --author= --before= --branches --date= "
-    "--decorate=? "
-    "--first-parent --format= --graph --grep= --max-count= --merges --no-decorate --no-merges "
-    "--oneline --pretty=? --reverse --since= --skip= --tags --until="
+    "-i -n= -S= -G= --after=! --all --author=! --before=! --branches --first-parent "
+    "--graph --grep=! --max-count=! --merges --no-merges --reverse --since=! --skip=! --tags "
+    "--until=!"
 )
+_GIT_SAFE_DIFF = ("--no-ext-diff", "--no-textconv", "--submodule=short")
 
 
 class _GitCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A git command that only reads. With `lists_files` it shows files unless told otherwise."""
+    """A git command that only reads. With `lists_files` it shows files with every option."""
 
     options: str
-    operands: Literal["revisions", "pattern", "none"] = "revisions"
+    operands: Literal["revisions", "paths", "pattern", "names"] = "revisions"
     added: tuple[str, ...] = ()
     lists_files: bool = True
 
 
 _GIT = {
     "blame": _GitCommand(
-        options="-c -e -l -L= -s -w --date= --line-porcelain --porcelain --show-email",
+        options="-c -e -l -L= -s -w --date=! --line-porcelain --porcelain --show-email",
         added=("--no-textconv",),
         lists_files=False,
     ),
     "branch": _GitCommand(
-        options="-a -r -v --all --format= --list --no-color --remotes --show-current --sort= "
-        "--contains --merged --no-merged --verbose",
-        operands="none",
+        options="-a -l -r -v --all --contains=! --format=! --list --merged=? --no-color "
+        "--no-merged=? --remotes --show-current --sort=! --verbose",
+        operands="names",
         lists_files=False,
     ),
-    "describe": _GitCommand(
-        options="--abbrev= --all --always --dirty --long --tags", operands="none", lists_files=False
-    ),
-    "diff": _GitCommand(options=_GIT_DIFF, added=("--no-ext-diff", "--no-textconv")),
+    "describe": _GitCommand(options="--abbrev=! --all --always --long --tags", lists_files=False),
+    "diff": _GitCommand(options=_GIT_DIFF, added=_GIT_SAFE_DIFF),
     "grep": _GitCommand(
         options="-# -A= -B= -C= -c -e= -E -F -h -H -i -I -l -n -o -P -q -v -w --break --color=? "
         "--count --extended-regexp --files-with-matches --fixed-strings --heading --ignore-case "
@@ -385,31 +449,37 @@ _GIT = {
         added=("--no-textconv",),
     ),
     "log": _GitCommand(
-        options=f"{_GIT_DIFF} {_GIT_LOG}",
-        added=("--no-ext-diff", "--no-textconv"),
-        lists_files=False,
+        options=f"{_GIT_DIFF} {_GIT_SHOW} {_GIT_LOG}", added=_GIT_SAFE_DIFF, lists_files=False
     ),
     "ls-files": _GitCommand(
-        options="-c -d -m -o --cached --deleted --exclude-standard --modified --others"
+        options="-c -d -m -o --cached --deleted --exclude-standard --modified --others",
+        operands="paths",
     ),
     "rev-parse": _GitCommand(
         options="--abbrev-ref --is-inside-work-tree --short=? --show-toplevel --verify",
         lists_files=False,
     ),
-    "show": _GitCommand(
-        options=f"{_GIT_DIFF} {_GIT_LOG}", added=("--no-ext-diff", "--no-textconv")
-    ),
+    "show": _GitCommand(options=f"{_GIT_DIFF} {_GIT_SHOW}", added=_GIT_SAFE_DIFF),
     "status": _GitCommand(
-        options="-b -s -u=? --branch --long --porcelain=? --short --untracked-files=?"
+        options="-b -s -u=? --branch --long --porcelain=? --short --untracked-files=?",
+        operands="paths",
     ),
     "tag": _GitCommand(
-        options="-l --list --sort= --contains --merged", operands="none", lists_files=False
+        options="-l -n=? --contains=! --list --merged=? --sort=!",
+        operands="names",
+        lists_files=False,
     ),
 }
-_GIT_FILE_OPTIONS = option_table(
-    "-p -u -U --compact-summary --name-only --name-status --numstat --patch --shortstat --stat "
-    "--summary --unified --word-diff"
+# With these, git log shows or searches the content of files.
+_GIT_FILE_OPTIONS = frozenset(
+    (
+        *("-G", "-S", "-U", "-p", "-u", "--compact-summary", "--name-only"),
+        *("--name-status", "--numstat", "--patch", "--shortstat", "--stat", "--summary"),
+        *("--unified", "--word-diff"),
+    )
 )
+_LISTING = ("-l", "--list")
+_RANGE = re.compile(r"(\.{2,3})")
 
 
 def is_known(program: str, words: Sequence[str]) -> bool:
@@ -430,43 +500,72 @@ def _check_git(arguments: Arguments) -> tuple[str, ...]:
     parsed = parse_options(
         inner.words[:end], option_table(command.options), inner.spelled, program=inner.program
     )
-    operands = parsed.operands
-    if command.operands == "none":
-        _refuse_operands(inner, operands)
-    patterns: tuple[Argument, ...] = ()
-    if command.operands == "pattern" and "-e" not in parsed.names and not parsed.unlisted:
-        patterns, operands = operands[:1], operands[1:]
-    paths = [
+    texts, revisions, paths = _divide_git_operands(command, inner, parsed)
+    paths += [
         Argument(text=word, index=index)
         for index, word in enumerate(inner.words[end + 1 :], start=end + 1)
     ]
-    paths += [one for one in operands if (inner.directory / one.text).exists()]
-    revisions = [_git_revision(inner, one) for one in operands if one not in paths]
     for path in paths:
-        if path.text.startswith(":") and path.index not in inner.spelled:
-            raise RefusedError(f"`{path.text}` is not allowed; name a path without `:`.")
-        inner.check_path(path)
-    if not arguments.guarded:
+        _check_git_path(inner, path)
+    if not arguments.guarded or parsed.unlisted:
         return arguments.words
     listed = [path.text for path in paths]
-    shows_files = command.lists_files or not parsed.names.isdisjoint(_GIT_FILE_OPTIONS)
-    if shows_files:
+    if command.lists_files or not parsed.names.isdisjoint(_GIT_FILE_OPTIONS):
         listed = [*(listed or ["."]), *_GIT_VISIBLE]
-    texts = (one.text for one in patterns)
     separator = ("--", *listed) if listed else ()
     options = (*parsed.options, *command.added)
     return (*_GIT_GLOBAL, name, *options, *texts, *revisions, *separator)
 
 
+def _divide_git_operands(
+    command: _GitCommand, arguments: Arguments, parsed: Parsed
+) -> tuple[list[str], list[str], list[Argument]]:
+    """The operands as texts, revisions and paths."""
+    operands = list(parsed.operands)
+    match command.operands:
+        case "names":
+            if parsed.names.isdisjoint(_LISTING):
+                _refuse_operands(arguments, operands)
+            return [one.text for one in operands], [], []
+        case "paths":
+            return [], [], operands
+        case "pattern" if "-e" not in parsed.names and not parsed.unlisted:
+            texts, operands = [one.text for one in operands[:1]], operands[1:]
+        case _:
+            texts = []
+    paths = [one for one in operands if _is_git_path(arguments, one)]
+    revisions = [_git_revision(arguments, one) for one in operands if one not in paths]
+    return texts, revisions, paths
+
+
+def _is_git_path(arguments: Arguments, operand: Argument) -> bool:
+    has_wildcard = not WILDCARDS.isdisjoint(operand.text)
+    return has_wildcard or exists(arguments.directory / operand.text)
+
+
+def _check_git_path(arguments: Arguments, path: Argument) -> None:
+    """Refuse magic pathspecs, and `..`, which git resolves without following links."""
+    if arguments.guarded and path.index not in arguments.spelled:
+        if path.text.startswith(":") or ".." in PurePath(path.text).parts:
+            raise RefusedError(f"`{path.text}` is not allowed; name a path without `:` and `..`.")
+        arguments.check_path(path)
+
+
 def _git_revision(arguments: Arguments, operand: Argument) -> str:
-    """A revision that names no file."""
+    """A revision, or a range of two, that can only be commits.
+
+    A tree or a blob would show files by themselves, whatever their names.
+    """
     if not arguments.guarded or operand.index in arguments.spelled:
         return operand.text
     if ":" in operand.text:
         raise RefusedError(f"`{operand.text}` is not allowed; name a revision without `:`.")
-    arguments.check_path(operand)
-    # Only a commit: a tree or a blob shows files by themselves, whatever their names.
-    return f"{operand.text}^{{commit}}" if arguments.program == "git show" else operand.text
+    if arguments.program == "git rev-parse" or operand.text.endswith(("^!", "^@", "^-")):
+        return operand.text
+    sides = _RANGE.split(operand.text)
+    return "".join(
+        side if _RANGE.fullmatch(side) or not side else f"{side}^{{commit}}" for side in sides
+    )
 
 
 def _show_git_file(arguments: Arguments) -> tuple[str, ...] | None:
@@ -474,13 +573,12 @@ def _show_git_file(arguments: Arguments) -> tuple[str, ...] | None:
 
     git show itself would also list a folder, with its hidden files.
     """
-    if arguments.words[0] != "show" or len(arguments.words) != len(("show", "HEAD:file")):
-        return None
-    revision, has_path, path = arguments.words[1].partition(":")
-    if not revision or not has_path or revision.startswith("-"):
-        return None
-    arguments.check_path(Argument(text=path, index=1))
-    return (*_GIT_GLOBAL, "cat-file", "blob", f"{revision}:./{path.removeprefix('./')}")
+    match arguments.words:
+        case ("show", operand) if not operand.startswith(("-", ":")) and ":" in operand:
+            revision, _, path = operand.partition(":")
+            _check_git_path(arguments, Argument(text=path, index=1))
+            return (*_GIT_GLOBAL, "cat-file", "blob", f"{revision}:./{path.removeprefix('./')}")
+    return None
 
 
 CHECKERS: dict[str, Checker] = {"find": _check_find, "git": _check_git, "tar": _check_tar}

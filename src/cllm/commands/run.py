@@ -1,7 +1,8 @@
-"""Runs commands in subprocesses: context commands all at once, each in a shell, and other plans.
+"""Runs commands in subprocesses: context commands in shells, all at once, and single plans.
 
 Each process has a session of its own. A command that takes too long, writes too much, or whose
-caller is cancelled is ended with everything it started. Does not interpret the output.
+caller is cancelled is ended with everything that it started in that session. Does not interpret
+the output.
 """
 
 import asyncio
@@ -191,7 +192,7 @@ class _Running:
     def end(self, state: OutcomeState) -> None:
         """End the processes with everything they started that stayed in their groups.
 
-        One that can end what it started elsewhere, as another cllm does, has a moment to do so.
+        A process that ends its own children, such as another cllm, gets a moment to do so.
         """
         self.state = self.state or state
         self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)

@@ -77,7 +77,7 @@ class CommandTool:
             return f"Error: there is no tool {call.name!r}; there is {TOOL}."
         try:
             requested = msgspec.json.decode(call.arguments, type=_Arguments)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return 'Error: the arguments must be JSON such as {"command": "ls", "reason": "…"}.'
         verdict = judge(requested.command, self._settings.rules, self._surroundings)
         refusal = verdict.reason if verdict.plan is None else await self._confirmed(requested)
@@ -102,17 +102,20 @@ class CommandTool:
         if self._confirm is None:
             return "commands must be confirmed, and there is no terminal to ask on."
         is_confirmed = await self._confirm(requested.command, requested.reason)
-        return None if is_confirmed else "the person said no."
+        return None if is_confirmed else "the user declined."
 
 
 def result_text(outcome: CommandOutcome) -> str:
     """What the model is told of a command that ran."""
     output = outcome.output[:MAX_SHOWN]
+    if len(outcome.output) > MAX_SHOWN:
+        output = f"{output}\n(the rest was cut off)"
     match outcome.state:
         case "ok":
             return output or "(no output)"
         case "cut":
-            return f"{output}\n(the rest was cut off)"
+            cut = "\n(the rest was cut off)"
+            return output if output.endswith(cut) else f"{output}{cut}"
         case "timed_out":
             return f"Error: timed out after {outcome.command.timeout:g} seconds.\n{output}".strip()
         case "not_started":

@@ -31,7 +31,7 @@ GIT = ("git", "-c", "user.name=n", "-c", "user.email=e@x", "-c", "init.defaultBr
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository with secrets in hidden files, beside it a file that is none of its business."""
+    """A repository with secrets in hidden files, and a file outside of it."""
     top = tmp_path_factory.mktemp("attacks")
     (top / "outside.txt").write_text(f"{OUTSIDE}\n", encoding="utf-8")
     folder: Path = top / "project"
@@ -47,7 +47,7 @@ def project(tmp_path_factory) -> Path:
         "-rf": "a file that looks like an option\n",
         ".env": f"KEY={HIDDEN}\n",
         ".canary-name": f"{HIDDEN}\n",
-        ".canary-folder/key.py": f"# {HIDDEN}\n",
+        ".canary-folder/key.py": f"# {HIDDEN} nowhere-else\n",
         "sub/.hidden/key": f"{HIDDEN}\n",
         "sub/.env": f"{HIDDEN}\n",
         "other/.env": f"{HIDDEN} other\n",
@@ -66,6 +66,8 @@ def project(tmp_path_factory) -> Path:
     subprocess.run([*GIT, "init", "-q"], cwd=folder, check=True)
     subprocess.run([*GIT, "add", "-A", "-f"], cwd=folder, check=True)
     subprocess.run([*GIT, "commit", "-qm", "First commit"], cwd=folder, check=True)
+    subprocess.run([*GIT, "tag", "v1"], cwd=folder, check=True)
+    subprocess.run([*GIT, "tag", "blobtag", "HEAD:.env"], cwd=folder, check=True)
     subprocess.run([*GIT, "config", "canary.key", HIDDEN], cwd=folder, check=True)
     for name in (".env", "sub/.env", "a.txt"):
         with (folder / name).open("a", encoding="utf-8") as file:
@@ -93,6 +95,7 @@ def _link(folder: Path, top: Path) -> None:
         "rootlink": "/",
         "homelink": Path.home(),
         "proclink": "/proc/self/environ",
+        "-": top,
         "tarlink": top / "outside.tar",
         "ziplink": top / "outside.zip",
         "link-to-sh": "/bin/sh",
@@ -120,12 +123,11 @@ def run_line(line: str, rules: CommandRules, project: Path, environment: dict[st
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file beside and below the folder with its size and its time of change."""
+    """Every file, folder and link beside and below the folder with its size and its times."""
     found = {}
     for path in sorted(folder.parent.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            status = path.stat()
-            found[str(path)] = (status.st_size, status.st_mtime_ns)
+        status = path.lstat()
+        found[str(path)] = (status.st_size, status.st_mtime_ns)
     return found
 
 
@@ -141,19 +143,28 @@ def test_there_are_at_least_sixty_lines_in_each_class():
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_attack_shows_nothing_hidden_and_writes_nothing(kind, rules, project, environment):
-    before = snapshot(project)
     leaks = {}
     for line in CLASSES[kind]:
+        (project / "b.txt").touch()  # git would refresh its index
+        before = snapshot(project)
         result = run_line(line, rules, project, environment)
-        if not result.startswith("Refused: "):
-            shown = [word for word in (HIDDEN, OUTSIDE, *HIDDEN_NAMES, "root:x") if word in result]
-            if shown:
-                leaks[line] = (shown, result[:200])
+        secrets = (HIDDEN, OUTSIDE, *HIDDEN_NAMES, "root:x")
+        # A refusal may quote the line.
+        shown = [word for word in secrets if word in result and word not in line]
+        if shown:
+            leaks[line] = (shown, result[:200])
         if snapshot(project) != before:
             leaks[line] = (["written"], result[:200])
-            before = snapshot(project)
 
     assert leaks == {}
+
+
+@pytest.mark.parametrize("option", ["-Snowhere-else", "-G'nowhere.else'", "-S nowhere-else"])
+def test_a_search_in_the_history_finds_nothing_in_hidden_files(option, project, environment):
+    rules = CommandRules(allow=("git *",))
+
+    assert run_line(f"git log {option} --oneline", rules, project, environment) == "(no output)"
+    assert "First commit" in run_line("git log -Sbeta --oneline", rules, project, environment)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ def place(tmp_path_factory) -> Surroundings:
     (folder / "sub").mkdir(parents=True)
     for name in ("a.txt", "secret.txt", "-n", ".env", "sub/b.txt", "run.sh"):
         (folder / name).touch(mode=0o755)
+    (programs / "python3.11").unlink()
+    (programs / "python3.11").hardlink_to(programs / "python3")
+    (programs / "gmake").symlink_to("make")
     (folder / "link").symlink_to("secret.txt")
     (folder / "away").symlink_to(top)
     return Surroundings(directory=folder, environment={"PATH": f".:relative:{programs}"})
@@ -66,14 +69,14 @@ class TestReadCommands:
 
     def test_wildcards_are_expanded_without_hidden_files(self, decide):
         assert arguments_of(decide("cat *.txt s*/*")) == [
-            ("cat", "a.txt", "secret.txt", "sub/b.txt")
+            ("cat", "--", "a.txt", "secret.txt", "sub/b.txt")
         ]
 
     def test_a_file_named_like_an_option_is_not_read_as_one(self, decide):
-        assert arguments_of(decide("cat ?n")) == [("cat", "./-n")]
+        assert arguments_of(decide("cat ?n")) == [("cat", "--", "./-n")]
 
     def test_a_wildcard_without_a_match_stays_as_it_is(self, decide):
-        assert arguments_of(decide("ls *.rs")) == [("ls", "*.rs")]
+        assert arguments_of(decide("ls *.rs")) == [("ls", "--", "*.rs")]
 
     def test_a_relative_entry_of_path_finds_no_program(self, decide, place):
         (place.directory / "whoops").touch(mode=0o755)
@@ -91,6 +94,26 @@ class TestReadCommands:
         assert "`rm -rf y`" in decide("ls; rm -rf y").reason
         assert "`.env`" in decide("cat .env").reason
         assert "`-o`" in decide("sort -o x a.txt").reason
+
+    @pytest.mark.parametrize("line", ["ls .*", "ls .[a-z]*", "ls */../*", "ls /etc/*", "ls ../*"])
+    def test_wildcards_match_visible_files_of_the_folder_only(self, decide, line):
+        assert not decide(line).allowed
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "ls " + "a" * 10_000,
+            "true;" * 60,
+            "ls" + " *" * 4000,
+            "ls " + "[" * 8000,
+            "cat " + "a/" * 4000,
+            "ls " + "*/" * 4000,
+        ],
+    )
+    def test_a_line_of_any_size_is_decided(self, decide, line):
+        verdict = decide(line)
+
+        assert verdict.allowed or verdict.reason
 
 
 class TestLists:
@@ -144,6 +167,11 @@ class TestLists:
             ("cp", "cp a.txt x=/etc/passwd"),
             ("curl", "curl @.env"),
             ("./*", "./away/x"),
+            ("sort -n*", "sort -n -o x a.txt"),
+            ("pytest -*", "pytest -no../x"),
+            ("pytest -*", "pytest -no.x"),
+            ("python3 * run.sh", "python3 a.txt run.sh"),
+            ("sqlite3 a.txt", "sqlite3 a.txt .shell"),
             ("cat .env", "cat .env sub/.env"),
         ],
     )
@@ -161,7 +189,9 @@ class TestLists:
         assert not decide(f"{line}; ls", allow=(line,)).allowed
         assert not decide(f"{line}2", allow=(line,)).allowed
 
-    @pytest.mark.parametrize("name", ["env", "sh", "xargs", "timeout", "nice", "sudo", "busybox"])
+    @pytest.mark.parametrize(
+        "name", ["env", "sh", "xargs", "timeout", "nice", "sudo", "busybox", "ed", "sqlite3"]
+    )
     @pytest.mark.parametrize("entry", ["{} *", "{}", "{}*"])
     def test_a_wrapper_runs_only_word_for_word(self, decide, place, name, entry):
         programs = Path(place.environment["PATH"].rsplit(":", 1)[1])
@@ -171,7 +201,7 @@ class TestLists:
 
         assert "runs other commands" in refused.reason
 
-    @pytest.mark.parametrize("name", ["python3", "python3.11", "node", "sqlite3"])
+    @pytest.mark.parametrize("name", ["python3", "python3.11", "node"])
     @pytest.mark.parametrize("entry", ["{} *", "{}", "{} -c", "{} -m", "{}*"])
     def test_an_interpreter_runs_only_a_script_that_the_list_names(self, decide, name, entry):
         refused = decide(f"{name} -c x", allow=(entry.format(name),))
@@ -212,6 +242,10 @@ class TestDeny:
             ("cat secret.txt", "cat {folder}/secret.txt"),
             ("*secret*", "ls link"),
             ("*secret*", "ls secr?t.txt"),
+            ("secret.txt", "head link"),
+            ("secret.txt", "head ./secr?t.txt"),
+            ("python3", "{bin}/python3.11 x"),
+            ("make", "gmake x"),
         ],
     )
     def test_deny_wins_over_every_list(self, decide, place, deny, line):
