@@ -7,7 +7,7 @@ here are the fixtures. Tests look at what was sent and at what is on disk.
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.fake_provider import WAIT, FakeProvider
 from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
 from tests.serving import OWN_STORES, STORES, Server, store_for
+from tests.terminal_chat import Talk
 from tests.watching import opened_files
 
 __all__ = ["postgres_server"]
@@ -73,6 +74,29 @@ def cllm(home: Home) -> Iterator[Cllm]:
     runner = Cllm(home)
     yield runner
     runner.close()
+
+
+@pytest.fixture
+def talk(cllm: Cllm) -> Iterator[Callable[..., Talk]]:
+    """Starts a `cllm chat` in a terminal of its own."""
+    started: list[Talk] = []
+
+    def start(
+        *arguments: str,
+        env: Mapping[str, str | None] | None = None,
+        columns: int = 100,
+        lines: int = 40,
+        ready: str = "You:",
+    ) -> Talk:
+        found = Talk(cllm.start("chat", *arguments, terminal=True, env=env))
+        found.resize(columns, lines)
+        started.append(found)
+        found.wait_for(ready)
+        return found
+
+    yield start
+    for one in started:
+        one.close()
 
 
 @pytest.fixture

@@ -1,102 +1,12 @@
 """`cllm chat` in a terminal of its own."""
 
-import fcntl
 import json
 import re
 import signal
-import struct
-import termios
-import threading
-import time
 
 import pytest
 from tests.fake_provider import WAIT, ToolCall
-
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()=>78][A-Z0-9]?")
-ASKS_FOR_CURSOR = "\x1b[6n"
-ENTER = b"\r"
-ALT_ENTER = b"\x1b\r"
-CTRL_C = b"\x03"
-CTRL_D = b"\x04"
-
-
-class Talk:
-    """A chat in a terminal, which answers where its cursor is like a real one."""
-
-    def __init__(self, running) -> None:
-        self.running = running
-        self._seen = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._answer_questions, daemon=True)
-        self._thread.start()
-
-    def _answer_questions(self) -> None:
-        answered = 0
-        while not self._ended.wait(0.01):
-            if self.running.out.count(ASKS_FOR_CURSOR) > answered:
-                answered += 1
-                self.running.type(b"\x1b[2;1R")
-
-    @property
-    def screen(self) -> str:
-        """What was printed since the last time something was typed, without its colours."""
-        return ESCAPE.sub("", self.running.out[self._seen :])
-
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + WAIT
-        while text not in self.screen:
-            assert time.monotonic() < deadline, f"{text!r} was not shown: {self.screen!r}"
-            assert self.running.process.poll() is None or text in self.screen, self.screen
-            time.sleep(0.01)
-
-    def wait_for_prompt(self) -> None:
-        self.wait_for("You:")
-
-    def type(self, *keys: bytes) -> None:
-        self._seen = len(self.running.out)
-        for key in keys:
-            self.running.type(key)
-
-    def say(self, text: str, answer: str) -> None:
-        """Say something at the prompt, and wait for the answer and the next prompt."""
-        self.type(text.encode(), ENTER)
-        self.wait_for(answer)
-        self.wait_for_prompt_after(answer)
-
-    def wait_for_prompt_after(self, text: str) -> None:
-        """Wait until the prompt and the status line are drawn below this text."""
-        deadline = time.monotonic() + WAIT
-        while not re.search(r"You:.* · \d+ turn", self.screen.rpartition(text)[2], re.DOTALL):
-            assert time.monotonic() < deadline, f"no prompt: {self.screen!r}"
-            time.sleep(0.01)
-
-    def resize(self, columns: int, lines: int) -> None:
-        size = struct.pack("HHHH", lines, columns, 0, 0)
-        fcntl.ioctl(self.running._terminal, termios.TIOCSWINSZ, size)
-
-    def finish(self):
-        result = self.running.finish()
-        self._ended.set()
-        self._thread.join()
-        assert "Traceback" not in result.out, result.report()
-        return result
-
-
-@pytest.fixture
-def talk(cllm):
-    started = []
-
-    def start(*arguments, env=None, columns=100, lines=40, ready="You:"):
-        found = Talk(cllm.start("chat", *arguments, terminal=True, env=env))
-        found.resize(columns, lines)
-        started.append(found)
-        found.wait_for(ready)
-        return found
-
-    yield start
-    for one in started:
-        one._ended.set()
-        one._thread.join()
+from tests.terminal_chat import ALT_ENTER, CTRL_C, CTRL_D, ENTER
 
 
 def only_conversation(home) -> str:
