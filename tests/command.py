@@ -18,6 +18,7 @@ from typing import Any
 from tests.fake_provider import WAIT
 from tests.forking import fork_server, is_forkable
 from tests.home import SECRET, Home
+from tests.scale import TORTURE
 
 COMMAND = (sys.executable, "-m", "cllm")
 
@@ -186,9 +187,24 @@ class Cllm:
         out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
         return Result(done.returncode, out, err)
 
+    def on_terminal(
+        self, *arguments: str, typed: bytes = b"", env: Mapping[str, str | None] | None = None
+    ) -> Result:
+        """Run to the end with a terminal for all three streams, into which this was typed."""
+        environment = self.environment({"TERM": "xterm-256color"} | dict(env or {}))
+        assert is_forkable(arguments, environment) or TORTURE
+        forked = fork_server().start(arguments, environment, self.home.work, terminal=True)
+        done = forked.communicate(typed, WAIT)
+        return Result(done.returncode, done.stdout.decode("utf-8", "replace"), "")
+
     def with_file_size_limit(self, limit: int, *arguments: str) -> Result:
         """Run where no file can grow beyond so many bytes, as on a disk that is full."""
-        return self(*arguments, wrapper=(sys.executable, "-c", LIMIT_FILE_SIZE, str(limit)))
+        # Python 3.11 would cut the bytecode that it writes to that size, for later runs too.
+        return self(
+            *arguments,
+            env={"PYTHONDONTWRITEBYTECODE": "1"},
+            wrapper=(sys.executable, "-c", LIMIT_FILE_SIZE, str(limit)),
+        )
 
     def start(
         self,

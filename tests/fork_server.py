@@ -6,6 +6,7 @@ environment, folder, streams, signals) and then runs `cllm` as `python -m` does.
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import io
@@ -18,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 import time
 from typing import Any
 
@@ -111,6 +113,9 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     for target, descriptor in enumerate(streams):
         os.dup2(descriptor, target)
     os.closerange(3, max(streams) + 1)
+    if request["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()

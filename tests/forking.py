@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -73,18 +74,22 @@ class ForkServer:
         environment: Mapping[str, str],
         directory: Path,
         memory: int | None = None,
+        *,
+        terminal: bool = False,
     ) -> "Forked":
-        """Start a command, with pipes for its streams and at most so many bytes of memory."""
+        """Start a command, with pipes for its streams and at most so many bytes of memory.
+
+        With `terminal` all three streams are a terminal of its own.
+        """
         request = {
             "arguments": [os.fsdecode(word) for word in arguments],
             "environment": dict(environment),
             "directory": str(directory),
             "memory": memory,
+            "terminal": terminal,
         }
         data = json.dumps(request).encode()
-        pipes = [os.pipe() for _ in range(3)]
-        ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
-        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        ours, theirs = _terminal() if terminal else _pipes()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         socket.send_fds(connection, [len(data).to_bytes(LENGTH, "big")], theirs)
@@ -92,6 +97,19 @@ class ForkServer:
         for descriptor in theirs:
             os.close(descriptor)
         return Forked(connection, ours)
+
+
+def _pipes() -> tuple[list[int], list[int]]:
+    """Our ends of three pipes, and the command's."""
+    pipes = [os.pipe() for _ in range(3)]
+    return [pipes[0][1], pipes[1][0], pipes[2][0]], [pipes[0][0], pipes[1][1], pipes[2][1]]
+
+
+def _terminal() -> tuple[list[int], list[int]]:
+    """Our end of a terminal, to write to and to read from, and the command's three streams."""
+    master, slave = pty.openpty()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    return [os.dup(master), master, nothing], [slave, os.dup(slave), os.dup(slave)]
 
 
 class Forked:
@@ -159,8 +177,12 @@ def _feed(descriptor: int, data: bytes) -> None:
 
 
 def _drain(descriptor: int, written: dict[int, bytes]) -> None:
-    with os.fdopen(descriptor, "rb") as pipe:
-        written[descriptor] = pipe.read()
+    data = bytearray()
+    with contextlib.suppress(OSError):  # nobody has the other end of a terminal any more
+        while piece := os.read(descriptor, 65536):
+            data += piece
+    os.close(descriptor)
+    written[descriptor] = bytes(data)
 
 
 @cache

@@ -20,6 +20,7 @@ import msgspec
 
 from cllm.core.errors import SettingsError
 from cllm.core.secret import without_secrets
+from cllm.terminal import make_visible
 
 ROOT = "cllm"
 EVERYTHING = 5
@@ -157,11 +158,7 @@ class _Formatter(logging.Formatter):
         if self._as_json:
             return _encoded({**head, "message": message, **fields})
         named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        line = f"{at} {rank} {logger}: {message}{named}"
-        return "".join(
-            character if character.isprintable() else character.encode("unicode_escape").decode()
-            for character in line
-        )
+        return make_visible(f"{at} {rank} {logger}: {message}{named}")
 
     def _blotted(self, value: Any) -> Any:
         """A value without the secrets in it, before it is written in a form that escapes them."""

@@ -176,7 +176,7 @@ class TestCommands:
 
     def test_an_export_that_does_not_fit_leaves_no_file(self, home, provider, cllm):
         provider.say("word " * 2000)
-        small = ("bash", "-c", 'ulimit -f 4; exec "$@"', "bash")
+        small = ("bash", "-c", 'ulimit -f 4; PYTHONDONTWRITEBYTECODE=1 exec "$@"', "bash")
 
         done = cllm("chat", "--no-save", stdin=b"One\n/export out.md\n", wrapper=small)
 

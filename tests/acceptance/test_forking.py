@@ -54,9 +54,9 @@ def test_it_has_the_same_place_streams_and_signals(cllm, settings, provider):
     assert forked.json == in_full.json
 
 
-def test_its_memory_can_be_limited(cllm):
-    assert cllm("--help", memory=500_000_000).succeeded()
-    assert cllm("--help", memory=30_000_000).code != 0
+def test_its_memory_can_be_limited(cllm, settings):
+    assert cllm("Hello", memory=500_000_000).succeeded()
+    assert cllm("Hello", memory=30_000_000).code != 0
 
 
 def test_what_is_about_the_start_is_started_in_full():

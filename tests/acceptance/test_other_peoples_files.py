@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def test_what_redirects_something_waits_for_trust(home, provider, settings, else
     assert provider.requests == []
     elsewhere("temperature: 0.5\n")
     cllm("Hello").succeeded()
+
+
+def test_the_command_in_the_advice_names_the_file_and_runs_nothing_else(home, cllm):
+    home.work = home.work / "$(touch pwned) x"
+    home.work.mkdir()
+    (home.work / "Cllmfile.yml").write_text("store: json:/tmp/x\n", encoding="utf-8")
+
+    line = cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+    assert shlex.split(line.partition("run: cllm trust ")[2]) == [f"{home.work}/Cllmfile.yml"]
 
 
 def test_trusting_shows_what_is_trusted_and_no_keys(home, elsewhere, cllm):

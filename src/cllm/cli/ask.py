@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cllm.cli import completing
+from cllm.cli import completing, printing
 from cllm.cli.given import given_prompt
 from cllm.cli.place import here
 from cllm.core.errors import InvalidIdError, UsageError
@@ -199,7 +199,7 @@ def command(**options: Any) -> None:
     if options["version"]:
         from cllm import __version__  # noqa: PLC0415
 
-        click.echo(f"cllm {__version__}")
+        printing.print_line(f"cllm {__version__}")
         return
     if options["clear_schema_cache"]:
         from cllm.cli.schema import clear_schema_cache  # noqa: PLC0415

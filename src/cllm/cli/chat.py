@@ -19,6 +19,7 @@ from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.layers import WORDS, CommandLine, Layered, Place, user_folder
 from cllm.settings.window import LARGEST
+from cllm.terminal import one_line
 
 if TYPE_CHECKING:
     from cllm.app import App
@@ -153,7 +154,7 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         number = float("nan")
     if not 0 <= number < float("inf"):
-        raise UsageError(f"{name} must be a number such as 0.7, not '{printing.one_line(text)}'.")
+        raise UsageError(f"{name} must be a number such as 0.7, not '{one_line(text)}'.")
     return number
 
 
@@ -162,7 +163,7 @@ def whole_number(name: str, text: str) -> int:
     digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))
     if not digits or not 1 <= int(text) <= LARGEST:
         raise UsageError(
-            f"{name} must be a whole number from 1 to {LARGEST}, not '{printing.one_line(text)}'."
+            f"{name} must be a whole number from 1 to {LARGEST}, not '{one_line(text)}'."
         )
     return int(text)
 
@@ -177,7 +178,7 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
         most = whole_number("MAX_CONTEXT_TURNS", environment["MAX_CONTEXT_TURNS"].strip())
     shown = environment.get("SHOW_STATS", "").strip().lower()
     if shown and shown not in WORDS:
-        raise UsageError(f"SHOW_STATS must be true or false, not '{printing.one_line(shown)}'.")
+        raise UsageError(f"SHOW_STATS must be true or false, not '{one_line(shown)}'.")
     usual = None if settings.window.is_given else ByTurns()
     return ChatOptions(
         window=usual if most is None else ByTurns(max_turns=most),

@@ -1,12 +1,13 @@
 """What a shell offers when Tab is pressed. A mistake in the settings offers nothing, silently."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from cllm.cli.printing import one_line
 from cllm.core.errors import CllmError
+from cllm.terminal import one_line
 
 if TYPE_CHECKING:
     from cllm.app import App
@@ -32,11 +33,9 @@ def conversations(
         page = app.run(app.store.list_conversations(limit=MOST))
     except CllmError:
         return []
-    return [
-        CompletionItem(summary.ref, help=one_line(summary.title or ""))
-        for summary in page.items
-        if summary.ref.startswith(incomplete)
-    ]
+    return _offered(
+        ((summary.ref, one_line(summary.title or "")) for summary in page.items), incomplete
+    )
 
 
 def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -51,7 +50,7 @@ def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     named = [f"local/{model.name}" for model in list_models(app.cache_paths)]
     named += [f"{name}/{m}" for name, row in app.settings.providers.items() for m in row.models]
     named += [f"{name}/" for name in ROWS]
-    return [CompletionItem(name) for name in named if name.startswith(incomplete)]
+    return _offered(((name, "") for name in named), incomplete)
 
 
 def configs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -60,7 +59,7 @@ def configs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
     from cllm.settings.layers import CommandLine, named_files  # noqa: PLC0415
 
     names = named_files(here(), CommandLine())
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return _offered(((name, "") for name in names), incomplete)
 
 
 def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -71,4 +70,13 @@ def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
         CompletionItem(name, help=about)
         for name, (_, about) in COMMANDS.items()
         if name != ASK and incomplete and name.startswith(incomplete)
+    ]
+
+
+def _offered(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    """The names that begin so; a shell prints them as they are, so none with hidden characters."""
+    return [
+        CompletionItem(name, help=about or None)
+        for name, about in named
+        if name.startswith(incomplete) and one_line(name) == name
     ]

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from cllm.cli import printing
+
 HELP = """Print the completion script of a shell.
 
 \b
@@ -21,4 +23,4 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"No completion for {shell}.")
-    click.echo(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
+    printing.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())

@@ -1,17 +1,25 @@
 """Asking the person on their terminal, also where standard input is a pipe."""
 
 import asyncio
+import contextlib
 import os
 import select
 import threading
 from collections.abc import Awaitable, Callable
 
-from cllm.cli.printing import shown
+from cllm.terminal import escape, fits_on_screen, make_visible
 
 TERMINAL = "/dev/tty"
 YES = ("y", "yes")
 LOOK_EVERY = 0.1
 LONGEST_ANSWER = 100
+LONGEST_REASON = 300
+LINE_FEED = " ⏎ "
+
+TOO_LONG = (
+    "The model wants to run a command that is too long to be shown on this terminal; it is not "
+    "run.\n"
+)
 
 
 def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
@@ -22,8 +30,10 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
         return None
 
     async def confirm(command: str, reason: str) -> bool:
-        why = f" ({shown(reason)})" if reason.strip() else ""
-        question = f"The model wants to run: {shown_command(command)}{why}\nRun it? [y/N] "
+        question = question_about(command, reason)
+        if not fits_on_screen(question):
+            write_to_terminal(TOO_LONG)
+            return False
         stopped = threading.Event()
         try:
             return await asyncio.to_thread(ask_on_terminal, question, stopped)
@@ -34,9 +44,30 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
     return confirm
 
 
-def shown_command(command: str) -> str:
-    """A command on one line, with its line breaks and all that is hidden in it to be seen."""
-    return shown(" ⏎ ".join(command.strip().splitlines()))
+def question_about(command: str, reason: str) -> str:
+    """Ask whether a command may run; nothing in it or in the reason can pass for the question."""
+    lines = ["The model wants to run:", f"  {visible_command(command)}"]
+    if reason.strip():
+        shown = make_visible(" ".join(reason.split()))
+        cut = shown if len(shown) <= LONGEST_REASON else f"{shown[: LONGEST_REASON - 1]}…"
+        lines.append(f"Its reason: {cut}")
+    return "\n".join([*lines, "Run it? [y/N] "])
+
+
+def visible_command(command: str) -> str:
+    """Return a command on one line, with its line feeds and everything hidden in it visible."""
+    return LINE_FEED.join(map(make_visible, command.strip().split("\n")))
+
+
+def write_to_terminal(text: str) -> None:
+    """Write to the terminal itself, wherever standard output goes."""
+    try:
+        terminal = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)
+    except OSError:
+        return
+    with contextlib.suppress(OSError):
+        os.write(terminal, escape(text).encode("utf-8", "replace"))
+    os.close(terminal)
 
 
 def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bool:
@@ -46,7 +77,7 @@ def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bo
     except OSError:
         return False
     try:
-        os.write(terminal, question.encode("utf-8", "replace"))
+        os.write(terminal, escape(question).encode("utf-8", "replace"))
         while stopped is None or not stopped.is_set():
             if select.select([terminal], [], [], LOOK_EVERY)[0]:
                 answer = os.read(terminal, LONGEST_ANSWER).decode("utf-8", "replace")

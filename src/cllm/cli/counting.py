@@ -1,16 +1,18 @@
 """How work on many things looks: on a terminal how far it is, elsewhere nothing."""
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from cllm.terminal import draw_line
+
 T = TypeVar("T")
 
 QUIET_SECONDS = 0.5
 BETWEEN_DRAWINGS = 0.1
-CLEAR = "\r\x1b[K"
 
 
 def counted(
@@ -29,17 +31,14 @@ def counted(
     try:
         for number, item in enumerate(items):
             if clock() >= next_at:
-                _draw(f"{CLEAR}{what}: {number} of {total}")
+                _draw(f"{what}: {number} of {total}")
                 next_at, drawn = clock() + BETWEEN_DRAWINGS, True
             yield item
     finally:
         if drawn:
-            _draw(CLEAR)
+            _draw("")
 
 
 def _draw(text: str) -> None:
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except OSError:
-        return
+    with contextlib.suppress(OSError):
+        draw_line(sys.stderr, text)

@@ -98,7 +98,7 @@ def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
     database.run(migrate.upgrade)
     if prompts:
         database.erase_deleted()
-    click.echo(f"The database is at revision {database.run(migrate.current)}.")
+    printing.print_line(f"The database is at revision {database.run(migrate.current)}.")
 
 
 @command.command(name="downgrade", help=DOWNGRADE_HELP)
@@ -109,7 +109,7 @@ def downgrade(revision: str, store: str | None) -> None:
 
     database = _database(store)
     database.run(lambda bind: migrate.downgrade(bind, revision))
-    click.echo(f"The database is at revision {revision}.")
+    printing.print_line(f"The database is at revision {revision}.")
 
 
 @command.command(name="current", help=CURRENT_HELP)
@@ -119,7 +119,7 @@ def current(store: str | None) -> None:
     from cllm.stores.sql.revisions import HEAD  # noqa: PLC0415
 
     at = _database(store).run(migrate.current)
-    click.echo(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
+    printing.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
 
 
 @command.command(name="check", help=CHECK_HELP)
@@ -129,10 +129,10 @@ def check(store: str | None) -> int:
 
     found = _database(store).run(migrate.differences)
     for difference in found:
-        click.echo(printing.shown(difference))
+        printing.print_line(difference)
     if found:
         return EXIT_DIFFERENT
-    click.echo("The tables are as they should be.")
+    printing.print_line("The tables are as they should be.")
     return 0
 
 
@@ -142,7 +142,7 @@ def adopt(store: str | None) -> None:
     from cllm.stores.sql import migrate  # noqa: PLC0415
 
     found = _database(store).run(migrate.adopt)
-    click.echo(
+    printing.print_line(
         f"An older deployment's database with {found.conversations} conversations, "
         f"{found.without_user} of them without a user; it is at revision {found.revision} now."
     )

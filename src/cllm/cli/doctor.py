@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, now
+from cllm.cli import printing
 from cllm.cli.counting import counted
 from cllm.cli.place import here
-from cllm.cli.printing import one_line
 from cllm.core.conversation import Summary
 from cllm.core.errors import CllmError
 from cllm.doctoring.finding import Finding, problem
@@ -55,11 +55,11 @@ def command(*, fix: bool, as_json: bool) -> int:
         found.append(finding)
         if not as_json:
             level = "fixed" if finding.fixed else finding.level
-            click.echo(one_line(f"{level:8} {finding.check}: {finding.message}"))
+            printing.print_line(f"{level:8} {finding.check}: {finding.message}")
     fine = all(finding.level != "problem" for finding in found)
     if as_json:
         encoded = msgspec.json.encode(Report(ok=fine, findings=found))
-        click.echo(msgspec.json.format(encoded, indent=2).decode())
+        printing.print_exactly(msgspec.json.format(encoded, indent=2).decode())
     return 0 if fine else EXIT_PROBLEM
 
 

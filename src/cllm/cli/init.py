@@ -46,7 +46,7 @@ def command(**options: Any) -> None:
     """Write it in each of the folders that are meant, and say so."""
     if options["list_templates"]:
         for name in template_names():
-            click.echo(f"{name:14} {about(name)}")
+            printing.print_line(f"{name:14} {about(name)}")
         return
     place = here()
     text = _text(options)
@@ -61,7 +61,7 @@ def command(**options: Any) -> None:
         if folder == local:
             _ignore(place.directory / ".gitignore")
         _trust(folder, place)
-        click.echo(f"Wrote {folder / FILE_NAME}.")
+        printing.print_line(f"Wrote {folder / FILE_NAME}.")
 
 
 def _text(options: dict[str, Any]) -> str:

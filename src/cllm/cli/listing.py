@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Iterator
 
-import click
-
 from cllm.app import App, conversation_called, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, difference, recapture
 from cllm.cli import printing
@@ -15,6 +13,7 @@ from cllm.core.message import Document, Image, Message
 from cllm.engine.sync import run
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import CommandLine
+from cllm.terminal import one_line
 from cllm.wire.malformed import MalformedError
 
 
@@ -32,7 +31,7 @@ def list_conversations(line: CommandLine) -> None:
     for notice in page.notices:
         printing.warn(notice)
     for summary in page.items:
-        click.echo(_summary_line(summary))
+        printing.print_line(_summary_line(summary))
     if not page.items:
         printing.note('No conversations yet; begin one with: cllm "Hello" --conversation ID')
 
@@ -44,7 +43,7 @@ def _summary_line(summary: Summary) -> str:
         when = summary.updated_at.isoformat()
     count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
     line = f"{summary.ref}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
-    return printing.one_line(line).rstrip()
+    return line.rstrip()
 
 
 def show_conversation(line: CommandLine, ref: str) -> None:
@@ -58,12 +57,12 @@ def show_conversation(line: CommandLine, ref: str) -> None:
 
 
 def show(conversation: Conversation) -> None:
-    click.echo(f"Conversation: {conversation.ref}")
-    click.echo(printing.one_line(f"Model: {conversation.model or '-'}"))
-    click.echo(printing.one_line(f"System prompt: {_about_system(conversation)}"))
-    click.echo(f"Created: {conversation.created_at.isoformat()}")
-    click.echo(f"Updated: {conversation.updated_at.isoformat()}")
-    click.echo(f"Tokens: {conversation.total_tokens}")
+    printing.print_line(f"Conversation: {conversation.ref}")
+    printing.print_line(f"Model: {conversation.model or '-'}")
+    printing.print_line(f"System prompt: {_about_system(conversation)}")
+    printing.print_line(f"Created: {conversation.created_at.isoformat()}")
+    printing.print_line(f"Updated: {conversation.updated_at.isoformat()}")
+    printing.print_line(f"Tokens: {conversation.total_tokens}")
     prompt = conversation.kept_prompt
     if prompt is not None:
         _show_message("system", prompt.text, "")
@@ -92,7 +91,7 @@ def _said(message: Message) -> Iterator[str]:
     except MalformedError:
         media = ()
     for part in media:
-        yield printing.one_line(_placeholder(part))
+        yield one_line(_placeholder(part))
 
 
 def _placeholder(part: Image | Document) -> str:
@@ -106,7 +105,8 @@ def _placeholder(part: Image | Document) -> str:
 
 
 def _show_message(role: str, text: str, state: str) -> None:
-    click.echo(f"\n[{role}]{state}")
+    printing.print_line("")
+    printing.print_line(f"[{role}]{state}")
     printer = printing.AnswerPrinter()
     printer.write(text or "(no text)")
     printer.end()
@@ -117,7 +117,7 @@ def delete_conversation(line: CommandLine, ref: str) -> None:
     app = open_app(line)
     run(app.store.delete(ref))
     app.forget(ref)
-    click.echo(f"Deleted conversation '{ref}'.")
+    printing.print_line(f"Deleted conversation '{ref}'.")
 
 
 def branch_conversation(
@@ -131,7 +131,7 @@ def branch_conversation(
         parent = app.run(app.store.load(ref, tail=0))
         opening = recapture(parent, given, now=now())
     branch = run(app.store.branch(ref, made, at=at, opening=opening))
-    click.echo(branch.ref)
+    printing.print_line(branch.ref)
 
 
 def list_models(line: CommandLine) -> None:
@@ -140,9 +140,10 @@ def list_models(line: CommandLine) -> None:
 
     app = open_app(line)
     for model in local_models(app.cache_paths):
-        click.echo(f"{LOCAL}/{model.name}{'' if model.fetched else '  (fetched on first use)'}")
+        later = "" if model.fetched else "  (fetched on first use)"
+        printing.print_line(f"{LOCAL}/{model.name}{later}")
     for name, row in sorted(app.settings.providers.items()):
         for listed in row.models:
-            click.echo(f"{name}/{listed}")
+            printing.print_line(f"{name}/{listed}")
     for name in sorted(ROWS):
-        click.echo(f"{name}/...")
+        printing.print_line(f"{name}/...")

@@ -83,12 +83,12 @@ def run(arguments: Sequence[str]) -> int:
     except Terminated:
         return EXIT_TERMINATED
     except click.NoSuchOption as error:
-        error.show()
+        printing.usage_error(error)
         if error.ctx is not None and error.ctx.command.name == root.name:
             printing.note(DASHED)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        printing.usage_error(error)
         return error.exit_code
     except CllmError as error:
         printing.error(str(error))

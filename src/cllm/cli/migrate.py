@@ -68,7 +68,7 @@ async def _migrate(app: App, given: GivenPrompt, *, dry_run: bool) -> int:
             failed += 1
         else:
             changed += done
-    click.echo(_told(changed, len(page.items), given, dry_run=dry_run))
+    printing.print_line(_told(changed, len(page.items), given, dry_run=dry_run))
     return EXIT_SOME_FAILED if failed else 0
 
 
@@ -79,7 +79,8 @@ async def _bring_up(app: App, summary: Summary, opening: Opening, *, dry_run: bo
     else:
         old = await app.store.capture(summary.id, opening) is not None
     if old:
-        click.echo(f"{summary.ref}: {'would get' if dry_run else 'got'} the system prompt.")
+        gets = "would get" if dry_run else "got"
+        printing.print_line(f"{summary.ref}: {gets} the system prompt.")
     return old
 
 

@@ -72,14 +72,14 @@ def pull(model: str, sha256: str | None) -> None:
 def list_command() -> None:
     for model in list_models(_paths()):
         state = "fetched" if model.fetched else "not fetched"
-        click.echo(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
+        printing.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
 
 
 @command.command(name="remove", help=REMOVE_HELP)
 @click.argument("name")
 def remove_command(name: str) -> None:
     path = remove(name.removeprefix("local/"), _paths())
-    click.echo(f"Removed {path}")
+    printing.print_line(f"Removed {path}")
 
 
 def _paths() -> CachePaths:

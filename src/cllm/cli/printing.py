@@ -1,5 +1,10 @@
-"""What reaches the person: answers on standard output, everything else on standard error."""
+"""What reaches the person: answers on standard output, everything else on standard error.
 
+The one place of the command line that writes. On a terminal everything is escaped by its stream
+(`cllm.terminal`); elsewhere answers and JSON are exact, and every other line is escaped too.
+"""
+
+import contextlib
 import os
 import sys
 
@@ -7,26 +12,34 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.plain import CONTROL, TURNING
+from cllm.terminal import make_visible, one_line, protect
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 def prepare_streams() -> None:
-    """Make printing any character safe, whatever the encoding, also where a stream is closed."""
+    """Make printing any character safe: on a terminal, in any encoding, on a closed stream."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
             setattr(sys, name, nowhere)
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+        else:
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+            setattr(sys, name, protect(stream))
 
 
 def error(text: str) -> None:
     """One line that says what went wrong."""
     line = one_line(text)
     _say(line if line.startswith(PREFIXED) else f"Error: {line}")
+
+
+def usage_error(error: click.ClickException) -> None:
+    """Show what click says of a command line that it cannot read."""
+    error.message = one_line(error.message)
+    error.show()
 
 
 def warn(notice: Notice) -> None:
@@ -37,24 +50,28 @@ def note(text: str) -> None:
     _say(one_line(text))
 
 
-def shown(text: str) -> str:
-    """A text that somebody else wrote, with what a terminal would hide or turn around escaped."""
-    line = " ".join(text.splitlines())
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in line
-    )
+def print_line(text: str) -> None:
+    """Print a line of output other than an answer: names, titles, settings, results."""
+    _write_line(one_line(text))
 
 
-def one_line(text: str) -> str:
-    return TURNING.sub("", CONTROL.sub("", " ".join(text.splitlines())))
+def print_visibly(text: str) -> None:
+    """Print a line in which nothing is hidden: what a person is about to decide on."""
+    _write_line(make_visible(text))
+
+
+def print_exactly(text: str) -> None:
+    """Print text that programs read, such as JSON; exact unless the output is a terminal."""
+    _write_line(text)
 
 
 def _say(line: str) -> None:
-    try:
-        click.echo(line, err=True)
-    except OSError:
-        return
+    with contextlib.suppress(OSError):
+        _write_line(line, err=True)
+
+
+def _write_line(line: str, *, err: bool = False) -> None:
+    click.echo(line, err=err)  # noqa: TID251 - the one place
 
 
 class AnswerPrinter:
@@ -66,7 +83,6 @@ class AnswerPrinter:
     """
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stdout.isatty()
         self._breaks = ""
         self._wrote = False
         self._failure: OSError | None = None
@@ -77,9 +93,9 @@ class AnswerPrinter:
         return self._failure is not None
 
     def write(self, text: str) -> None:
-        shown = self._breaks + (CONTROL.sub("", text) if self._is_terminal else text)
-        said = shown.rstrip("\n")
-        self._breaks = shown[len(said) :]
+        waiting = self._breaks + text
+        said = waiting.rstrip("\n")
+        self._breaks = waiting[len(said) :]
         if said:
             self._put(said)
 

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from cllm.cli import printing
 from cllm.providers.local.report import Advanced, Event, Finished, Said, Started
+from cllm.terminal import draw_line
 
 WIDTH = 30
 BETWEEN_DRAWINGS = 0.1
@@ -55,8 +56,7 @@ class Progress:
             return
         self._drawn_at = moment
         width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(f"\r\x1b[K{self._line(done, moment)[:width]}")
-        sys.stderr.flush()
+        draw_line(sys.stderr, self._line(done, moment)[:width])
 
     def _line(self, done: int, moment: float) -> str:
         speed = (done - self._began_with) / max(moment - self._began_at, 0.001)
@@ -70,8 +70,7 @@ class Progress:
 
     def _clear(self) -> None:
         if self._bar and self._drawn_at:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            draw_line(sys.stderr, "")
 
 
 def _megabytes(size: int) -> str:

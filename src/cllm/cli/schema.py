@@ -3,7 +3,6 @@
 Sends nothing to a model.
 """
 
-import click
 import msgspec
 
 from cllm.cli import printing
@@ -51,16 +50,16 @@ def validate_schema(line: CommandLine) -> None:
     if settings.schema is None:
         raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
     with open_checker(settings.schema, settings.place) as checker:
-        click.echo("Schema is valid")
-        click.echo(printing.one_line(f"Source: {checker.schema.source}"))
-        click.echo(printing.one_line(f"Draft: {checker.about.draft}"))
-        click.echo(printing.one_line(f"Asks for: {_asks_for(checker.about)}"))
+        printing.print_line("Schema is valid")
+        printing.print_line(f"Source: {checker.schema.source}")
+        printing.print_line(f"Draft: {checker.about.draft}")
+        printing.print_line(f"Asks for: {_asks_for(checker.about)}")
 
 
 def clear_schema_cache() -> None:
     """Delete all schemas that were fetched, and say how many there were."""
     count = _cache(here()).clear()
-    click.echo(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
+    printing.print_line(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
 
 
 def _cache(place: Place) -> SchemaCache:

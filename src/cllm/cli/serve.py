@@ -1,7 +1,6 @@
 """`cllm serve`: conversations over HTTP. Parses, and hands over to `cllm.server`."""
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +67,7 @@ def worker_app() -> "Lane":
     from cllm.server.app import build_quick  # noqa: PLC0415 - loads the web framework
     from cllm.server.opening import open_serving  # noqa: PLC0415
 
+    printing.prepare_streams()
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
     path = options["cllm_path"]
     options["cllm_path"] = None if path is None else Path(path)
@@ -117,5 +117,4 @@ def _listening() -> Any:
 
 
 def _say(address: str) -> None:
-    sys.stderr.write(f"Serving at {address} (stop with Ctrl-C).\n")
-    sys.stderr.flush()
+    printing.note(f"Serving at {address} (stop with Ctrl-C).")

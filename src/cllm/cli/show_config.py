@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import click
 import msgspec
 
 from cllm.app import DEFAULT_MODEL
-from cllm.cli.printing import shown
+from cllm.cli import printing
 from cllm.cli.trusting import trusted_layers
 from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
@@ -31,9 +30,9 @@ def show_config(place: Place, line: CommandLine) -> None:
         ("Variables", _variables(settings)),
         ("System prompt", _prompt(settings)),
     ):
-        click.echo(f"{heading}:")
+        printing.print_line(f"{heading}:")
         for text in lines:
-            click.echo(f"  {shown(without_secrets(text, secrets))}")
+            printing.print_visibly(f"  {without_secrets(text, secrets)}")
 
 
 def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:

@@ -3,7 +3,6 @@
 import sys
 from typing import Any
 
-import click
 import msgspec
 
 from cllm.app import App
@@ -33,11 +32,11 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
     app = open_app(line)
     report = app.run(_of_all(app) if ref is None else _of_one(app, ref))
     if as_json:
-        click.echo(msgspec.json.encode(_as_json(report, ref)))
+        printing.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
-    click.echo(_heading(report, ref))
+    printing.print_line(_heading(report, ref))
     for shown in report_lines(report):
-        click.echo(shown)
+        printing.print_line(shown)
 
 
 async def _of_one(app: App, ref: str) -> CacheReport:
@@ -76,7 +75,7 @@ def _heading(report: CacheReport, ref: str | None) -> str:
     turns = number_of(report.turns, "turn")
     if ref is None:
         return f"{number_of(report.conversations, 'conversation')}: {turns}"
-    return printing.one_line(f"Conversation {ref}: {turns}")
+    return f"Conversation {ref}: {turns}"
 
 
 def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def command(file: Path | None) -> None:
 def _show(cllmfile: Cllmfile) -> None:
     parts = parts_to_trust(cllmfile)
     if not parts:
-        click.echo(f"{cllmfile.path}: nothing in it needs trust.")
+        printing.print_visibly(f"{cllmfile.path}: nothing in it needs trust.")
         return
-    click.echo(f"{cllmfile.path}: trusted, as long as these stay as they are:")
+    printing.print_visibly(f"{cllmfile.path}: trusted, as long as these stay as they are:")
     for key, value in parts.items():
-        click.echo(printing.shown(f"  {key}: {masked(key, value)}"))
+        printing.print_visibly(f"  {key}: {masked(key, value)}")

@@ -7,12 +7,12 @@ file is an error.
 import sys
 from collections.abc import Iterator
 
-from cllm.cli import printing
 from cllm.core.errors import UntrustedFileError
 from cllm.settings.cllmfile import Cllmfile
 from cllm.settings.layers import CommandLine, Layered, Place, read_files, user_folder
 from cllm.settings.load import Settings, load_layers, type_settings
 from cllm.settings.trust import TrustLedger, masked, parts_to_trust
+from cllm.terminal import fits_on_screen, make_visible
 
 
 def trusted_settings(place: Place, line: CommandLine) -> Settings:
@@ -42,7 +42,8 @@ def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -
     if file is None:
         return False
     question = "\n".join([*shown_parts(file), "Trust this? [y/N] "])
-    if not ask_on_terminal(question):
+    # What has scrolled away cannot be judged; the error says how to read the file and trust it.
+    if not fits_on_screen(question) or not ask_on_terminal(question):
         return False
     TrustLedger(user_folder(place)).trust(file)
     return True
@@ -50,6 +51,6 @@ def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -
 
 def shown_parts(file: Cllmfile) -> Iterator[str]:
     """The keys of a file that need trust, each on a line, without the secrets in them."""
-    yield f"{file.path} could be somebody else's, and wants to:"
+    yield make_visible(f"{file.path} could be somebody else's, and wants to:")
     for key, value in parts_to_trust(file).items():
-        yield printing.shown(f"  {key}: {masked(key, value)}")
+        yield make_visible(f"  {key}: {masked(key, value)}")

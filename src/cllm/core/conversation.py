@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from cllm.core.bare_text import is_bare_text
+from cllm.core.identity import is_valid_id
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
@@ -175,8 +176,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What people call it by."""
-        return self.name or self.id
+        """What people call it by: its name if it can be looked up by that, else its id."""
+        return ref_of(self.name, self.id)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -252,11 +253,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What people call it by."""
-        return self.name or self.id
+        """What people call it by: its name if it can be looked up by that, else its id."""
+        return ref_of(self.name, self.id)
 
 
 TITLE_LENGTH = 100
+
+
+def ref_of(name: str | None, conversation_id: str) -> str:
+    """The name, unless it is no valid id: such a name in somebody's file finds nothing."""
+    return name if name and is_valid_id(name) else conversation_id
 
 
 def title_from(text: str) -> str | None:

@@ -114,9 +114,11 @@ class UntrustedFileError(SettingsError):
     """A Cllmfile in the current directory has keys that need the person's trust."""
 
     def __init__(self, *, path: str, keys: tuple[str, ...]) -> None:
+        from shlex import quote  # noqa: PLC0415 - rarely needed
+
         super().__init__(
             f"it sets {', '.join(keys)}, which can run or redirect things, and you have not "
-            f"trusted it; read it, then run: cllm trust {path}",
+            f"trusted it; read it, then run: cllm trust {quote(path)}",
             path=path,
         )
         self.keys = keys

@@ -18,11 +18,11 @@ from cllm.core.ports import Hit
 from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
-from cllm.repl.plain import one_line
 from cllm.repl.status import counted, stats_lines
 from cllm.repl.transcript import as_markdown, tail_lines
 from cllm.repl.window import number_in, pin_lines, summary_lines
 from cllm.settings.layers import expanded
+from cllm.terminal import one_line
 from cllm.wire.conversation_json import encode_conversation
 
 LISTED = 20

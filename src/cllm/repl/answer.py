@@ -2,8 +2,6 @@
 
 from typing import Protocol, TextIO
 
-from cllm.repl.plain import plain
-
 
 class Answer(Protocol):
     """An answer that is being shown."""
@@ -33,17 +31,16 @@ class Answer(Protocol):
 class PlainAnswer:
     """Prints the text as it comes, and ends it with exactly one line break."""
 
-    def __init__(self, out: TextIO, *, terminal: bool) -> None:
+    def __init__(self, out: TextIO) -> None:
         self.failure: OSError | None = None
         self._out = out
-        self._terminal = terminal
         self._breaks = ""
         self._open = False
 
     def write(self, text: str) -> None:
-        shown = self._breaks + (plain(text) if self._terminal else text)
-        said = shown.rstrip("\n")
-        self._breaks = shown[len(said) :]
+        waiting = self._breaks + text
+        said = waiting.rstrip("\n")
+        self._breaks = waiting[len(said) :]
         if said:
             self._put(said)
             self._open = True

@@ -12,16 +12,20 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.styles import Style
 
 from cllm.repl.commands import COMMANDS, NAMES
 from cllm.repl.lines import CONTINUED, PROMPT
 from cllm.repl.names import KnownNames
-from cllm.repl.plain import one_line, whole_text
+from cllm.repl.plain import whole_text
+from cllm.terminal import escaped, hidden_characters, one_line
 
 STYLE = Style.from_dict(
     {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
 )
+# How the line editor shows what it would otherwise pass on: pasted text, names it completes.
+Char.display_mappings.update({sign: escaped(sign) for sign in hidden_characters()})
 
 
 class TerminalReader:
@@ -127,12 +131,13 @@ class ChatCompleter(Completer):
         if completes == "files":
             inside = Document(given.lstrip())
             for completion in self._files.get_completions(inside, complete_event):
-                yield completion
+                if one_line(completion.text) == completion.text:
+                    yield completion
         elif completes is not None:
             models = completes == "models"
             found = await (self._names.models() if models else self._names.conversations())
             for name, about in found:
-                if name.startswith(given):
+                if name.startswith(given) and one_line(name) == name:
                     yield Completion(name, start_position=-len(given), display_meta=one_line(about))
 
 

@@ -23,7 +23,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from cllm.repl.answer import PlainAnswer
-from cllm.repl.plain import plain
+from cllm.terminal import Escaper, escape, escape_styled, write_control
 
 BETWEEN_DRAWINGS = 0.05
 DRAWING_SHARE = 4
@@ -53,7 +53,8 @@ class Region:
         self._columns = 0
 
     def draw(self, lines: list[str], columns: int) -> None:
-        """Show these lines in place of those that were drawn last."""
+        """Show these lines, coloured or not, in place of those that were drawn last."""
+        lines = [escape_styled(line) for line in lines]
         if lines == self._lines:
             return
         same = 0
@@ -73,7 +74,7 @@ class Region:
         if self.failure is not None:
             return
         try:
-            self._out.write(text)
+            write_control(self._out, text)
             self._out.flush()
         except OSError as error:
             self.failure = error
@@ -90,7 +91,8 @@ class LiveAnswer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._region = Region(out)
-        self._plain = PlainAnswer(out, terminal=True)
+        self._plain = PlainAnswer(out)
+        self._escaper = Escaper()
         self._is_plain = False
         self._size = size
         self._clock = clock
@@ -109,14 +111,14 @@ class LiveAnswer:
         if self._is_plain:
             self._plain.write(text)
             return
-        self._growing += plain(text)
+        self._growing += self._escaper.feed(text)
         if self._growing.strip():
             self._thinking = ""
         self._waits = True
         self.refresh()
 
     def think(self, text: str) -> None:
-        self._thinking = (self._thinking + plain(text))[-THINKING_LENGTH:]
+        self._thinking = (self._thinking + escape(text))[-THINKING_LENGTH:]
         self._waits = not self._is_plain
         self.refresh()
 

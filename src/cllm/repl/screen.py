@@ -13,9 +13,11 @@ from typing import Any, TextIO
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
 from cllm.repl.answer import Answer, PlainAnswer
-from cllm.repl.plain import one_line, plain, wrapped
+from cllm.repl.plain import wrapped
+from cllm.terminal import escape, one_line, write_control
 
 NARROWEST = 20
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
@@ -41,7 +43,7 @@ class Screen:
 
             self._answer = LiveAnswer(self._out)
         else:
-            self._answer = PlainAnswer(self._out, terminal=self.is_terminal)
+            self._answer = PlainAnswer(self._out)
         return self._answer
 
     def end_answer(self) -> None:
@@ -58,7 +60,7 @@ class Screen:
     def say(self, lines: Iterable[str]) -> None:
         """What a command has to say."""
         for line in lines:
-            self._out.write(f"{plain(line) if self.is_terminal else line}\n")
+            self._out.write(f"{escape(line)}\n")
         self._out.flush()
 
     @property
@@ -83,7 +85,10 @@ class Screen:
         shown = "\n".join(wrapped(line, self.columns if self._err.isatty() else None))
         with contextlib.suppress(OSError):
             self._out.flush()
-            self._err.write(f"\x1b[2m{shown}\x1b[0m\n" if dim else f"{shown}\n")
+            write_control(self._err, DIM if dim else "")
+            self._err.write(shown)
+            write_control(self._err, PLAIN if dim else "")
+            self._err.write("\n")
             self._err.flush()
 
     def make_way(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cllm.core.conversation import Conversation
-from cllm.repl.plain import one_line, plain
+from cllm.terminal import escape, one_line
 
 TAIL_TURNS = 3
 TAIL_LINES = 12
@@ -24,7 +24,7 @@ def tail_lines(conversation: Conversation) -> Iterator[str]:
             number += 1
             if message.text and message.role in ("user", "assistant"):
                 yield ""
-                said = f"{SPEAKERS[message.role]}: {plain(message.text)}"
+                said = f"{SPEAKERS[message.role]}: {escape(message.text)}"
                 yield from _shortened(f"[{number}] {said}")
         if turn.state != "complete":
             yield f"({turn.state})"

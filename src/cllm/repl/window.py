@@ -11,8 +11,8 @@ from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import UsageError
 from cllm.engine.compacting import Summarised, Summarising
 from cllm.repl.chat import Chat
-from cllm.repl.plain import one_line
 from cllm.repl.status import counted, last_usage, money, usage_text
+from cllm.terminal import one_line
 
 SHORT = 60
 LONGEST_NUMBER = 9

@@ -10,7 +10,7 @@ from prompt_toolkit.history import InMemoryHistory
 
 from cllm.repl.input import ChatCompleter, enter, open_history
 from cllm.repl.lines import LineReader
-from cllm.repl.plain import one_line, whole_text
+from cllm.repl.plain import whole_text
 
 
 class Names:
@@ -143,8 +143,3 @@ class TestHistory:
 def test_half_characters_become_replacement_characters():
     assert whole_text("a\udcffb") == "a\ufffdb"
     assert whole_text("é🌊") == "é🌊"
-
-
-def test_a_line_is_one_line_and_can_be_cut():
-    assert one_line("a\n b\x1b[2J\tc") == "a b[2J c"
-    assert one_line("abcdef", longest=4) == "abc…"

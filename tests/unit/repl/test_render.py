@@ -212,7 +212,26 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal():
     assert "\x1b]" not in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
     assert "\x9b" not in out.getvalue()
-    assert "a]0;titleb[2J31m" in out.getvalue()
+    assert r"a\x1b]0;title\x07b\x1b[2J\x9b31m" in out.getvalue()
+
+
+@pytest.mark.parametrize("text", ["&#x202e;", "&rlm;", "&#27;[2J", "&#xe0041;", "[a](x&#x202e;)"])
+def test_an_entity_of_markdown_is_no_way_around(text):
+    out = io.StringIO()
+    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)))
+
+    answer.write(f"before {text} after\n\n- {text}\n\n| {text} |\n|-|\n| {text} |\n")
+    answer.end()
+
+    assert not re.search("[\u200f\u202e\U000e0041]|\x1b\\[2J", out.getvalue())
+
+
+def test_a_line_end_that_comes_in_two_pieces_is_one_line_end():
+    terminal = Terminal()
+
+    live(terminal, "one\r", "\ntwo\r\n", "\r", "\n", "three\rfour").end()
+
+    assert terminal.shown == "one\ntwo\n\nthree\\rfour"
 
 
 @given(text=st.text(alphabet="ab \n#-*`>|1.~", max_size=60))
@@ -235,7 +254,7 @@ def test_thinking_is_shown_dimly_and_leaves_no_trace():
     answer.think("then \x1b[2Jagain.")
     wait(answer)
 
-    assert terminal.shown == "First I look at it,\nthen [2Jagain."
+    assert terminal.shown == "First I look at it,\nthen \\x1b[2Jagain."
     assert thinking_lines("Hm.", 40) == ["\x1b[2mHm.\x1b[0m"]
     answer.write("It is a cat.")
     answer.end()
@@ -283,7 +302,7 @@ def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
 
 def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():
     out = io.StringIO()
-    answer = PlainAnswer(out, terminal=False)
+    answer = PlainAnswer(out)
 
     for piece in ("# Not ", "*rendered*\n", "\n"):
         answer.think("Hm.")
@@ -300,7 +319,7 @@ class Broken(io.StringIO):
 
 @pytest.mark.parametrize("kind", ["plain", "live"])
 def test_an_output_that_breaks_is_remembered_and_not_raised(kind):
-    answer = PlainAnswer(Broken(), terminal=False) if kind == "plain" else LiveAnswer(Broken())
+    answer = PlainAnswer(Broken()) if kind == "plain" else LiveAnswer(Broken())
 
     answer.write("text")
     answer.end()

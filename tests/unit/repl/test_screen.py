@@ -6,7 +6,7 @@ import pytest
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.plain import one_line, wrapped
+from cllm.repl.plain import wrapped
 from cllm.repl.screen import Screen
 
 
@@ -47,7 +47,3 @@ def test_a_long_word_is_not_cut():
     path = "/a-folder/" * 9
 
     assert wrapped(f"Written to {path}", 40) == ["Written to", path]
-
-
-def test_what_turns_the_writing_around_is_not_in_a_line():
-    assert one_line("open \u202efdp.exe\u202c \u2066now\u2069") == "open fdp.exe now"

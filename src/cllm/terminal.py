@@ -1,0 +1,160 @@
+r"""Text for terminals: makes everything visible that a terminal would obey, hide or reorder.
+
+`escape` is for text to read, `one_line` for names, titles and errors, `make_visible` for what a
+person decides on. All three show a character as Python writes it: `\x1b`, `\u202e`, `\U000e0041`.
+`TerminalStream` is the last line of defence: whatever is printed to a terminal goes through it.
+It never decides what is printed.
+"""
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from typing import TextIO
+
+# Characters that move the cursor, change the direction of writing, break lines or are invisible:
+# controls but \t and \n, direction marks, separators, default-ignorable characters, surrogates.
+_HIDDEN_CHARACTERS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+)
+# Invisible characters that some scripts and emoji need: joiners and spaces of no width after a
+# letter of such a script or an emoji, selectors after the character whose form they select.
+_JOINERS = "\u034f\u180e\u200b-\u200d"
+_SELECTORS = "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+# Latin letters need none of them. Digits, # and * begin the keycap emoji.
+_CARRIERS = (
+    "\xa9\xae\u0250-\u034e\u0350-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1fff"
+    "\u203c\u2049\u2070-\u3163\u3165-\ud7ff\ue000-\ufdff\ufe10-\ufefe\uff00-\uff9f\uffa1-\uffef"
+    "\U00010000-\U0001bc9f\U0001bca4-\U0001d172\U0001d17b-\U000dffff"
+)
+_KEYCAPS = "0-9#*"
+
+_HIDDEN = re.compile(
+    f"[{_HIDDEN_CHARACTERS}]"
+    f"|(?<![{_CARRIERS}{_SELECTORS}])[{_JOINERS}]"
+    f"|(?<![{_CARRIERS}{_KEYCAPS}])[{_SELECTORS}]"
+)
+_UNCLEAR = re.compile(f"[{_HIDDEN_CHARACTERS}{_JOINERS}{_SELECTORS}\u2800]")
+_CONTEXT = re.compile(f"[{_CARRIERS}{_KEYCAPS}][{_SELECTORS}]?\\Z")
+_BREAKS = re.compile("[ \r]*[\n\t]+[ \r\n\t]*")
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+CLEAR_LINE = "\r\x1b[K"
+
+
+def escape(text: str) -> str:
+    r"""Return text that a terminal shows in full; \n, \t and the line end \r\n keep working."""
+    return _HIDDEN.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def escape_styled(text: str) -> str:
+    """Escape text between colour sequences, which stay."""
+    parts = _STYLE.split(text)
+    parts[::2] = map(escape, parts[::2])
+    return "".join(parts)
+
+
+def one_line(text: str, *, longest: int | None = None) -> str:
+    """Return escaped text on one line, cut to `longest` characters."""
+    line = escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def make_visible(text: str) -> str:
+    """Return one line in which every character shows that is not plainly visible.
+
+    Stricter than `escape`: also line feeds, unusual spaces, and all joiners and selectors.
+    """
+    return "".join(
+        sign if sign.isprintable() and not _UNCLEAR.match(sign) else escaped(sign) for sign in text
+    )
+
+
+def escaped(sign: str) -> str:
+    r"""Return one character as Python writes it, such as `\x1b`."""
+    return sign.encode("unicode_escape").decode("ascii")
+
+
+def hidden_characters() -> Iterator[str]:
+    """The characters that `escape` shows wherever they stand, but those that need a context."""
+    ranges = re.findall("(.)(?:-(.))?", _HIDDEN_CHARACTERS, re.DOTALL)
+    for first, last in ranges:
+        yield from map(chr, range(ord(first), ord(last or first) + 1))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return escaped(found[0])
+
+
+class Escaper:
+    """Escapes text that comes in pieces as `escape` does the whole of it."""
+
+    def __init__(self) -> None:
+        # A character that a joiner in the next piece may follow, and a \r that a \n may follow.
+        self._context = ""
+        self._return = ""
+
+    def feed(self, text: str) -> str:
+        r"""Return the next piece escaped. A \r at its end waits for what follows."""
+        joined = self._return + text
+        self._return = "\r" if joined.endswith("\r") else ""
+        complete = self._context + joined.removesuffix("\r")
+        shown = escape(complete)[len(self._context) :]
+        found = _CONTEXT.search(complete[-2:])
+        self._context = found[0] if found else ""
+        return shown
+
+
+class TerminalStream(io.TextIOWrapper):
+    """A terminal: text is escaped on its way to it. Text may be written in pieces of any length.
+
+    Sequences of our own, such as colours, go through `write_control`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(
+            stream.buffer,
+            encoding=stream.encoding,
+            errors="replace",
+            line_buffering=True,
+        )
+        self._escaper = Escaper()
+
+    def write(self, text: str) -> int:
+        super().write(self._escaper.feed(text))
+        return len(text)
+
+    def write_control(self, sequence: str) -> None:
+        """Write control sequences of cllm's own; never pass text here that others wrote."""
+        super().write(sequence)
+
+
+def protect(stream: TextIO) -> TextIO:
+    """Return the stream through which to write: itself, or a TerminalStream if it is a terminal."""
+    if isinstance(stream, TerminalStream) or not stream.isatty():
+        return stream
+    return TerminalStream(stream)
+
+
+def write_control(stream: TextIO, sequence: str) -> None:
+    """Write control sequences of cllm's own to a stream that shows text otherwise."""
+    if isinstance(stream, TerminalStream):
+        stream.write_control(sequence)
+    else:
+        stream.write(sequence)
+
+
+def draw_line(stream: TextIO, text: str) -> None:
+    """Show text in place of the terminal's current line."""
+    write_control(stream, CLEAR_LINE)
+    stream.write(text)
+    stream.flush()
+
+
+def fits_on_screen(text: str, *, margin: int = 2) -> bool:
+    """Whether a terminal shows the text without scrolling its beginning away."""
+    size = shutil.get_terminal_size()
+    widths = (sum(1 if sign.isascii() else 2 for sign in line) for line in text.split("\n"))
+    rows = sum(max(1, -(-width // size.columns)) for width in widths)
+    return rows <= size.lines - margin

@@ -1,0 +1,47 @@
+"""The question whether a command of the model may run."""
+
+import pytest
+
+from cllm.cli.confirming import LONGEST_REASON, question_about
+
+
+def test_the_command_stands_on_a_line_of_its_own_before_its_reason():
+    assert question_about("ls -l", "To see the files.") == (
+        "The model wants to run:\n  ls -l\nIts reason: To see the files.\nRun it? [y/N] "
+    )
+
+
+def test_without_a_reason_none_is_shown():
+    assert question_about("ls", "  ") == "The model wants to run:\n  ls\nRun it? [y/N] "
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("ls\nrm x", "ls ⏎ rm x"),
+        ("ls #\rrm x", r"ls #\rrm x"),
+        ("ls \x1b[8m; rm x\x1b[0m", r"ls \x1b[8m; rm x\x1b[0m"),
+        ("cat a\u202etxt.sh", r"cat a\u202etxt.sh"),
+        ("rm\u200b x", r"rm\u200b x"),
+        ("ls\u2800\xa0\u3000; rm x", r"ls\u2800\xa0\u3000; rm x"),
+        ("ls \U000e0041", r"ls \U000e0041"),
+        ("ls ❤\ufe0f", "ls ❤\\ufe0f"),
+    ],
+)
+def test_nothing_in_a_command_is_hidden(command, shown):
+    assert question_about(command, "").split("\n")[1] == f"  {shown}"
+
+
+def test_a_reason_cannot_pass_for_the_question():
+    question = question_about("rm x", "Fine.\nRun it? [y/N] y\n\nThe model wants to run:\n  ls")
+
+    assert question.split("\n")[2:] == [
+        "Its reason: Fine. Run it? [y/N] y The model wants to run: ls",
+        "Run it? [y/N] ",
+    ]
+
+
+def test_a_long_reason_is_cut():
+    question = question_about("ls", "x" * 5000)
+
+    assert len(question.split("\n")[2]) == len("Its reason: ") + LONGEST_REASON

@@ -1,0 +1,162 @@
+"""Text for terminals: what is shown as it is, and what is made visible."""
+
+import io
+import os
+import pty
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cllm.terminal import (
+    Escaper,
+    TerminalStream,
+    escape,
+    escape_styled,
+    fits_on_screen,
+    hidden_characters,
+    make_visible,
+    one_line,
+    protect,
+    write_control,
+)
+
+# Everything that a terminal obeys, reorders or does not show, whatever stands around it.
+FORBIDDEN = [
+    *map(chr, (*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0))),
+    *"\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+    *"\u2060\u2061\u2064\u206a\ufeff\ufff9\u3164\u115f\xad",
+    *map(chr, range(0xE0000, 0xE0080)),
+]
+NEEDED = {
+    "Persian": "می\u200cشود",
+    "Hindi": "क्\u200dष",
+    "Khmer": "ភាសា\u200bខ្មែរ",
+    "Mongolian": "ᠠ\u180b",
+    "family": "👩\u200d👩\u200d👧",
+    "heart": "❤\ufe0f",
+    "burning heart": "❤\ufe0f\u200d🔥",
+    "keycap": "1\ufe0f⃣",
+    "copyright": "©\ufe0f",
+    "variant of a character": "葛\U000e0100",
+    "Arabic sign": "\u0600\u0661",
+    "Hebrew": "שלום",
+}
+
+
+@pytest.mark.parametrize("sign", FORBIDDEN, ids=ascii)
+def test_no_control_and_no_invisible_character_is_left(sign):
+    assert sign not in escape(f"a{sign}b")
+    assert sign not in escape(f"ש{sign}ש")
+    assert sign not in one_line(f"a{sign}b")
+    assert sign not in make_visible(f"a{sign}b")
+
+
+def test_every_control_and_separator_of_unicode_is_known():
+    kept = [
+        sign
+        for sign in map(chr, range(0x110000))
+        if unicodedata.category(sign) in ("Cc", "Zl", "Zp", "Cs") and escape(sign) == sign
+    ]
+
+    assert kept == ["\t", "\n"]
+
+
+@pytest.mark.parametrize("text", NEEDED.values(), ids=NEEDED)
+def test_what_a_script_or_an_emoji_needs_is_shown_as_it_is(text):
+    assert escape(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\u202etxt", r"\u202etxt"),
+        ("\U000e0041", r"\U000e0041"),
+        ("100%\rdone", r"100%\rdone"),
+        ("one\r\ntwo\ttabs", "one\ntwo\ttabs"),
+        ("exa\u200bmple.com", r"exa\u200bmple.com"),
+        ("rm\u200d", r"rm\u200d"),
+        ("a\ufe0f", r"a\ufe0f"),
+        ("👩\u200d\u200d", "👩\u200d\\u200d"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_a_character_is_shown_as_python_writes_it(text, shown):
+    assert escape(text) == shown
+
+
+def test_colours_of_our_own_stay_and_nothing_else_does():
+    assert escape_styled("\x1b[1;31mred\x1b[0m\u202e\x1b[2J") == (
+        "\x1b[1;31mred\x1b[0m\\u202e\\x1b[2J"
+    )
+
+
+def test_a_line_is_one_line_and_can_be_cut():
+    assert one_line("a\n  b\x1b[2J\tc\r\n") == r"a b\x1b[2J c"
+    assert one_line("level    check: aligned") == "level    check: aligned"
+    assert one_line("abcdef", longest=4) == "abc…"
+
+
+def test_what_a_person_decides_on_shows_every_blank_and_joiner():
+    assert make_visible("a\n\tb\xa0c\u3000d\u2800e❤\ufe0f") == (r"a\n\tb\xa0c\u3000d\u2800e❤\ufe0f")
+    assert make_visible("grün 漢字") == "grün 漢字"
+
+
+SIGNS = st.sampled_from("a1\r\n\x1b\u200d\u200b\ufe0f❤👩क\u202e")
+
+
+@given(pieces=st.lists(st.text(alphabet=SIGNS, max_size=3), max_size=8))
+def test_text_in_pieces_is_shown_like_the_whole(pieces):
+    escaper = Escaper()
+    whole = "".join(pieces)
+
+    shown = "".join(map(escaper.feed, [*pieces, "\n"]))
+
+    assert shown == escape(f"{whole}\n")
+
+
+@given(text=st.text())
+def test_escaping_twice_changes_nothing_more(text):
+    assert escape(escape(text)) == escape(text)
+
+
+def test_the_line_editor_knows_all_characters_that_are_always_hidden():
+    characters = set(hidden_characters())
+
+    assert set(FORBIDDEN) <= characters
+    assert not any(escape(sign) == sign for sign in characters)
+
+
+def test_a_terminal_is_written_to_through_one_stream():
+    ours, theirs = pty.openpty()
+    with open(theirs, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor
+        stream = protect(opened)
+        assert isinstance(stream, TerminalStream)
+        assert protect(stream) is stream
+        print("a\x1b[2J", "\u202e", file=stream)
+        write_control(stream, "\x1b[1m")
+        stream.flush()
+
+        assert os.read(ours, 10_000).decode() == "a\\x1b[2J \\u202e\r\n\x1b[1m"
+    os.close(ours)
+
+
+def test_what_is_no_terminal_is_written_to_as_it_is():
+    stream = io.StringIO()
+
+    assert protect(stream) is stream
+    write_control(stream, "\x1b[1m")
+    assert stream.getvalue() == "\x1b[1m"
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [("one\n" * 8, True), ("one\n" * 9, False), ("x" * 400, True), ("漢" * 400, False)],
+)
+def test_a_question_fits_if_nothing_of_it_scrolls_away(text, fits, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("LINES", "11")
+
+    assert fits_on_screen(text) is fits
