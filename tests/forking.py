@@ -44,15 +44,18 @@ def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]
 
 
 class ForkServer:
-    """The process with everything imported, started when it is first needed."""
+    """The process with everything imported, started when it is first needed.
 
-    def __init__(self) -> None:
+    `python` is another interpreter than that of the tests.
+    """
+
+    def __init__(self, python: Path | None = None) -> None:
         address = f"\0cllm-tests-{os.getpid()}-{id(self)}"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen(64)
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(listener.fileno())],
+                [python or sys.executable, str(PROGRAM), str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 env={"LANG": LANGUAGE, "PATH": os.environ["PATH"], "HOME": "/"},
                 pass_fds=[listener.fileno()],

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from cllm.core.errors import (
-    MissingExtraError,
     MissingKeyError,
     ModelNotFoundError,
     SettingsError,
 )
+from cllm.core.extras import needs_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
 from cllm.providers.names import Catalogue, own_name
@@ -229,14 +229,12 @@ class ProviderOpener:
         )
 
     def _account(self, given: ProviderSettings) -> "Account":
-        try:
+        with needs_extra("bedrock", feature="Bedrock"):
             from cllm.providers.bedrock import (  # noqa: PLC0415
                 BEARER_VARIABLE,
                 DEFAULT_REGION,
                 Account,
             )
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(feature="Bedrock", extra="bedrock") from error
         environment = self._settings.place.environment
         regions = (given.options.get("region"), *map(environment.get, REGION_VARIABLES))
         return Account(

@@ -10,7 +10,8 @@ import msgspec
 
 from cllm.cli import printing
 from cllm.cli.place import here
-from cllm.core.errors import MissingExtraError, UsageError
+from cllm.core.errors import UsageError
+from cllm.core.extras import needs_extra
 from cllm.settings.layers import CommandLine
 
 if TYPE_CHECKING:
@@ -109,10 +110,8 @@ def _log_as(settings: "Settings") -> None:
 
 
 def _listening() -> Any:
-    try:
+    with needs_extra("server", feature="`cllm serve`"):
         from cllm.server.listening import listen  # noqa: PLC0415 - loads the web framework
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(feature="`cllm serve`", extra="server") from error
     return listen
 
 

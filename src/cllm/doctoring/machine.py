@@ -10,7 +10,13 @@ from cllm.doctoring.finding import Finding, ok, problem
 CHECK = "versions"
 PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
 # Each extra by the package that it is for.
-EXTRAS = {"bedrock": "botocore", "litellm": "litellm", "local": "xllamacpp"}
+EXTRAS = {
+    "bedrock": "botocore",
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "postgres": "asyncpg",
+    "server": "uvicorn",
+}
 
 
 def check_machine() -> Iterator[Finding]:

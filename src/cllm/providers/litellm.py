@@ -21,12 +21,12 @@ from cllm.core.errors import (
     BadReplyError,
     BrokenStreamError,
     CllmError,
-    MissingExtraError,
     ProviderError,
     StrictError,
     UnreachableError,
     UnsendableError,
 )
+from cllm.core.extras import needs_extra
 from cllm.core.notice import NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
@@ -67,10 +67,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 def load_library() -> Library:
     """Import LiteLLM, which takes seconds, and quieten it."""
     os.environ.update(ENVIRONMENT)
-    try:
+    with needs_extra("litellm", feature="LiteLLM"):
         litellm, httpx, openai = map(import_module, ("litellm", "httpx", "openai"))
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(feature="LiteLLM", extra="litellm") from error
     import logging  # noqa: PLC0415 - LiteLLM has loaded it
 
     # Its types make pydantic warn, on the person's terminal, of what only their author can change.

@@ -5,7 +5,8 @@ The store's module is imported when it is named.
 
 from collections.abc import Callable
 
-from cllm.core.errors import MissingExtraError, SettingsError
+from cllm.core.errors import SettingsError
+from cllm.core.extras import needs_extra
 from cllm.core.ports import Clock, Store
 
 
@@ -24,10 +25,8 @@ def _open_memory(_location: str, clock: Clock) -> Store:
 
 
 def _open_postgresql(location: str, clock: Clock) -> Store:
-    try:
+    with needs_extra("postgres", feature="A store in PostgreSQL"):
         from cllm.stores.sql.postgres import PostgresStore  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(feature="A store in PostgreSQL", extra="postgres") from error
 
     return PostgresStore(f"postgresql:{location}", clock=clock)
 

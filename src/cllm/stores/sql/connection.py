@@ -16,6 +16,8 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
+from cllm.core.extras import needs_extra
+
 T = TypeVar("T")
 
 MIGRATION_LOCK = 0x636C6C6D
@@ -66,11 +68,13 @@ def with_postgres(url: str, work: Callable[[sa.Connection], T]) -> T:
 
 
 async def _with_postgres(url: str, work: Callable[[sa.Connection], T]) -> T:
-    import asyncpg  # noqa: PLC0415
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    with needs_extra("postgres", feature="A database in PostgreSQL"):
+        import asyncpg  # noqa: PLC0415
+        import greenlet  # noqa: F401, PLC0415 - SQLAlchemy's asyncio engine needs it
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
-    from cllm.stores.sql.postgres_errors import FAILURES, our_error  # noqa: PLC0415
-    from cllm.stores.sql.postgres_pool import split_url  # noqa: PLC0415
+        from cllm.stores.sql.postgres_errors import FAILURES, our_error  # noqa: PLC0415
+        from cllm.stores.sql.postgres_pool import split_url  # noqa: PLC0415
 
     target, _ = split_url(url)
     engine = create_async_engine(

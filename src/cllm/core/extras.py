@@ -1,0 +1,17 @@
+"""Packages that are optional: what needs them names the extra to install if they are missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cllm.core.errors import MissingExtraError
+
+
+@contextmanager
+def needs_extra(extra: str, *, feature: str) -> Iterator[None]:
+    """Raise MissingExtraError for a missing package. A missing module of cllm itself is a bug."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "cllm":
+            raise
+        raise MissingExtraError(feature=feature, extra=extra) from error

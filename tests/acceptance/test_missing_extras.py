@@ -1,0 +1,169 @@
+"""Every command works without the extras that it does not need, and names the one that it needs.
+
+The environments are real ones that have nothing but cllm's dependencies and some of its extras.
+"""
+
+import json
+
+import pytest
+from tests.fake_provider import WAIT
+from tests.forking import ForkServer
+from tests.minimal_environment import make_environment, required
+
+ALL = ("bedrock", "local", "postgres", "server")
+ENVIRONMENTS = [(), ("local",), *(tuple(one for one in ALL if one != left) for left in ALL)]
+NOWHERE = "postgresql://127.0.0.1:9/nothing"
+
+# What needs no extra.
+PLAIN = [
+    ("--help",),
+    ("--version",),
+    ("--list-conversations",),
+    ("--list-models",),
+    ("--show-config",),
+    ("--validate-schema", "--json-schema", '{"type": "object"}'),
+    ("--clear-schema-cache",),
+    ("Hello",),
+    ("Hello", "--no-stream", "-vvv", "--log-file", "cllm.log"),
+    ("Hello", "--raw"),
+    ("Hello", "--conversation", "demo", "--exec", "echo hi"),
+    ("Hello", "--conversation", "demo", "--store", "sqlite:cats.db"),
+    ("Hello", "--store", "memory:", "--conversation"),
+    ("Hello", "--allow-commands", "--attach", "note.txt"),
+    ("--show-conversation", "demo"),
+    ("conversations", "list"),
+    ("conversations", "show", "demo"),
+    ("conversations", "stats"),
+    ("conversations", "branch", "demo", "--to", "other"),
+    ("conversations", "migrate", "--add-system-prompt", "--dry-run"),
+    ("conversations", "--store", "sqlite:cats.db", "list"),
+    ("conversations", "delete", "other"),
+    ("--delete-conversation", "demo"),
+    ("chat", "talk"),
+    ("chat", "--no-save"),
+    ("chat", "talk", "--store", "sqlite:cats.db"),
+    ("db", "upgrade"),
+    ("db", "current"),
+    ("db", "check"),
+    ("db", "current", "--store", "sqlite:cats.db"),
+    ("db", "check", "--store", "sqlite:cats.db"),
+    ("models", "list"),
+    ("init",),
+    ("init", "--list-templates"),
+    ("trust",),
+    ("completion", "bash"),
+    ("doctor",),
+]
+# What fails in every environment, in one sentence.
+FAILING = [
+    ("db", "downgrade", "0009", "--store", "sqlite:cats.db"),
+    ("db", "adopt", "--store", "sqlite:cats.db"),
+    ("models", "remove", "nothing"),
+    ("models", "pull", "hf:nothing"),
+    ("-m", "nobody/x", "Hello"),
+    ("-m", "anthropic/claude-x", "Hello"),
+    ("-m", "litellm/openai/x", "Hello"),
+]
+# What needs an extra, and fails anyway: nobody listens there.
+NEEDING = [
+    ("local", ("-m", "local/./broken.gguf", "Hello")),
+    ("bedrock", ("-m", "bedrock/x", "Hello")),
+    ("server", ("serve", "--host", "0.0.0.0")),
+    ("postgres", ("--list-conversations", "--store", NOWHERE)),
+    ("postgres", ("Hello", "--conversation", "x", "--store", NOWHERE)),
+    ("postgres", ("conversations", "--store", NOWHERE, "list")),
+    ("postgres", ("chat", "x", "--store", NOWHERE)),
+    ("postgres", ("db", "current", "--store", NOWHERE)),
+    ("postgres", ("db", "check", "--store", NOWHERE)),
+    ("postgres", ("db", "upgrade", "--store", NOWHERE)),
+    ("postgres", ("db", "downgrade", "0001", "--store", NOWHERE)),
+    ("postgres", ("db", "adopt", "--store", NOWHERE)),
+]
+
+
+def test_the_lists_name_every_extra_that_users_can_install():
+    for extra in (*ALL, "litellm"):
+        assert required("cllm", (extra,)) > required("cllm", ())
+
+
+@pytest.fixture(scope="module", params=ENVIRONMENTS, ids=lambda extras: "+".join(extras) or "none")
+def installed(request, tmp_path_factory):
+    """The extras of an environment, and a process in it that has imported cllm."""
+    python = make_environment(tmp_path_factory.mktemp("environment") / "venv", request.param)
+    server = ForkServer(python)
+    yield request.param, server
+    server.close()
+
+
+@pytest.fixture
+def run(installed, cllm, settings):
+    settings(
+        providers={"bedrock": {"endpoint_url": "http://127.0.0.1:9"}},
+        default_system_message="Be brief.",
+    )
+    (cllm.home.work / "broken.gguf").write_bytes(b"GGUF and nothing more")
+    (cllm.home.work / "note.txt").write_text("Hi.", encoding="utf-8")
+    environment = cllm.environment(
+        {
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "x",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    )
+
+    def start(*arguments):
+        done = (
+            installed[1].start(arguments, environment, cllm.home.work).communicate(b"/list\n", WAIT)
+        )
+        error = done.stderr.decode()
+        assert "Traceback" not in error, f"{arguments}: {error}"
+        assert done.returncode in (0, 1), f"{arguments}: {done.returncode} {error}"
+        return done.returncode, error
+
+    return start
+
+
+def test_what_needs_no_extra_works_without_any(installed, run, provider):
+    for arguments in PLAIN:
+        code, error = run(*arguments)
+        assert code == 0, f"{arguments}: {error}"
+
+
+def test_what_fails_is_one_sentence_in_every_environment(run):
+    for arguments in FAILING:
+        code, error = run(*arguments)
+        assert code == 1
+        assert len(error.splitlines()) == 1, f"{arguments}: {error}"
+
+
+def test_what_needs_an_extra_names_it_where_it_is_missing(installed, run):
+    for extra, arguments in NEEDING:
+        code, error = run(*arguments)
+        assert code == 1
+        assert len(error.splitlines()) == 1, f"{arguments}: {error}"
+        advised = f"pip install 'cllm[{extra}]'" in error
+        assert advised is (extra not in installed[0]), f"{arguments}: {error}"
+
+
+def test_the_doctor_says_which_extras_are_installed(installed, cllm, settings):
+    environment = cllm.environment()
+    done = installed[1].start(("doctor", "--json"), environment, cllm.home.work)
+    findings = json.loads(done.communicate(b"", WAIT).stdout)["findings"]
+
+    (line,) = (one["message"] for one in findings if one["check"] == "extras")
+    for extra in (*ALL, "litellm"):
+        assert (f"{extra} not installed" in line) is (extra not in installed[0])
+
+
+@pytest.mark.parametrize(
+    "module", ["fastapi", "starlette", "uvicorn", "httptools", "uvloop", "asyncpg", "greenlet"]
+)
+def test_a_single_package_that_is_missing_is_no_traceback(module, tmp_path, cllm, settings):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules[{module!r}] = None\n", encoding="utf-8"
+    )
+    blocked = {"PYTHONPATH": str(tmp_path)}
+
+    for arguments in (("serve", "--host", "0.0.0.0"), ("db", "current", "--store", NOWHERE)):
+        done = cllm(*arguments, env=blocked)
+        done.failed_with_one_sentence()
