@@ -7,7 +7,8 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 # The model of this machine and the usual folder, whatever the environment says.
 unset CLLM_PATH CLLM_CONVERSATIONS_PATH
 export CLLM_MODEL=local/smollm2-135m
-if [ -d .cllm ]; then folder=.cllm/conversations; else folder=$HOME/.cllm/conversations; fi
+folder=$HOME/.cllm/conversations
+if [ -d .cllm/conversations ] || [ -e .cllm/cllm.db ]; then folder=.cllm/conversations; fi
 
 say '$ cllm "My cat is called Luna." --conversation demo'
 cllm "My cat is called Luna." --conversation demo </dev/null

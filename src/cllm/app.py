@@ -5,14 +5,16 @@ in `cllm.opening`.
 """
 
 import re
+import sys
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from cllm.core.errors import UsageError
+from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
@@ -20,6 +22,7 @@ from cllm.engine.new_ids import NewIds
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
+from cllm.settings.places import is_same_store, usual_stores
 from cllm.settings.trust import is_model_file, looks_secret
 from cllm.stores.registry import never_waits, open_store
 
@@ -69,6 +72,13 @@ def conversation_called(
     )
 
 
+class OtherHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """A store at one of the usual places, and how many conversations it lists."""
+
+    store: str
+    conversations: int
+
+
 class App:
     """What one surface runs on: a store, and the providers it has asked so far.
 
@@ -101,6 +111,16 @@ class App:
         return (
             sync.run_without_waiting(work) if never_waits(self.settings.store) else sync.run(work)
         )
+
+    async def other_histories(self) -> list[OtherHistory]:
+        """Stores at the usual places, other than this app's, that have conversations."""
+        urls = usual_stores(self.settings.place)
+        counted = [
+            OtherHistory(store=url, conversations=await _count_conversations(url))
+            for url in urls
+            if not is_same_store(url, self.settings.store)
+        ]
+        return [history for history in counted if history.conversations]
 
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
@@ -327,3 +347,14 @@ class App:
         for provider in (*self._providers.values(), *self._keyless.values()):
             await provider.close()
         await self.store.close()
+
+
+async def _count_conversations(url: str) -> int:
+    """How many conversations a store lists; 0 if it cannot be read."""
+    store = open_store(url, clock=now)
+    try:
+        return len((await store.list_conversations(limit=sys.maxsize)).items)
+    except CllmError:
+        return 0
+    finally:
+        await store.close()

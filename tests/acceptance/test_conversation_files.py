@@ -84,8 +84,8 @@ def test_files_go_to_the_home_when_the_work_folder_has_none_of_ours(home, settin
     assert list(home.work.iterdir()) == []
 
 
-def test_files_go_to_the_work_folder_when_it_has_one_of_ours(home, settings, cllm):
-    (home.work / ".cllm").mkdir()
+def test_files_go_to_the_work_folder_when_it_has_conversations(home, settings, cllm):
+    (home.work / ".cllm/conversations").mkdir(parents=True)
 
     cllm("Hello", "--conversation", "demo").succeeded()
 
@@ -95,7 +95,7 @@ def test_files_go_to_the_work_folder_when_it_has_one_of_ours(home, settings, cll
 
 def test_the_folder_is_chosen_by_flag_then_environment_then_settings(home, settings, cllm):
     settings(conversations_path=str(home.path / "by-settings"))
-    (home.work / ".cllm").mkdir()
+    (home.work / ".cllm/conversations").mkdir(parents=True)
     environment = {"CLLM_CONVERSATIONS_PATH": str(home.path / "by-environment")}
 
     cllm("Hello", "--conversation", "demo").succeeded()
@@ -106,7 +106,7 @@ def test_the_folder_is_chosen_by_flag_then_environment_then_settings(home, setti
     for folder in ("by-settings", "by-environment", "by-flag"):
         loaded = json.loads((home.path / folder / "demo.json").read_bytes())
         assert len(loaded["messages"]) == 2, folder
-    assert not (home.work / ".cllm/conversations").exists()
+    assert list((home.work / ".cllm/conversations").iterdir()) == []
 
 
 def test_another_cllm_folder_holds_settings_and_conversations(home, provider, settings, cllm):

@@ -59,8 +59,42 @@ def test_without_options_it_is_for_this_folder(cllm, mode):
 
     file = cllm.home.work / ".cllm" / "Cllmfile.yml"
     assert str(file) in result.out
-    assert read(file)["model"] == "local/smollm2-135m"
     assert mode(file) == 0o600
+
+
+@pytest.mark.parametrize("template", [None, *EXPECTED])
+def test_no_file_names_a_model_unless_one_was_given(template, cllm):
+    chosen = () if template is None else ("--template", template)
+    cllm("init", *chosen).succeeded()
+
+    file = cllm.home.work / ".cllm" / "Cllmfile.yml"
+    assert "model" not in (read(file) or {})
+    cllm("init", *chosen, "--force", "--model", "openai/gpt-4o").succeeded()
+    assert read(file)["model"] == "openai/gpt-4o"
+
+
+def test_the_model_of_the_settings_and_of_the_environment_stays_in_force(provider, settings, cllm):
+    settings(model="openai/mine")
+    cllm("init").succeeded()
+
+    cllm("Hello").succeeded()
+    cllm("Hello", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
+    cllm("init", "--force", "--model", "openai/of-the-folder").succeeded()
+    cllm("Hello").succeeded()
+    cllm("Hello", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
+    (cllm.home.work / "named.Cllmfile.yml").write_text("model: openai/named", encoding="utf-8")
+    cllm("Hello", "-c", "named").succeeded()
+    cllm("Hello", "-c", "named", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
+
+    asked = [request.json["model"] for request in provider.requests]
+    assert asked == [
+        "mine",
+        "of-the-environment",
+        "of-the-folder",
+        "of-the-environment",
+        "named",
+        "of-the-environment",
+    ]
 
 
 def test_global_is_for_everywhere(cllm):
@@ -144,7 +178,45 @@ def test_conversations_and_logs_are_kept_out_of_git_once(cllm):
     cllm("init").succeeded()
     cllm("init", "--force").succeeded()
 
-    assert ignored.read_text(encoding="utf-8") == "build/\n.cllm/conversations/\n.cllm/*.log\n"
+    assert ignored.read_text(encoding="utf-8").splitlines() == [
+        "build/",
+        ".cllm/conversations/",
+        ".cllm/cllm.db*",
+        ".cllm/*.log",
+    ]
+
+
+def test_history_moves_the_conversations_of_this_folder_here_and_says_so(settings, cllm):
+    cllm("Hello", "--conversation", "before").succeeded()
+
+    done = cllm("init", "--history").succeeded()
+    cllm("Hello", "--conversation", "after").succeeded()
+
+    folder = cllm.home.work / ".cllm" / "conversations"
+    assert [path.name for path in folder.glob("*.json")] == ["after.json"]
+    assert cllm.home.file("before").is_file()
+    assert str(folder) in done.out
+    assert str(cllm.home.conversations) in done.out
+    assert ".cllm/conversations/" in (cllm.home.work / ".gitignore").read_text(encoding="utf-8")
+
+
+def test_history_can_be_added_to_a_folder_that_has_settings(cllm, mode):
+    cllm("init", "--model", "openai/mine").succeeded()
+    before = (cllm.home.work / ".cllm" / "Cllmfile.yml").read_bytes()
+
+    cllm("init", "--history").succeeded()
+    cllm("init", "--history").succeeded()
+
+    assert (cllm.home.work / ".cllm" / "Cllmfile.yml").read_bytes() == before
+    assert mode(cllm.home.work / ".cllm" / "conversations") == 0o700
+
+
+def test_history_does_not_hide_that_settings_were_not_written(cllm):
+    cllm("init").succeeded()
+
+    cllm("init", "--history", "--model", "openai/x").failed_with_one_sentence("--force")
+
+    assert not (cllm.home.work / ".cllm" / "conversations").exists()
 
 
 def test_a_written_file_is_trusted_and_one_that_was_changed_is_not(cllm):
@@ -165,6 +237,8 @@ def test_a_written_file_is_trusted_and_one_that_was_changed_is_not(cllm):
         (["--template", "../../etc/passwd"], ["no template"]),
         (["--system", "a", "--system-file", "b"], ["--system"]),
         (["--cllm-path", "x", "--global"], ["--cllm-path"]),
+        (["--history", "--global"], ["--history", "this folder"]),
+        (["--history", "--cllm-path", "x"], ["--history", "this folder"]),
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_written(arguments, words, cllm):

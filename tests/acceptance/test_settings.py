@@ -133,7 +133,7 @@ class TestShowConfig:
         assert f"seed: 3 ({home.work / 'Cllmfile.yml'})" in out
         assert f"providers.x.timeout: 5 ({own})" in out
         assert "A: 1 (command line)" in out
-        assert str(home.work / ".cllm" / "conversations") in out
+        assert f"store: json:{home.conversations}" in out
 
     def test_no_secret_is_in_it_wherever_it_stands(self, layers, cllm):
         layers(

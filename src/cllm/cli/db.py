@@ -12,6 +12,7 @@ from cllm.cli import printing
 from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.load import CommandLine, load_settings
+from cllm.settings.places import server_store
 
 if TYPE_CHECKING:
     from cllm.stores.sql.database import Database
@@ -154,9 +155,7 @@ def _database(store: str | None) -> "Database":
     from cllm.stores.sql.database import Database  # noqa: PLC0415 - loads SQLAlchemy
 
     if store is None:
-        from cllm.server.opening import store_url  # noqa: PLC0415 - loads what a server needs
-
-        store = store_url(load_settings(here(), CommandLine()))
+        store = server_store(load_settings(here(), CommandLine()))
     return Database(store)
 
 

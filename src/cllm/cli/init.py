@@ -11,6 +11,7 @@ from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Place, user_folder
+from cllm.settings.places import CONVERSATIONS, leads_away, local_folder
 from cllm.settings.starting import DEFAULT, about, start_from, template_names
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable import make_folder, write_file
@@ -20,13 +21,18 @@ HELP = """Write a first Cllmfile.yml.
 Without options it is made in ./.cllm, for this folder alone; with --global in ~/.cllm, for
 everywhere. A file that is there is not touched without --force, which keeps the old one beside it.
 
+Settings do not move conversations. With --history this folder keeps its own, in
+./.cllm/conversations, from then on.
+
 \b
 Examples:
   cllm init
   cllm init --global --model openai/gpt-4o
-  cllm init --template code-review"""
+  cllm init --template code-review
+  cllm init --history"""
 
-IGNORED = (".cllm/conversations/", ".cllm/*.log")
+IGNORED = (".cllm/conversations/", ".cllm/cllm.db*", ".cllm/*.log")
+CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system", "system_file")
 
 
 @click.command(name="init", help=HELP)
@@ -35,6 +41,9 @@ IGNORED = (".cllm/conversations/", ".cllm/*.log")
 @click.option("-t", "--template", metavar="NAME", help="Begin with a template.")
 @click.option("--list-templates", is_flag=True, help="List the templates.")
 @click.option("-f", "--force", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--history", is_flag=True, help="Keep the conversations of this folder in it, from now on."
+)
 @click.option("--cllm-path", type=click.Path(path_type=Path), help="The folder to write it in.")
 @click.option("--model", metavar="MODEL", help="The model, as provider/name.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="How freely to answer.")
@@ -51,17 +60,18 @@ def command(**options: Any) -> None:
     place = here()
     text = _text(options)
     folders = _folders(options, place)
-    local = place.directory / ".cllm"
+    local = local_folder(place)
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
-    for folder in folders:
-        _refuse_to_replace(folder, force=options["force"])
-    for folder in folders:
+    written = [folder for folder in folders if _is_to_be_written(folder, options)]
+    for folder in written:
         _write(folder, text)
-        if folder == local:
-            _ignore(place.directory / ".gitignore")
         _trust(folder, place)
         printing.print_line(f"Wrote {folder / FILE_NAME}.")
+    if local in folders:
+        _ignore(place.directory / ".gitignore")
+    if options["history"]:
+        _start_history(place)
 
 
 def _text(options: dict[str, Any]) -> str:
@@ -80,17 +90,37 @@ def _folders(options: dict[str, Any], place: Place) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["everywhere"] or options["locally"]:
             raise UsageError("Give either --cllm-path, or --global and --local.")
+        if options["history"]:
+            raise UsageError("--history is for this folder; leave out --cllm-path.")
         return [options["cllm_path"]]
     folders = [user_folder(place)] if options["everywhere"] else []
     if options["locally"] or not folders:
-        folders.append(place.directory / ".cllm")
+        folders.append(local_folder(place))
+    elif options["history"]:
+        raise UsageError("--history is for this folder; use it with --local, or alone.")
     return folders
 
 
-def _refuse_to_replace(folder: Path, *, force: bool) -> None:
+def _is_to_be_written(folder: Path, options: dict[str, Any]) -> bool:
+    """Whether to write the file; one that exists stays if only a history was asked for."""
     path = folder / FILE_NAME
-    if (path.exists() or path.is_symlink()) and not force:
-        raise UsageError(f"{path} is there already; replace it with: cllm init --force")
+    if options["force"] or not (path.exists() or path.is_symlink()):
+        return True
+    if options["history"] and all(options[name] is None for name in CONTENT):
+        return False
+    raise UsageError(f"{path} is there already; replace it with: cllm init --force")
+
+
+def _start_history(place: Place) -> None:
+    """Make the folder of the conversations, which moves the history of this folder there."""
+    conversations = local_folder(place) / CONVERSATIONS
+    if leads_away(conversations, place):
+        raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
+    make_folder(conversations)
+    printing.print_line(f"Conversations that you start in this folder are kept in {conversations}.")
+    before = user_folder(place) / CONVERSATIONS
+    if before.is_dir() and before.resolve() != conversations.resolve():
+        printing.print_line(f"Those in {before} stay there.")
 
 
 def _write(folder: Path, text: str) -> None:

@@ -16,6 +16,8 @@ from cllm.settings.load import CommandLine
 from cllm.terminal import one_line
 from cllm.wire.malformed import MalformedError
 
+ADVICE = "list them with: cllm --list-conversations --store"
+
 
 def open_app(line: CommandLine) -> App:
     settings = trusted_settings(here(), line)
@@ -33,7 +35,12 @@ def list_conversations(line: CommandLine) -> None:
     for summary in page.items:
         printing.print_line(_summary_line(summary))
     if not page.items:
-        printing.note('No conversations yet; begin one with: cllm "Hello" --conversation ID')
+        from cllm.repl.empty_list import empty_list_lines  # noqa: PLC0415 - rarely needed
+
+        others = run(app.other_histories())
+        for text in empty_list_lines(app.settings.store, others, advice=ADVICE):
+            printing.note(text)
+        printing.note('Start one with: cllm "Hello" --conversation ID')
 
 
 def _summary_line(summary: Summary) -> str:

@@ -44,7 +44,7 @@ def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
 
 
 def _paths(settings: Settings) -> Iterator[str]:
-    yield f"cllm folder: {settings.cllm_path}"
+    yield f"history folder: {settings.history_folder}"
     yield f"store: {without_password(settings.store)}"
 
 

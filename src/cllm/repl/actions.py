@@ -18,6 +18,7 @@ from cllm.core.ports import Hit
 from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
+from cllm.repl.empty_list import empty_list_lines
 from cllm.repl.status import counted, stats_lines
 from cllm.repl.transcript import as_markdown, tail_lines
 from cllm.repl.window import number_in, pin_lines, summary_lines
@@ -29,6 +30,7 @@ LISTED = 20
 FOUND = 20
 MOST_HITS = 1000
 TITLE = 60
+ADVICE = "open them with: cllm chat --store"
 
 
 class Leave(BaseException):
@@ -54,7 +56,11 @@ async def list_newest(chat: Chat, rest: str) -> None:
     for notice in page.notices:
         chat.screen.warn(notice)
     if not page.items:
-        chat.screen.note("No conversation is stored yet.")
+        others = await chat.app.other_histories()
+        for line in empty_list_lines(chat.app.settings.store, others, advice=ADVICE):
+            chat.screen.note(line)
+        if not chat.options.saves:
+            chat.screen.note("This chat was started with --no-save; /save ID stores it.")
     chat.screen.say(summary_line(summary) for summary in page.items)
 
 

@@ -23,9 +23,10 @@ from cllm.core.errors import UsageError
 from cllm.server.app import build_quick
 from cllm.server.connection import Connection
 from cllm.server.lane import Lane
-from cllm.server.opening import check_reach, open_serving, store_url
+from cllm.server.opening import check_reach, open_serving
 from cllm.server.serving import Serving
 from cllm.settings.load import Settings
+from cllm.settings.places import server_store
 
 BACKLOG = 2048
 UNREAD_BYTES = 128 * 1024
@@ -45,7 +46,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
     Once it is clear that it can, `prepare` is called, and `say` with the address when it listens.
     `worker` names, as `module:function`, what makes the application in each of several processes.
     """
-    store_url(settings)
+    server_store(settings)
     check_reach(settings.server)
     allow_connections()
     server = settings.server

@@ -13,35 +13,16 @@ from cllm.server.deadlines import patience_by
 from cllm.server.serving import Serving
 from cllm.server.turns import RunningTurns
 from cllm.settings.load import Settings
+from cllm.settings.places import JSON, file_store, server_store
 from cllm.settings.server import ServerSettings
 from cllm.stores.registry import open_store
-
-DATABASE = "cllm.db"
-JSON = "json:"
-MEMORY = "memory:"
-
-
-def store_url(settings: Settings) -> str:
-    """Where the server keeps conversations: as it is told, else in a database in cllm's folder."""
-    named = settings.server.store
-    if named is None and not settings.store.startswith(JSON):
-        named = settings.store
-    url = f"sqlite:{settings.cllm_path / DATABASE}" if named is None else named
-    if url.startswith(JSON):
-        raise UsageError(
-            "`cllm serve` needs a store that several can use at once; write --store sqlite:PATH. "
-            "The folder of conversation files is served beside it."
-        )
-    if url.startswith(MEMORY) and settings.server.workers > 1:
-        raise UsageError("memory: belongs to one process; use --workers 1, or another store.")
-    return url
 
 
 def open_serving(settings: Settings) -> Serving:
     """A server by these settings; whoever opens it closes its app."""
     check_reach(settings.server)
     check_default_provider(settings)
-    app = App(replace(settings, store=store_url(settings)))
+    app = App(replace(settings, store=server_store(settings)))
     store: ServerStore = app.store  # type: ignore[assignment]
     return Serving(
         app=app,
@@ -91,5 +72,5 @@ def _files(settings: Settings) -> Store | None:
     if settings.server.keys or not is_loopback(settings.server.host):
         return None
     own = settings.store.startswith(JSON)
-    url = settings.store if own else f"{JSON}{settings.cllm_path / 'conversations'}"
+    url = settings.store if own else file_store(settings.history_folder)
     return open_store(url, clock=now)

@@ -21,12 +21,18 @@ from cllm.settings.layers import (
     Layer,
     Layered,
     Place,
-    chosen_folder,
     expanded,
     layer_up,
     merge,
     read_files,
     user_folder,
+)
+from cllm.settings.places import (
+    CONVERSATIONS,
+    file_store,
+    history_folder,
+    leads_away,
+    local_folder,
 )
 from cllm.settings.providers import TOP_KEYS, ProviderSettings, TopProvider, read_provider
 from cllm.settings.schema import read_schema_source
@@ -64,11 +70,12 @@ TEXT_KEYS = (
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings, typed.
 
-    `top_providers` is what stands at the top level of the files, lowest first.
+    `history_folder` has the conversations unless `store` says otherwise. `top_providers` is what
+    stands at the top level of the files, lowest first.
     """
 
     place: Place
-    cllm_path: Path
+    history_folder: Path
     model: str | None
     model_is_explicit: bool
     system: GivenPrompt
@@ -183,12 +190,10 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
     """The layers as typed settings; the first value that is wrong is an error."""
     _check_types(layered)
     values = layered.values
-    folder = chosen_folder(place, line)
-    local = place.directory / ".cllm"
-    cllm_path = folder or (local if local.is_dir() else user_folder(place))
+    folder = history_folder(place, line)
     return Settings(
         place=place,
-        cllm_path=cllm_path,
+        history_folder=folder,
         model=values.get("model") or None,
         model_is_explicit="model" in line.values,
         system=line.system or _configured_prompt(layered),
@@ -214,7 +219,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         log_file=_log_file(values, place),
         schema=read_schema_source(layered, place),
         server=read_server(layered, place.environment),
-        store=_store_url(values, place, cllm_path),
+        store=_store_url(values, place, folder),
         notices=(*_misspelled(values), *_without_effect(values)),
     )
 
@@ -238,26 +243,18 @@ def _log_file(values: dict[str, Any], place: Place) -> Path | None:
     return place.directory / expanded(named) if named else None
 
 
-def _store_url(values: dict[str, Any], place: Place, cllm_path: Path) -> str:
+def _store_url(values: dict[str, Any], place: Place, folder: Path) -> str:
     if values.get("store"):
         return str(values["store"])
     named = values.get("conversations_path")
     if named:
         return f"json:{place.directory / expanded(named)}"
-    folder = cllm_path / "conversations"
-    if cllm_path == place.directory / ".cllm" and _leads_away(folder, place):
+    if folder == local_folder(place) and leads_away(folder / CONVERSATIONS, place):
         raise SettingsError(
             "a link leads out of this project; name the folder with --conversations-path.",
-            path=str(folder),
+            path=str(folder / CONVERSATIONS),
         )
-    return f"json:{folder}"
-
-
-def _leads_away(folder: Path, place: Place) -> bool:
-    """Whether a project's folder is really elsewhere: a project can be somebody else's."""
-    if folder.parent.resolve() == user_folder(place).resolve():
-        return False
-    return not folder.resolve().is_relative_to(place.directory.resolve())
+    return file_store(folder)
 
 
 def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:

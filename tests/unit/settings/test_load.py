@@ -95,7 +95,7 @@ class TestLayers:
 
         assert settings.model is None
         assert settings.parameters == {"seed": 1}
-        assert settings.cllm_path == named
+        assert settings.history_folder == named
         assert settings.store == f"json:{named}/conversations"
 
     def test_the_environment_names_that_folder_too_and_the_command_line_is_over_it(
@@ -103,8 +103,8 @@ class TestLayers:
     ):
         world.environment["CLLM_PATH"] = str(tmp_path / "env")
 
-        assert world.load().cllm_path == tmp_path / "env"
-        assert world.load(cllm_path=tmp_path / "line").cllm_path == tmp_path / "line"
+        assert world.load().history_folder == tmp_path / "env"
+        assert world.load(cllm_path=tmp_path / "line").history_folder == tmp_path / "line"
 
     def test_a_file_in_the_home_directory_is_read_once(self, world):
         world.write_home("{model: a, api_base: 'http://x'}")
@@ -344,10 +344,28 @@ class TestStore:
     def test_the_store_is_named_or_follows_from_the_folder(self, world, load, text, expected):
         assert load(text).store == expected.format(work=world.work)
 
-    def test_a_folder_of_the_directory_is_used_if_it_is_there(self, world):
-        (world.work / ".cllm").mkdir()
+    def test_conversations_of_the_directory_are_its_history(self, world):
+        (world.work / ".cllm/conversations").mkdir(parents=True)
 
         assert world.load().store == f"json:{world.work}/.cllm/conversations"
+
+    def test_a_database_of_the_directory_is_its_history(self, world):
+        (world.work / ".cllm").mkdir()
+        (world.work / ".cllm/cllm.db").touch()
+
+        assert world.load().store == f"json:{world.work}/.cllm/conversations"
+
+    @pytest.mark.parametrize("name", ["Cllmfile.yml", "my.Cllmfile.yml", "cllm.log"])
+    def test_no_other_file_of_the_directory_moves_the_history(self, world, name):
+        (world.work / ".cllm").mkdir()
+        (world.work / ".cllm" / name).touch()
+
+        assert world.load().store == f"json:{world.home}/.cllm/conversations"
+
+    def test_a_folder_that_was_named_has_the_history_whatever_is_in_it(self, world, tmp_path):
+        (world.work / ".cllm/conversations").mkdir(parents=True)
+
+        assert world.load(cllm_path=tmp_path).store == f"json:{tmp_path}/conversations"
 
     def test_the_environment_and_the_command_line_name_a_folder(self, world):
         world.environment["CLLM_CONVERSATIONS_PATH"] = "/env"

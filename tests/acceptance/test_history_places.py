@@ -1,0 +1,162 @@
+"""Where conversations are kept and looked for, and what an empty list says about it."""
+
+import json
+import re
+import shlex
+
+import pytest
+from tests.serving import Server
+
+
+def listed(result) -> list[str]:
+    return [line.split()[0] for line in result.out.splitlines()]
+
+
+@pytest.mark.parametrize("arguments", [("init",), ("init", "--template", "summarize")])
+def test_a_settings_file_does_not_move_the_conversations(arguments, home, settings, cllm):
+    cllm("Hello", "--conversation", "cats").succeeded()
+
+    cllm(*arguments).succeeded()
+    cllm("Again", "--conversation", "cats").succeeded()
+
+    assert listed(cllm("--list-conversations").succeeded()) == ["cats"]
+    assert listed(cllm("conversations", "list").succeeded()) == ["cats"]
+    assert len(home.messages("cats")) in (4, 5)
+    assert not (home.work / ".cllm/conversations").exists()
+
+
+def test_a_settings_file_does_not_move_the_database_of_the_server(home, provider, settings, cllm):
+    cllm("init").succeeded()
+
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        server.complete(("user", "Hello"), conversation="")
+
+    assert (home.path / ".cllm/cllm.db").is_file()
+    assert not (home.work / ".cllm/cllm.db").exists()
+    assert cllm("db", "current").succeeded().out.startswith("The database is at revision ")
+
+
+def test_a_folder_with_conversations_keeps_its_own_history(home, settings, cllm):
+    (home.work / ".cllm/conversations").mkdir(parents=True)
+
+    cllm("Hello", "--conversation", "here").succeeded()
+
+    assert (home.work / ".cllm/conversations/here.json").is_file()
+    assert not home.file("here").exists()
+
+
+def test_a_folder_with_a_database_keeps_its_own_history(home, provider, settings, cllm):
+    path = home.work / ".cllm/cllm.db"
+    cllm("db", "upgrade", "--store", f"sqlite:{path}").succeeded()
+
+    cllm("Hello", "--conversation", "here").succeeded()
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        server.complete(("user", "Hello"), conversation="")
+
+    assert (home.work / ".cllm/conversations/here.json").is_file()
+    assert not (home.path / ".cllm/cllm.db").exists()
+
+
+@pytest.mark.parametrize("command", [("--list-conversations",), ("conversations", "list")])
+def test_an_empty_list_says_where_it_looked(command, home, settings, cllm):
+    done = cllm(*command).succeeded()
+
+    assert done.out == ""
+    assert f"No conversations in {home.conversations}." in done.err
+    assert "--conversation ID" in done.err
+    assert "--store" not in done.err
+
+
+@pytest.mark.parametrize("command", [("--list-conversations",), ("conversations", "list")])
+def test_an_empty_list_says_what_is_elsewhere_and_how_to_see_it(command, home, settings, cllm):
+    for name in ("cats", "dogs"):
+        cllm("Hello", "--conversation", name).succeeded()
+    cllm("init", "--history").succeeded()
+
+    done = cllm(*command).succeeded()
+
+    assert f"No conversations in {home.work}/.cllm/conversations." in done.err
+    assert f"2 conversations are in {home.conversations}" in done.err
+    advised = re.search(r"list them with: cllm (.*)", done.err)
+    assert advised is not None
+    assert sorted(listed(cllm(*shlex.split(advised[1])).succeeded())) == ["cats", "dogs"]
+
+
+def test_an_empty_list_says_that_the_server_has_conversations(home, provider, settings, cllm):
+    with Server(environment=home.environment, directory=home.work, store=None) as server:
+        server.complete(("user", "Hello"), conversation="")
+
+    done = cllm("--list-conversations").succeeded()
+
+    assert f"1 conversation is in {home.path}/.cllm/cllm.db" in done.err
+    advised = re.search(r"list them with: cllm (.*)", done.err)
+    assert advised is not None
+    assert len(listed(cllm(*shlex.split(advised[1])).succeeded())) == 1
+
+
+def test_an_empty_list_elsewhere_names_the_conversations_of_this_folder(home, settings, cllm):
+    cllm("init", "--history").succeeded()
+    cllm("Hello", "--conversation", "here").succeeded()
+
+    done = cllm("--list-conversations", "--store", "sqlite:empty.db").succeeded()
+
+    assert f"1 conversation is in {home.work}/.cllm/conversations" in done.err
+
+
+def test_a_name_with_blanks_can_be_copied_from_the_advice(home, settings, cllm):
+    home.work = home.work / "my $(touch pwned) work"
+    home.work.mkdir()
+    cllm("init", "--history").succeeded()
+    cllm("Hello", "--conversation", "here").succeeded()
+
+    done = cllm("--list-conversations", "--store", "memory:").succeeded()
+
+    advised = re.search(r"list them with: cllm (.*)", done.err)
+    assert advised is not None
+    assert listed(cllm(*shlex.split(advised[1])).succeeded()) == ["here"]
+
+
+def test_nothing_is_created_by_looking(home, settings, cllm):
+    before = home.entries()
+
+    cllm("--list-conversations").succeeded()
+    cllm("--list-conversations", "--store", "json:nowhere").succeeded()
+
+    assert home.entries() == before
+
+
+def test_what_cannot_be_read_elsewhere_is_not_counted(home, settings, cllm):
+    (home.path / ".cllm/cllm.db").write_bytes(b"not a database, but long enough to be one" * 100)
+    home.keep("broken", b"{")
+    cllm("init", "--history").succeeded()
+
+    done = cllm("--list-conversations").succeeded()
+
+    assert "conversation is in" not in done.err
+    assert "conversations are in" not in done.err
+
+
+def test_a_link_out_of_a_project_is_not_followed_by_looking(home, settings, cllm):
+    elsewhere = home.path / "secret"
+    elsewhere.mkdir()
+    (elsewhere / "x.json").write_text(json.dumps({"id": "x", "messages": []}), encoding="utf-8")
+    (home.work / ".cllm").mkdir()
+    (home.work / ".cllm/conversations").symlink_to(elsewhere)
+
+    done = cllm("--list-conversations", "--store", "memory:").succeeded()
+
+    assert "conversation is in" not in done.err
+
+
+def test_the_list_of_a_chat_says_the_same(home, settings, cllm):
+    cllm("Hello", "--conversation", "cats").succeeded()
+    cllm("init", "--history").succeeded()
+
+    done = cllm("chat", stdin=b"/list\n").succeeded()
+    unsaved = cllm("chat", "--no-save", stdin=b"/list\n").succeeded()
+
+    assert f"No conversations in {home.work}/.cllm/conversations." in done.err
+    assert f"1 conversation is in {home.conversations}" in done.err
+    assert f"cllm chat --store json:{home.conversations}" in done.err
+    assert "--no-save" in unsaved.err
+    assert f"1 conversation is in {home.conversations}" in unsaved.err
