@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -162,6 +162,8 @@ class Request:
 
 
 Answer = Reply | tuple[Step, ...]
+Refuse = Callable[[Request], str | None]
+"""Returns why a request is refused with status 400; None if it is answered."""
 
 
 class WireProtocol(Protocol):
@@ -699,6 +701,7 @@ class FakeProvider:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self.cache: PromptCache | None = None
+        self.refuse: Refuse | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -821,10 +824,14 @@ class FakeProvider:
         with self._arrived:
             self.requests.append(request)
             number = len(self.requests)
-            answer = self._answers.popleft() if protocol and self._answers else None
+            reason = self.refuse(request) if protocol and self.refuse else None
+            is_answered = protocol and not reason and self._answers
+            answer = self._answers.popleft() if is_answered else None
             self._arrived.notify_all()
         if protocol is None or request.method != "POST" or not isinstance(request.json, dict):
             return whole(404, OpenAIChat().error(404, f"No route {request.path}", None))
+        if reason is not None:
+            return whole(400, protocol.error(400, reason, "invalid_request_error"))
         if answer is None:
             answer = protocol.echo(request)
         if isinstance(answer, Reply):
