@@ -28,6 +28,15 @@ def judge_openai(body: bytes) -> None:
     )
 
 
+def judge_compatible(body: bytes) -> None:
+    """The same for a server like OpenAI's that takes past reasoning, as unknown ones are sent."""
+    request = json.loads(body)
+    for message in request["messages"]:
+        if message["role"] == "assistant":
+            message.pop("reasoning_content", None)
+    judge_openai(json.dumps(request).encode())
+
+
 def judge_anthropic(body: bytes, *, sampling: bool) -> None:
     """Anthropic's types have a place for everything in this request.
 

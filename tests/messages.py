@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 from tests.fake_provider import FakeProvider, Request
-from tests.judges import judge_anthropic, judge_bedrock, judge_openai
+from tests.judges import judge_anthropic, judge_bedrock, judge_compatible
 from tests.serving import Answer, Client, Server
 
 from cllm.assembly.profiles import profile_for
@@ -101,7 +101,7 @@ def judge(request: Request) -> None:
         judge_bedrock(request.body, model=model)
         dialect = "bedrock"
     else:
-        judge_openai(request.body)
+        judge_compatible(request.body)
         dialect, model = "openai", "gpt-test"
     messages = [
         Message(role=message["role"], raw=json.dumps(message).encode(), dialect=dialect)

@@ -19,11 +19,20 @@ from cllm.core.extras import needs_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
 from cllm.providers.names import Catalogue, own_name
-from cllm.providers.registry import LOCAL, ROWS, ProviderRow, ServedModel, find_server
+from cllm.providers.registry import (
+    LOCAL,
+    OPENAI,
+    ROWS,
+    ProviderRow,
+    ServedModel,
+    find_server,
+    reasoning_rule,
+)
 from cllm.providers.third_party import ProviderAccess, is_offered, open_offered
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Place, ProviderSettings, Settings
 from cllm.settings.trust import looks_secret
+from cllm.wire.reasoning import NAMED_RULES
 
 if TYPE_CHECKING:
     from cllm.providers.anthropic import AnthropicProvider
@@ -43,6 +52,10 @@ SPEAKER_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "openai": {
         "api": (Literal["chat", "responses"], "`chat` or `responses`"),
         "profile": (str, "the name of a profile"),
+        "reasoning_field": (
+            Literal["as_sent", "none", "reasoning", "reasoning_content"],
+            "`reasoning_content`, `reasoning`, `as_sent` or `none`",
+        ),
     },
 }
 KINDS = (*SPEAKERS, "bedrock", "litellm")
@@ -188,14 +201,21 @@ class ProviderOpener:
         self, kind: str, name: str, given: ProviderSettings, row: ProviderRow | None
     ) -> Provider:
         module, _, speaker = SPEAKERS[kind].partition(":")
+        base_url = _base_url(name, given, row)
+        options = _speaker_options(kind, name, given)
+        if kind == OPENAI:
+            chosen = options.pop("reasoning_field", None)
+            options["reasoning"] = (
+                reasoning_rule(name, base_url) if chosen is None else NAMED_RULES[chosen]
+            )
         provider: Provider = getattr(import_module(module), speaker)(
             name=name,
-            base_url=_base_url(name, given, row),
+            base_url=base_url,
             api_key=self._key(name, given, row),
             http=self._open_http(),
             headers=_revealed(given),
             timeouts=_timeouts(given),
-            **_speaker_options(kind, name, given),
+            **options,
         )
         return provider
 

@@ -46,6 +46,23 @@ def test_a_command_is_run_and_its_output_goes_back(way, provider, model, cllm):
     assert second.messages[-2]["tool_calls"][0]["id"] == "call_0"
 
 
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_what_the_model_thought_goes_back_with_its_call(way, provider, settings, cllm):
+    """Servers such as DeepSeek's refuse the next round of a tool loop without it."""
+    settings()
+    call = asks_for("ls")
+    provider.say(reasoning=("I look ", "around."), tool_calls=(call,), finish="tool_calls")
+    provider.say("That is all.", reasoning=("Nothing there.",))
+
+    cllm("What is here?", "--allow-commands", "--conversation", "demo", way).succeeded()
+    cllm("Sure?", "--allow-commands", "--conversation", "demo", way).succeeded()
+
+    _, second, third = provider.requests
+    assert second.messages[-2]["reasoning_content"] == "I look around."
+    thoughts = [m["reasoning_content"] for m in third.messages if m["role"] == "assistant"]
+    assert thoughts == ["I look around.", "Nothing there."]
+
+
 def test_without_the_flag_the_model_is_offered_nothing(provider, model, cllm):
     model()
 

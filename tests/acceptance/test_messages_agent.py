@@ -25,7 +25,7 @@ from tests.agent_request import (
     picture,
 )
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.judges import judge_bedrock, judge_openai
+from tests.judges import judge_bedrock, judge_compatible
 from tests.messages import MESSAGES, MODELS, SONNET, ask, settings, start
 from tests.serving import Answer, Server
 
@@ -170,8 +170,9 @@ def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
     answer = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
-    judge_openai(sent.body)
     system, _, called, plot, listed, shown = sent.messages
+    assert called["reasoning_content"] == THOUGHT
+    judge_compatible(sent.body)
     assert answer.status == 200, answer.body
     assert IDENTITY in str(system["content"])
     assert PLACE.splitlines()[0] in str(system["content"])
@@ -180,15 +181,15 @@ def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
     assert [m["tool_call_id"] for m in (plot, listed)] == ["toolu_01plot", "toolu_02list"]
     assert shown["role"] == "user"
     assert picture() in str(shown["content"])
-    assert THOUGHT.encode() not in sent.body
+    assert SIGNATURE.encode() not in sent.body
     assert "anthropic-beta" not in sent.headers
     assert codes(answer) == {
         "cache_mark_left_out",
         "error_flag_left_out",
         "field_left_out",
         "media_moved",
+        "signature_left_out",
         "thinking_changed",
-        "thinking_left_out",
     }
 
 
@@ -205,7 +206,7 @@ def test_the_local_model_answers_an_agent_and_says_what_it_was_not_shown(
     assert message.content[0].text.strip()
     assert message.stop_reason in {"end_turn", "max_tokens"}
     assert message.usage.output_tokens > 0
-    assert {"tools_left_out", "part_left_out", "thinking_left_out"} <= codes(answer)
+    assert {"tools_left_out", "part_left_out", "signature_left_out"} <= codes(answer)
 
 
 def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(server: Server):

@@ -25,6 +25,7 @@ from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http import Http, Timeouts
 from cllm.providers.http_pool import PooledHttp
 from cllm.providers.openai import OpenAIProvider
+from cllm.providers.registry import ROWS
 from cllm.wire import anthropic_request, openai_request
 
 Kind = Literal["openai", "anthropic", "bedrock"]
@@ -85,10 +86,16 @@ def make_provider(
     if kind == "bedrock":
         account = Account(region="us-east-1", endpoint_url=root, bearer="bearer-of-tests")
         return BedrockProvider(name="test", account=account, http=http, timeouts=timeouts)
-    provider = OpenAIProvider if kind == "openai" else AnthropicProvider
-    return provider(
-        name="test", base_url=f"{root}/v1", api_key="key-of-tests", http=http, timeouts=timeouts
-    )
+    how: dict[str, Any] = {
+        "name": "test",
+        "base_url": f"{root}/v1",
+        "api_key": "key-of-tests",
+        "http": http,
+        "timeouts": timeouts,
+    }
+    if kind == "anthropic":
+        return AnthropicProvider(**how)
+    return OpenAIProvider(**how, reasoning=ROWS["openai"].reasoning)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.fidelity.answers import (
 from tests.fidelity.clients import last, to_openai_client, whole_for_openai
 from tests.fidelity.conftest import MODELS, prompt_of
 
+from cllm.core.errors import StrictError
 from cllm.core.message import RedactedThinking, Thinking
 from cllm.core.reply import Noticed
 from cllm.wire import anthropic_parts, bedrock_parts
@@ -277,16 +278,30 @@ async def test_an_assistant_message_of_thinking_alone_is_no_null_content_for_ope
     assert asked.noticed("thinking", "messages[1]")
 
 
-async def test_reasoning_is_not_sent_back_to_an_openai_model(ask):
-    body = {
-        "messages": [
-            {"role": "user", "content": "Hello"},
-            {"role": "assistant", "content": "Hi.", "reasoning_content": "hm"},
-            {"role": "user", "content": "?"},
-        ]
-    }
-    asked = await ask("openai", body)
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_reasoning_is_not_sent_back_to_openai_itself_and_one_notice_says_so(
+    ask, field, stream
+):
+    said = {"role": "assistant", "content": "Hi.", field: "hm"}
+    question = {"role": "user", "content": "Hello"}
+    asked = await ask("openai", {"messages": [question, said, question, said]}, stream=stream)
     assert asked.sent["messages"][1] == {"role": "assistant", "content": "Hi."}
+    assert [notice.code for notice in asked.notices] == ["thinking_left_out"]
+    assert asked.notices[0].path == f"messages[1].{field}"
+    assert asked.notices[0].message.endswith("(2 times)")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
+async def test_reasoning_for_openai_itself_is_an_error_in_strict_mode(make, server, field):
+    said = {"role": "assistant", "content": "Hi.", field: "hm"}
+    question = {"role": "user", "content": "Hello"}
+    body = {"messages": [question, said, question]}
+    strict = replace(prompt_of(body, "openai", MODELS["openai"], stream=True), strict=True)
+    with pytest.raises(StrictError) as error:
+        _ = [event async for event in make("openai").ask(strict)]
+    assert [notice.path for notice in error.value.notices] == [f"messages[1].{field}"]
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -12,6 +12,7 @@ from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.litellm import LitellmProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.wire.reasoning import AS_SENT, TAKES_NONE, TAKES_REASONING
 
 
 @pytest.fixture
@@ -85,6 +86,29 @@ class TestOptions:
         assert isinstance(provider, OpenAIProvider)
         assert (provider._api, provider._profile) == ("responses", "strict")
 
+    @pytest.mark.parametrize(
+        ("name", "text", "rule"),
+        [
+            ("openai", "providers: {openai: {api_key: sk-o}}", TAKES_NONE),
+            ("openai", "providers: {openai: {api_base: 'http://h'}}", AS_SENT),
+            ("mine", "providers: {mine: {api_base: 'http://h'}}", AS_SENT),
+            ("groq", "providers: {groq: {api_key: gsk}}", TAKES_REASONING),
+            ("groq", "providers: {groq: {api_key: gsk, reasoning_field: none}}", TAKES_NONE),
+            (
+                "mine",
+                "providers: {mine: {api_base: 'http://h', reasoning_field: reasoning}}",
+                TAKES_REASONING,
+            ),
+        ],
+    )
+    def test_a_server_has_a_rule_for_past_reasoning_that_the_settings_can_change(
+        self, open_model, name, text, rule
+    ):
+        provider = open_model(f"{name}/x", text)
+
+        assert isinstance(provider, OpenAIProvider)
+        assert provider._reasoning == rule
+
     def test_beta_flags_are_given_on(self, open_model):
         text = "providers: {anthropic: {api_key: sk-a, betas: [output-128k-2025-02-19]}}"
 
@@ -94,7 +118,11 @@ class TestOptions:
         assert "output-128k-2025-02-19" in provider._betas
 
     @pytest.mark.parametrize(
-        ("option", "value"), [("api", "soap"), ("api", 3), ("profile", "[x]"), ("profile", 1)]
+        ("option", "value"),
+        [
+            *(("api", "soap"), ("api", 3), ("profile", "[x]"), ("profile", 1)),
+            *(("reasoning_field", "thoughts"), ("reasoning_field", "[reasoning]")),
+        ],
     )
     def test_one_of_the_wrong_kind_is_an_error_of_the_settings(self, open_model, option, value):
         text = f"providers: {{mine: {{api_base: 'http://h', {option}: {value}}}}}"

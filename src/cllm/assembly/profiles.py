@@ -18,9 +18,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     `repeats`: what becomes of two messages of one role side by side. `system`: where among the
     messages a system message may stand; `after_user` is between the user and the answer. `ending`:
     whether the last message may be the assistant's; as a `prefill` it may, without white space at
-    its end. `thinking`: sent back if it is signed, or left out by the codec. `beside_results`: what
-    may stand in one message with tool results; Claude on Bedrock takes no document there, Llama and
-    Mistral (`bedrock-plain`) nothing at all.
+    its end. `thinking`: sent back if it is signed, or by a rule of the codec. `beside_results`:
+    what may stand in one message with tool results; Claude on Bedrock takes no document there,
+    Llama and Mistral (`bedrock-plain`) nothing at all.
     """
 
     name: str

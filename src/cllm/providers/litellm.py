@@ -33,8 +33,10 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.http import Timeouts, broken_off, hung_up, silent, unreachable
 from cllm.providers.mending import mending_for
+from cllm.providers.registry import LITELLM, ROWS
 from cllm.wire import litellm_chat, openai_chat
 from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
+from cllm.wire.reasoning import ReasoningRule
 
 T = TypeVar("T")
 
@@ -51,6 +53,8 @@ SETTINGS = {
     "suppress_debug_info": True,
     "telemetry": False,
 }
+# Services that refuse `reasoning_content`, to which LiteLLM passes it on all the same.
+UNTRANSLATED = ("cerebras", "groq")
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 # What LiteLLM lets through of its own slips, beside the errors that it has names for.
 SLIPS = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
@@ -150,7 +154,10 @@ class LitellmProvider:
         plainly = mend.takes_texts_as_they_are
         try:
             request = litellm_chat.encode_request(
-                prompt, mend=mend, takes_texts_as_they_are=plainly
+                prompt,
+                mend=mend,
+                takes_texts_as_they_are=plainly,
+                reasoning=_reasoning_rule(prompt.model),
             )
         except MalformedError as error:
             raise UnsendableError(
@@ -293,6 +300,12 @@ class LitellmProvider:
 
     def _clean(self, text: str) -> str:
         return refusal.one_line(text, secrets=self._secrets)
+
+
+def _reasoning_rule(model: str) -> ReasoningRule:
+    """What LiteLLM takes of past reasoning for a model."""
+    service = model.partition("/")[0]
+    return ROWS[service if service in UNTRANSLATED else LITELLM].reasoning
 
 
 def _json(answer: Any) -> bytes:

@@ -19,6 +19,7 @@ from cllm.wire import openai_chat
 from cllm.wire.body import Recall, encode_openai, encode_responses, unknown
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
+from cllm.wire.reasoning import AS_SENT, ReasoningRule
 from cllm.wire.spoken import Mend
 from cllm.wire.translate import is_refused_by_chat
 
@@ -66,7 +67,8 @@ class OpenAIProvider(HttpProvider):
     and by what is asked of it.
     `profile` names the rules by which the server takes a history, if they are not OpenAI's.
     `defaults` are fields that every request has which does not say otherwise. A server that
-    `reads_text_only` is told of the images in a history in words.
+    `reads_text_only` is told of the images in a history in words. `reasoning` says what the server
+    takes of past reasoning.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class OpenAIProvider(HttpProvider):
         profile: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         reads_text_only: bool = False,
+        reasoning: ReasoningRule = AS_SENT,
     ) -> None:
         super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
@@ -91,6 +94,7 @@ class OpenAIProvider(HttpProvider):
         self._profile = profile
         self._defaults = dict(defaults or {})
         self._reads_text_only = reads_text_only
+        self._reasoning = reasoning
 
     def body_of(self, prompt: Prompt) -> bytes:
         """What the server would be sent, for one that can do more with it than answer."""
@@ -125,7 +129,11 @@ class OpenAIProvider(HttpProvider):
             encoded = encode_responses(prompt, mend=mend)
         else:
             encoded = encode_openai(
-                prompt, mend=mend, takes_texts_as_they_are=plainly, recall=recall
+                prompt,
+                mend=mend,
+                takes_texts_as_they_are=plainly,
+                recall=recall,
+                reasoning=self._reasoning,
             )
         body = encoded.body
         if self._defaults:

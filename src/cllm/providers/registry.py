@@ -6,21 +6,36 @@ import msgspec
 
 from cllm.core.errors import ModelNotFoundError
 from cllm.providers.third_party import is_offered
+from cllm.wire.reasoning import (
+    AS_SENT,
+    NEEDS_REASONING_CONTENT,
+    PREFERS_REASONING,
+    TAKES_DETAILS,
+    TAKES_EITHER,
+    TAKES_NONE,
+    TAKES_REASONING,
+    TAKES_REASONING_CONTENT,
+    TAKES_THINKING_BLOCKS,
+    ReasoningRule,
+)
 
 LOCAL = "local"
 LITELLM = "litellm"
+OPENAI = "openai"
 CLOSE_ENOUGH = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
     """A server: where it is, which variable holds its key, and which protocol it speaks.
 
-    A server without a `key` asks for none; one of this machine's own usually does not.
+    A server without a `key` asks for none; one of this machine's own usually does not. `reasoning`
+    is what an OpenAI-compatible one takes of past reasoning (docs/decisions/0016).
     """
 
     base_url: str
     key: str | None = None
     kind: str = "openai"
+    reasoning: ReasoningRule = AS_SENT
 
 
 ROWS: dict[str, ProviderRow] = {
@@ -28,25 +43,53 @@ ROWS: dict[str, ProviderRow] = {
         base_url="https://api.anthropic.com", key="ANTHROPIC_API_KEY", kind="anthropic"
     ),
     "bedrock": ProviderRow(base_url="", kind="bedrock"),
-    "cerebras": ProviderRow(base_url="https://api.cerebras.ai/v1", key="CEREBRAS_API_KEY"),
-    "deepseek": ProviderRow(base_url="https://api.deepseek.com/v1", key="DEEPSEEK_API_KEY"),
-    "fireworks": ProviderRow(
-        base_url="https://api.fireworks.ai/inference/v1", key="FIREWORKS_API_KEY"
+    "cerebras": ProviderRow(
+        base_url="https://api.cerebras.ai/v1", key="CEREBRAS_API_KEY", reasoning=TAKES_REASONING
     ),
-    "groq": ProviderRow(base_url="https://api.groq.com/openai/v1", key="GROQ_API_KEY"),
-    LITELLM: ProviderRow(base_url="", kind="litellm"),
-    "llama-server": ProviderRow(base_url="http://127.0.0.1:8080/v1"),
-    "lmstudio": ProviderRow(base_url="http://127.0.0.1:1234/v1"),
-    "mistral": ProviderRow(base_url="https://api.mistral.ai/v1", key="MISTRAL_API_KEY"),
-    "moonshot": ProviderRow(base_url="https://api.moonshot.ai/v1", key="MOONSHOT_API_KEY"),
-    "nvidia": ProviderRow(base_url="https://integrate.api.nvidia.com/v1", key="NVIDIA_API_KEY"),
-    "ollama": ProviderRow(base_url="http://127.0.0.1:11434/v1"),
-    "openai": ProviderRow(base_url="https://api.openai.com/v1", key="OPENAI_API_KEY"),
-    "openrouter": ProviderRow(base_url="https://openrouter.ai/api/v1", key="OPENROUTER_API_KEY"),
-    "perplexity": ProviderRow(base_url="https://api.perplexity.ai", key="PERPLEXITY_API_KEY"),
-    "together": ProviderRow(base_url="https://api.together.xyz/v1", key="TOGETHER_API_KEY"),
-    "vllm": ProviderRow(base_url="http://127.0.0.1:8000/v1"),
-    "xai": ProviderRow(base_url="https://api.x.ai/v1", key="XAI_API_KEY"),
+    "deepseek": ProviderRow(
+        base_url="https://api.deepseek.com/v1",
+        key="DEEPSEEK_API_KEY",
+        reasoning=NEEDS_REASONING_CONTENT,
+    ),
+    "fireworks": ProviderRow(
+        base_url="https://api.fireworks.ai/inference/v1",
+        key="FIREWORKS_API_KEY",
+        reasoning=TAKES_REASONING_CONTENT,
+    ),
+    "groq": ProviderRow(
+        base_url="https://api.groq.com/openai/v1", key="GROQ_API_KEY", reasoning=TAKES_REASONING
+    ),
+    LITELLM: ProviderRow(base_url="", kind="litellm", reasoning=TAKES_REASONING_CONTENT),
+    "llama-server": ProviderRow(
+        base_url="http://127.0.0.1:8080/v1", reasoning=TAKES_REASONING_CONTENT
+    ),
+    "lmstudio": ProviderRow(base_url="http://127.0.0.1:1234/v1", reasoning=TAKES_EITHER),
+    "mistral": ProviderRow(
+        base_url="https://api.mistral.ai/v1", key="MISTRAL_API_KEY", reasoning=TAKES_THINKING_BLOCKS
+    ),
+    "moonshot": ProviderRow(
+        base_url="https://api.moonshot.ai/v1",
+        key="MOONSHOT_API_KEY",
+        reasoning=NEEDS_REASONING_CONTENT,
+    ),
+    "nvidia": ProviderRow(
+        base_url="https://integrate.api.nvidia.com/v1", key="NVIDIA_API_KEY", reasoning=TAKES_EITHER
+    ),
+    "ollama": ProviderRow(base_url="http://127.0.0.1:11434/v1", reasoning=TAKES_REASONING),
+    "openai": ProviderRow(
+        base_url="https://api.openai.com/v1", key="OPENAI_API_KEY", reasoning=TAKES_NONE
+    ),
+    "openrouter": ProviderRow(
+        base_url="https://openrouter.ai/api/v1", key="OPENROUTER_API_KEY", reasoning=TAKES_DETAILS
+    ),
+    "perplexity": ProviderRow(
+        base_url="https://api.perplexity.ai", key="PERPLEXITY_API_KEY", reasoning=TAKES_EITHER
+    ),
+    "together": ProviderRow(
+        base_url="https://api.together.xyz/v1", key="TOGETHER_API_KEY", reasoning=TAKES_EITHER
+    ),
+    "vllm": ProviderRow(base_url="http://127.0.0.1:8000/v1", reasoning=PREFERS_REASONING),
+    "xai": ProviderRow(base_url="https://api.x.ai/v1", key="XAI_API_KEY", reasoning=TAKES_NONE),
 }
 KNOWN_PREFIXES: dict[str, str] = {
     "chatgpt-": "openai",
@@ -60,6 +103,24 @@ KNOWN_PREFIXES: dict[str, str] = {
     "o4-": "openai",
     "smollm2-": LOCAL,
 }
+
+
+def reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
+    """What a server takes of past reasoning: by its address if that is known, else by its name.
+
+    An unknown server is sent what the client sends, and so is `openai` at another address.
+    """
+    host = _host(base_url)
+    # Servers of this machine need no key: which of them listens at a port is not known.
+    for row in ROWS.values():
+        if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
+            return row.reasoning
+    named = ROWS.get(provider)
+    return AS_SENT if named is None or provider == OPENAI else named.reasoning
+
+
+def _host(base_url: str) -> str:
+    return base_url.partition("://")[2].partition("/")[0].lower()
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,12 +49,17 @@ class TurnContract(StoreSuite):
             raw=b'{"role":"assistant","content":[{"type":"thinking","thinking":"x",'
             b'"signature":"s"},{"type":"text","text":"ok"}]}',
         )
+        reasoned = Message(
+            role="assistant",
+            raw=b'{"role":"assistant","content":"ok","reasoning":"\\u00e9","reasoning_content":"",'
+            b'"reasoning_details":[{"type":"reasoning.text","text":"x","index":0,"n":1.50}]}',
+        )
         lease = await store.begin_turn(
             "demo", start("t1", messages=(said,)), create=NewConversation(id="demo")
         )
-        turn = replace(lease.turn, state="complete", messages=(said, reply))
+        turn = replace(lease.turn, state="complete", messages=(said, reply, reasoned))
         await store.finish_turn(lease, turn)
-        assert (await other.load("demo")).turns[0].messages == (said, reply)
+        assert (await other.load("demo")).turns[0].messages == (said, reply, reasoned)
 
     async def test_turns_follow_one_another(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")

@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import Dialect
+from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
 from cllm.wire.framing import framed
 from cllm.wire.history import History
+from cllm.wire.notes import Notes
 from cllm.wire.openai_glance import (
     check_contents,
     is_legacy,
@@ -29,7 +30,8 @@ from cllm.wire.openai_glance import (
 from cllm.wire.openai_legacy import with_ids_of_calls
 from cllm.wire.openai_models import knows_developer
 from cllm.wire.openai_options import check_parameters, fit_parameters
-from cllm.wire.reasoning import without_reasoning
+from cllm.wire.openai_sentences import SENTENCES
+from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 from cllm.wire.spoken import Encoded, Mend, unmended
 from cllm.wire.translate import Mark, call_ids, request_codec, translate, unmarked
 
@@ -48,16 +50,21 @@ def encode_openai(
     mend: Mend = unmended,
     takes_texts_as_they_are: bool = True,
     recall: Recall = unknown,
+    reasoning: ReasoningRule = AS_SENT,
 ) -> Encoded:
     """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
 
     With `takes_texts_as_they_are` a history whose calls are answered in order is not looked into:
-    all but the strictest servers take it, whatever else is said in it.
+    all but the strictest servers take it, whatever else is said in it. `reasoning` says what the
+    server takes of past reasoning.
     """
-    history = recall(prompt)
+    if prompt.strict:
+        reasoning = msgspec.structs.replace(reasoning, blank=None)
+    # What was sent before has no blanks in it.
+    history = recall(prompt) if reasoning.blank is None else None
     if history is not None:
-        encoded = framed(prompt, history, partial(_say_openai, prompt, mend), kind="openai")
-        return _untouched(encoded, prompt, "openai")
+        say = partial(_say_openai, prompt, _fitted(prompt), mend, reasoning)
+        return _untouched(framed(prompt, history, say, kind="openai"), prompt, "openai")
     is_talk = is_plain_talk(prompt)
     if not is_talk:
         check_contents(prompt.messages)
@@ -66,15 +73,48 @@ def encode_openai(
     prompt = _for_model(prompt if is_talk else _with_ids(prompt))
     own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
     plain = takes_texts_as_they_are and own and (is_talk or is_ordinary(prompt.messages))
-    if plain or (own and is_legacy(prompt.messages)):
-        parameters, unfit = _fitted(prompt)
-        body = _original_for_openai(prompt) or openai_chat.encode_request(prompt, parameters)
-        return Encoded(body=body, notices=unfit)
-    return _untouched(_say_openai(prompt, mend, None), prompt, "openai")
-
-
-def _say_openai(prompt: Prompt, mend: Mend, history: History | None) -> Encoded:
+    # What the client asks for is judged by its own messages, not by those that are sent.
     parameters, unfit = _fitted(prompt)
+    prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
+    notices = (*unsent, *unfit)
+    if plain or (own and is_legacy(prompt.messages)):
+        body = _original_for_openai(prompt) or openai_chat.encode_request(prompt, parameters)
+        return Encoded(body=body, notices=notices)
+    encoded = _say_openai(prompt, (parameters, notices), mend, reasoning, None)
+    return _untouched(encoded, prompt, "openai")
+
+
+def _with_fitted_reasoning(
+    prompt: Prompt, rule: ReasoningRule
+) -> tuple[Prompt, tuple[Notice, ...]]:
+    """The prompt with the past reasoning that the server takes, in messages of OpenAI's own."""
+    if prompt.is_bare:
+        return prompt, ()
+    notes = Notes(SENTENCES)
+    messages = list(prompt.messages)
+    for place, message in enumerate(messages):
+        if message.role != "assistant" or message.dialect != "openai":
+            continue
+        fitted = fit_reasoning(message.raw, rule, is_foreign=place in prompt.foreign)
+        if fitted.lost is not None:
+            notes.tell("reasoning", f"messages[{place}].{fitted.lost}")
+        if fitted.filled:
+            notes.tell("blank", f"messages[{place}]")
+        if fitted.raw is not message.raw:
+            messages[place] = Message(role=message.role, raw=fitted.raw)
+    if all(map(is_, messages, prompt.messages)):
+        return prompt, ()
+    return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
+
+
+def _say_openai(
+    prompt: Prompt,
+    fitted: tuple[dict[str, Any], tuple[Notice, ...]],
+    mend: Mend,
+    reasoning: ReasoningRule,
+    history: History | None,
+) -> Encoded:
+    parameters, notices = fitted
     said = translate(prompt, "openai", history)
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
@@ -86,8 +126,9 @@ def _say_openai(prompt: Prompt, mend: Mend, history: History | None) -> Encoded:
         mend=mend,
         own_names=prompt.dialect == "openai",
         history=history,
+        reasoning=reasoning,
     )
-    return with_notices(encoded, (*said.notices, *unfit))
+    return with_notices(encoded, (*said.notices, *notices))
 
 
 def _with_ids(prompt: Prompt) -> Prompt:
@@ -130,8 +171,7 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
     options = original.parameters.get("stream_options")
     if original.stream and not (isinstance(options, dict) and "include_usage" in options):
         return None
-    same = all(without_reasoning(message.raw) is message.raw for message in original.messages)
-    return original.body if same else None
+    return original.body
 
 
 def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:

@@ -2,7 +2,7 @@
 
 Extends the OpenAI codec, the only one that does. A request names what the model is asked and
 nothing of how it is reached: fields by which LiteLLM could be sent elsewhere are not let through.
-Signed thinking is kept in the message as `reasoning_details`, which no other server is sent.
+Signed thinking is kept in the message as `reasoning_details`, and goes back as the blocks it was.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,18 @@ from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta,
 from cllm.wire import openai_chat
 from cllm.wire.body import encode_openai
 from cllm.wire.malformed import FieldError, MalformedError
+from cllm.wire.notes import Notes
+from cllm.wire.openai_sentences import SENTENCES
+from cllm.wire.reasoning import (
+    DETAILS,
+    SIGNED_BLOCKS,
+    TAKES_REASONING_CONTENT,
+    ReasoningRule,
+)
 from cllm.wire.spoken import Mend, unmended
 
-KEPT_THINKING = "reasoning_details"
+KEPT_THINKING = DETAILS
 SENT_THINKING = "thinking_blocks"
-BLOCK_TYPES = ("thinking", "redacted_thinking")
 # What LiteLLM says about its own work on a message or a call.
 ADDED_FIELDS = ("provider_specific_fields", SENT_THINKING)
 ADDED_CALL_FIELDS = ("index", "provider_specific_fields")
@@ -74,17 +81,29 @@ class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_request(
-    prompt: Prompt, *, mend: Mend = unmended, takes_texts_as_they_are: bool = True
+    prompt: Prompt,
+    *,
+    mend: Mend = unmended,
+    takes_texts_as_they_are: bool = True,
+    reasoning: ReasoningRule = TAKES_REASONING_CONTENT,
 ) -> LitellmRequest:
-    """The request for a prompt; MalformedError if LiteLLM must not be asked it."""
+    """The request for a prompt; MalformedError if LiteLLM must not be asked it.
+
+    `reasoning` is what the service behind LiteLLM takes of past reasoning, beside signed thinking.
+    """
     if "://" in prompt.model:
         raise FieldError("model", "the name of a model holds no address")
-    encoded = encode_openai(prompt, mend=mend, takes_texts_as_they_are=takes_texts_as_they_are)
+    rule = msgspec.structs.replace(
+        reasoning, fields=reasoning.fields | {KEPT_THINKING}, signed_blocks=True
+    )
+    encoded = encode_openai(
+        prompt, mend=mend, takes_texts_as_they_are=takes_texts_as_they_are, reasoning=rule
+    )
     body: dict[str, Any] = msgspec.json.decode(encoded.body)
     unknown = sorted(body.keys() - REQUEST_FIELDS)
     fields = {name: value for name, value in body.items() if name in REQUEST_FIELDS}
-    _restore_thinking(prompt, fields["messages"])
-    return LitellmRequest(fields=fields, notices=(*encoded.notices, *map(_left_out, unknown)))
+    notices = (*encoded.notices, *_restore_thinking(fields["messages"]), *map(_left_out, unknown))
+    return LitellmRequest(fields=fields, notices=notices)
 
 
 def _left_out(name: str) -> Notice:
@@ -96,28 +115,23 @@ def _left_out(name: str) -> Notice:
     )
 
 
-def _restore_thinking(prompt: Prompt, encoded: list[dict[str, Any]]) -> None:
-    """Give the model back the thinking that it signed, beside the message it belongs to."""
-    asked = [(place, m) for place, m in enumerate(prompt.messages) if m.role == "assistant"]
-    sent = [fields for fields in encoded if fields.get("role") == "assistant"]
-    if len(asked) != len(sent):
-        return
-    for (place, message), fields in zip(asked, sent, strict=True):
-        blocks = [] if place in prompt.foreign else _kept_blocks(message)
+def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
+    """Give the model back the thinking that it signed; details of another server are left out."""
+    notes = Notes(SENTENCES)
+    for place, fields in enumerate(encoded):
+        details = fields.pop(KEPT_THINKING, None)
+        blocks = _blocks(details)
         if blocks:
             fields[SENT_THINKING] = blocks
-
-
-def _kept_blocks(message: Message) -> list[dict[str, Any]]:
-    if message.dialect != "openai" or KEPT_THINKING.encode() not in message.raw:
-        return []
-    return _blocks(message.json().get(KEPT_THINKING))
+        elif details:
+            notes.tell("reasoning", f"messages[{place}].{KEPT_THINKING}")
+    return notes.notices()
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:
     """The thinking blocks in a list; details of another server's reasoning are none."""
     listed = value if isinstance(value, list) else []
-    return [b for b in listed if isinstance(b, dict) and b.get("type") in BLOCK_TYPES]
+    return [b for b in listed if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
 
 
 class _Details(msgspec.Struct):

@@ -14,6 +14,7 @@ import msgspec
 from cllm.core.message import Unknown
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, PartAdded, ReplyFinished
+from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"
 TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
@@ -83,6 +84,7 @@ class Gathered(msgspec.Struct):
     head: dict[str, Any] = msgspec.field(default_factory=dict)
     logprobs: dict[str, list[Any]] = msgspec.field(default_factory=dict)
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
+    details: StreamedDetails = msgspec.field(default_factory=StreamedDetails)
 
     def add_logprobs(self, given: Any) -> None:
         for name, tokens in given.items() if isinstance(given, dict) else ():
@@ -91,7 +93,10 @@ class Gathered(msgspec.Struct):
 
     def add(self, name: str, value: Any) -> None:
         """A piece of a field of the message."""
-        merge(self.fields, {name: value})
+        if name == DETAILS and isinstance(value, list):
+            self.details.add(value)
+        else:
+            merge(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
         """The answer as it would have come in one piece.

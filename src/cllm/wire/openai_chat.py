@@ -50,7 +50,7 @@ from cllm.wire.openai_chunks import (
 )
 from cllm.wire.openai_errors import decode_error, error_details
 from cllm.wire.openai_usage import decode_usage
-from cllm.wire.reasoning import REASONING, without_reasoning
+from cllm.wire.reasoning import DETAILS, TEXT_FIELDS, StreamedThinking, is_thinking
 from cllm.wire.surrogates import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error", "encode_request"]
@@ -80,17 +80,12 @@ def encode_request(prompt: Prompt, parameters: Mapping[str, Any] | None = None) 
 
 
 def _encode_messages(prompt: Prompt) -> msgspec.Raw:
-    """The messages' own bytes, but for reasoning, which servers refuse to be sent back."""
+    """The messages' own bytes."""
     for message in prompt.all_messages:
         if message.dialect != "openai":
             words = message.dialect
             raise MalformedError(f"a message in the words of {words} has to be translated")
-    own = [message.raw for message in prompt.all_messages]
-    said = b",".join(own)
-    # Texts need not be looked through for what is in no field of theirs.
-    is_bare = prompt.is_bare and prompt.system is None
-    if not is_bare and REASONING in said:
-        said = b",".join(map(without_reasoning, own))
+    said = b",".join([message.raw for message in prompt.all_messages])
     return msgspec.Raw(b"[%b]" % said)
 
 
@@ -202,7 +197,8 @@ class StreamDecoder:
         self._read: Callable[[bytes], Chunk] = decode_usual
         self._content: list[str] = []
         self._refusal: list[str] = []
-        self._reasoning: list[str] = []
+        self._reasoning: dict[str, list[str]] = {}
+        self._thoughts = StreamedThinking()
         self._calls = BuiltCalls(names)
         self._finish_reason: str | None = None
         self.done = False
@@ -256,10 +252,8 @@ class StreamDecoder:
         yield beside(CHOICES, choice)
 
     def _add_deltas(self, delta: Delta, events: list[ReplyEvent]) -> None:
-        reasoning = delta.reasoning_content or delta.reasoning
-        if reasoning and isinstance(reasoning, str):
-            self._reasoning.append(reasoning)
-            events.append(ThinkingDelta(text=reasoning))
+        if delta.reasoning_content is not None or delta.reasoning is not None:
+            self._add_reasoning(delta, events)
         content = delta.content
         if content:
             if isinstance(content, str):
@@ -283,11 +277,24 @@ class StreamDecoder:
         ):
             events.extend(self._beside_deltas(delta))
 
+    def _add_reasoning(self, delta: Delta, events: list[ReplyEvent]) -> None:
+        """Keep reasoning in the field in which it came; of two fields the text is told once."""
+        for name in TEXT_FIELDS:
+            piece = getattr(delta, name)
+            if isinstance(piece, str):
+                self._reasoning.setdefault(name, []).append(piece)
+        text = delta.reasoning_content or delta.reasoning
+        if text and isinstance(text, str):
+            events.append(ThinkingDelta(text=text))
+
     def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
-        for event in _from_blocks(content):
-            kept = self._content if isinstance(event, TextDelta) else self._reasoning
-            kept.append(event.text)
-            yield event
+        for block in content:
+            if is_thinking(block):
+                self._thoughts.add(block, before=len(self._content))
+            for event in _from_blocks([block]):
+                if isinstance(event, TextDelta):
+                    self._content.append(event.text)
+                yield event
 
     def _beside_deltas(self, delta: Delta) -> Iterator[ReplyEvent]:
         """Fields that no event of their own stands for; they go by as they are, and are kept."""
@@ -306,6 +313,7 @@ class StreamDecoder:
         # The answer may be long, and whoever has it now needs no second one.
         for pieces in (self._content, self._refusal, self._reasoning):
             pieces.clear()
+        self._thoughts = StreamedThinking()
         self._beside.head = self._head()
         return ReplyFinished(
             message=message,
@@ -329,14 +337,19 @@ class StreamDecoder:
     def message(self) -> Message:
         """The reply so far."""
         calls = self._calls.fields()
-        content, refusal = "".join(self._content), "".join(self._refusal)
+        refusal = "".join(self._refusal)
+        content = self._thoughts.whole(self._content) or "".join(self._content)
         asks = bool(calls) or FUNCTION_CALL in self._beside.fields
+        # With a call some servers want back even that nothing was thought.
+        blank = "" if calls else None
+        reasoning = {name: "".join(pieces) or blank for name, pieces in self._reasoning.items()}
         return _reply_message(
             {
                 "content": content or (None if asks or refusal else ""),
                 "refusal": refusal or None,
-                "reasoning_content": "".join(self._reasoning) or None,
+                **reasoning,
                 "tool_calls": calls,
                 **joined(self._beside.fields),
+                DETAILS: self._beside.details.whole(),
             }
         )

@@ -26,7 +26,7 @@ from cllm.wire.aliases import Rule
 from cllm.wire.notes import Notes
 from cllm.wire.openai_options import MAX_CALL_ID
 from cllm.wire.openai_parts import message_fields
-from cllm.wire.reasoning import without_reasoning
+from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
 from cllm.wire.spoken import Spoken, check_still_asks, rewritten
 
 IDS = Rule(allowed=None, longest=MAX_CALL_ID)
@@ -42,13 +42,15 @@ Writable = msgspec.Raw | dict[str, Any]
 class _Place(NamedTuple):
     """Where a part stands: whose words they are, the path to them, and the notes about them.
 
-    `has_files`: an id of a file there may be one of OpenAI's.
+    `has_files`: an id of a file there may be one of OpenAI's. `reasoning`: what the server takes of
+    past reasoning.
     """
 
     role: Role
     path: str
     notes: Notes
     has_files: bool = True
+    reasoning: ReasoningRule = TAKES_NONE
 
     def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
         self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
@@ -62,13 +64,15 @@ def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Sp
     return (Spoken(role="system", parts=tuple(said)),) if said else ()
 
 
-def all_at_home(messages: Sequence[Spoken], notes: Notes) -> Iterator[Spoken]:
+def all_at_home(
+    messages: Sequence[Spoken], notes: Notes, reasoning: ReasoningRule
+) -> Iterator[Spoken]:
     """The messages in parts that OpenAI has words for; without those of which nothing is left.
 
     But not the newest one: that nothing is asked is for the person to know.
     """
     for number, message in enumerate(messages, start=1):
-        home = at_home(message, notes)
+        home = _with_blank(at_home(message, notes, reasoning), notes, reasoning)
         if home.role != "user" or home.parts or not message.parts:
             yield home
         elif number < len(messages):
@@ -77,7 +81,21 @@ def all_at_home(messages: Sequence[Spoken], notes: Notes) -> Iterator[Spoken]:
             check_still_asks(message, home, "OpenAI")
 
 
-def at_home(message: Spoken, notes: Notes) -> Spoken:
+def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spoken:
+    """The message with blank thinking, if it is a tool call that the server refuses without any.
+
+    A message of OpenAI's own says itself what was thought.
+    """
+    kinds = set(map(type, message.parts))
+    if reasoning.blank is None or message.raw is not None or ToolCall not in kinds:
+        return message
+    if Thinking in kinds:
+        return message
+    notes.tell("blank", f"messages[{message.place}]")
+    return rewritten(message, (Thinking(text=reasoning.blank), *message.parts))
+
+
+def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE) -> Spoken:
     """The message in parts that OpenAI has words for; one of its own stays as it is."""
     if message.raw is not None:
         return message
@@ -88,7 +106,7 @@ def at_home(message: Spoken, notes: Notes) -> Spoken:
     has_files = message.dialect not in OTHERS
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
-        said = _translated(numbered, _Place(role, path, notes, has_files))
+        said = _translated(numbered, _Place(role, path, notes, has_files, reasoning))
         return Spoken(role=role, parts=tuple(said), place=message.place)
     place = _Place("user", path, notes, has_files)
     results: list[AnyPart] = []
@@ -141,11 +159,13 @@ PLAIN_KINDS: dict[Role, tuple[frozenset[type], ...]] = {
 }
 
 
-def encode_history(messages: Sequence[Spoken]) -> list[Writable]:
+def encode_history(
+    messages: Sequence[Spoken], reasoning: ReasoningRule = TAKES_NONE
+) -> list[Writable]:
     """The messages as they are sent: results behind their calls, in the order of these."""
     encoded: list[Writable] = []
     for caller, followers in _exchanges(messages):
-        encoded.extend(_encode_exchange(caller, followers))
+        encoded.extend(_encode_exchange(caller, followers, reasoning))
     return encoded
 
 
@@ -163,15 +183,17 @@ def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list
     yield caller, followers
 
 
-def _encode_exchange(caller: Spoken | None, followers: list[Spoken]) -> Iterator[Writable]:
+def _encode_exchange(
+    caller: Spoken | None, followers: list[Spoken], reasoning: ReasoningRule
+) -> Iterator[Writable]:
     """An assistant's message, the results of its calls in their order, and what else was said."""
     if caller is not None:
-        yield _encode_message(caller)
+        yield _encode_message(caller, reasoning)
     results: list[tuple[str, Writable]] = []
     rest: list[Writable] = []
     for message in followers:
         if not _has_result(message):
-            rest.append(_encode_message(message))
+            rest.append(_encode_message(message, reasoning))
             continue
         for call_id, encoded in _encode_answering(message):
             if call_id is None or caller is None:
@@ -228,11 +250,14 @@ def _translate_result(
     return ToolResult(call_id=result.call_id, content=tuple(content)), media
 
 
-def _encode_message(message: Spoken) -> Writable:
+def _encode_message(message: Spoken, reasoning: ReasoningRule) -> Writable:
     if message.raw is not None:
-        return msgspec.Raw(without_reasoning(message.raw))
+        return msgspec.Raw(message.raw)
     parts = [part for part in message.parts if not isinstance(part, THOUGHTS)]
     written = _written(message.role, parts)
+    thinking = [part.text for part in message.parts if isinstance(part, Thinking)]
+    if thinking and message.extra.keys().isdisjoint(REASONING_FIELDS):
+        put_text(written, "\n".join(thinking), reasoning)
     return {**written, **message.extra} if message.extra else written
 
 
@@ -324,8 +349,19 @@ def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
 
 
-def _leave_thinking(_: Thinking | RedactedThinking, index: int, place: _Place) -> None:
-    place.left_out("thinking", index)
+def _translate_thinking(part: Thinking, index: int, place: _Place) -> Thinking | None:
+    """Plain text for a server that takes any; a signature is of no use to another model."""
+    if place.reasoning.text is None:
+        return place.left_out("thinking", index)
+    if not part.text:
+        return place.left_out("sealed", index) if part.signature else None
+    if part.signature:
+        place.left_out("signature", index)
+    return Thinking(text=part.text)
+
+
+def _leave_redacted(_: RedactedThinking, index: int, place: _Place) -> None:
+    place.left_out("thinking" if place.reasoning.text is None else "sealed", index)
 
 
 def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
@@ -341,16 +377,16 @@ def _same(part: ToolResult, _index: int, _place: _Place) -> ToolResult:
 TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
-    RedactedThinking: _leave_thinking,
+    RedactedThinking: _leave_redacted,
     Refusal: _translate_refusal,
     Text: _translate_text,
-    Thinking: _leave_thinking,
+    Thinking: _translate_thinking,
     ToolCall: _translate_call,
     ToolResult: _same,
     Unknown: _translate_unknown,
 }
 ALLOWED: dict[Role, tuple[type, ...]] = {
-    "assistant": (Text, Refusal, ToolCall, Unknown),
+    "assistant": (Text, Refusal, Thinking, ToolCall, Unknown),
     "system": (Text, Unknown),
     "tool": (Text, Unknown),
     "user": (Text, Image, Document, Unknown),

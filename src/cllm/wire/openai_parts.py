@@ -25,7 +25,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.reasoning import REASONING_FIELDS
+from cllm.wire.reasoning import REASONING_FIELDS, block_text, reasoning_text, thinking_blocks
 from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
@@ -34,7 +34,7 @@ ResultPart = Text | Image | Document | Unknown
 DATA_URL = "data:"
 BASE64 = ";base64,"
 TOOL_CALLS = "tool_calls"
-KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS, *REASONING_FIELDS})
+KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS})
 
 
 class _Text(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
@@ -58,7 +58,6 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
     role: str
     content: str | list[_Text] | None = None
     refusal: str | None = None
-    reasoning_content: str | None = None
     tool_calls: list[_Call] | None = None
 
 
@@ -78,7 +77,10 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
-    """The parts of a message, and its fields that are none of them and say something."""
+    """The parts of a message, and its fields that are none of them and say something.
+
+    Reasoning fields are among the latter too: a part does not say which of them it came in.
+    """
     try:
         if message.role == "tool":
             return (_usual_result(_answered_decoder.decode(message.raw)),), NOTHING
@@ -87,14 +89,16 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
         fields = message.json()
     if message.role == "tool":
         return (_decode_result(fields),), NOTHING
-    beside = {name: fields[name] for name in fields if name not in KNOWN and fields[name]}
+    beside = {name: fields[name] for name in fields if _is_beside(name, fields[name])}
     return tuple(_decode_fields(fields)), beside
+
+
+def _is_beside(name: str, value: Any) -> bool:
+    return name not in KNOWN and bool(value or (name in REASONING_FIELDS and value == ""))
 
 
 def _usual_parts(said: _Said) -> list[AnyPart]:
     parts: list[AnyPart] = []
-    if said.reasoning_content is not None:
-        parts.append(Thinking(text=said.reasoning_content))
     parts += _usual_texts(said.content)
     if said.refusal is not None:
         parts.append(Refusal(text=said.refusal))
@@ -116,8 +120,9 @@ def _usual_result(answered: _Answered) -> ToolResult:
 
 
 def _decode_fields(fields: Block) -> Iterator[AnyPart]:
-    if isinstance(fields.get("reasoning_content"), str):
-        yield Thinking(text=fields["reasoning_content"])
+    thinking = reasoning_text({name: fields.get(name) for name in REASONING_FIELDS})
+    if thinking:
+        yield Thinking(text=thinking)
     yield from _decode_content(fields.get("content"))
     if isinstance(fields.get("refusal"), str):
         yield Refusal(text=fields["refusal"])
@@ -187,11 +192,16 @@ def _decode_file(block: Block) -> AnyPart | None:
     )
 
 
+def _decode_thinking(block: Block) -> AnyPart | None:
+    return Thinking(text=block_text(block)) if thinking_blocks([block]) else None
+
+
 DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
     "file": _decode_file,
     "image_url": _decode_image,
     "refusal": _decode_refusal,
     "text": _decode_text,
+    "thinking": _decode_thinking,
 }
 
 
@@ -216,12 +226,18 @@ def _as_json_text(arguments: Any) -> str:
 
 
 def _decode_result(fields: Block) -> ToolResult:
-    parts = _decode_content(fields.get("content"))
-    content = tuple(
-        part if isinstance(part, ResultPart) else _unknown(_encode_block(part)) for part in parts
-    )
+    content = tuple(_decode_result_content(fields.get("content")))
     extra = {k: fields[k] for k in fields if k not in ("role", "content", "tool_call_id")}
     return ToolResult(call_id=str(fields.get("tool_call_id") or ""), content=content, extra=extra)
+
+
+def _decode_result_content(content: Any) -> Iterator[ResultPart]:
+    blocks = content if isinstance(content, list) else ()
+    if isinstance(content, str) and content:
+        yield Text(text=content)
+    for block in blocks:
+        part = _decode_block(block)
+        yield part if isinstance(part, ResultPart) else _unknown(block)
 
 
 def _unknown(block: Any, *, field: str = "content") -> Unknown:

@@ -17,9 +17,17 @@ from cllm.wire.beginnings import Beginnings
 from cllm.wire.history import History, Order, end_of, names_called, stands_alone
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
-from cllm.wire.openai_history import IDS, all_at_home, at_home, encode_history, head
+from cllm.wire.openai_history import (
+    IDS,
+    THOUGHTS,
+    all_at_home,
+    at_home,
+    encode_history,
+    head,
+)
 from cllm.wire.openai_options import Fields, decode_options, encode_options
 from cllm.wire.openai_sentences import SENTENCES
+from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 from cllm.wire.spoken import Encoded, Mend, Mended, Spoken, unmended
 
 __all__ = [
@@ -52,19 +60,21 @@ def encode_request(
     own_names: bool = False,
     system_raw: bytes | None = None,
     history: History | None = None,
+    reasoning: ReasoningRule = TAKES_NONE,
 ) -> Encoded:
     """The body that asks for the answer to these messages; the same in gives the same bytes.
 
     With `own_names` tools keep the names they have: they were chosen for the server that is asked.
     `system_raw` is the system prompt as the message it is, if it is in OpenAI's words. A `history`
-    is sent as it is behind it, and there are no `messages` then.
+    is sent as it is behind it, and there are no `messages` then. `reasoning` is what the server
+    takes of past reasoning; messages of OpenAI's own have only that already.
     """
     notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
-    home = tuple(all_at_home(messages, notes))
+    home = tuple(all_at_home(messages, notes, reasoning))
     mended = Mended(messages=first) if history else mend((*first, *address(home, aliases)))
-    said = encode_history(mended.messages)
+    said = encode_history(mended.messages, reasoning)
     own: Fields = {"model": model, "messages": history.listed(*said) if history else said}
     body = own | dict(with_named_tools(parameters, aliases, "function", "name")) | own
     body.pop("stream", None)
@@ -83,12 +93,15 @@ def encode_request(
 
 
 def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> History | None:
-    """The messages as they are sent, if they are in order and each says the same anywhere."""
+    """The messages as they are sent, if they are in order and each says the same anywhere.
+
+    Thinking is sent by a rule of the server, so a history with any is not one of these.
+    """
     del model
     notes = Notes(SENTENCES)
     aliases = Aliases(names=NAMES, ids=IDS, keeps_own=True)
     said = tuple(address([at_home(spoken, notes) for spoken in messages], aliases))
-    if notes or aliases or not all(map(stands_alone, said)):
+    if notes or aliases or not all(map(stands_alone, said)) or any(map(_thinks, said)):
         return None
     ordered = order(said)
     if ordered is None:
@@ -98,6 +111,10 @@ def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> Hist
         ends=tuple(end_of(spoken.role, spoken.parts) for spoken in ordered[-2:]),
         called=names_called(part for spoken in ordered for part in spoken.parts),
     )
+
+
+def _thinks(spoken: Spoken) -> bool:
+    return any(isinstance(part, THOUGHTS) for part in spoken.parts)
 
 
 def decode_request(body: bytes) -> Prompt:

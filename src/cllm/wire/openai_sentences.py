@@ -6,6 +6,10 @@ A table. The codes are those of every provider; the sentences say why it is so a
 MAX_STOP = 4
 
 SENTENCES = {
+    "blank": (
+        "reasoning_filled",
+        "In its thinking mode the provider refuses a tool call without reasoning; blank is sent.",
+    ),
     "block": ("part_left_out", "A block of a kind that OpenAI does not have was left out."),
     "cache_mark": ("cache_mark_left_out", "OpenAI has no cache marks; it caches by itself."),
     "document": ("part_left_out", "OpenAI takes documents as data or by its own file id only."),
@@ -37,10 +41,22 @@ SENTENCES = {
         "This model does not take that parameter while it thinks.",
     ),
     "part": ("part_left_out", "A message of this role cannot hold such a part at OpenAI."),
+    "reasoning": (
+        "thinking_left_out",
+        "The provider does not take this past reasoning back; it is not sent.",
+    ),
+    "sealed": (
+        "thinking_left_out",
+        "Sealed thinking can be read only by the provider that wrote it; it is not sent.",
+    ),
+    "signature": (
+        "signature_left_out",
+        "A signature is valid only at the provider that wrote it; the thinking is sent as text.",
+    ),
     "stop": ("parameter_changed", f"OpenAI takes at most {MAX_STOP} stop sequences, not more."),
     "thinking": (
         "thinking_left_out",
-        "Thinking belongs to the model that wrote it; OpenAI is not sent any.",
+        "The provider takes no past thinking back; it is not sent.",
     ),
     "thinking_changed": (
         "thinking_changed",

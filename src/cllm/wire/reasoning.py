@@ -1,13 +1,304 @@
-"""The reasoning that some servers put into OpenAI's messages, which has no field of OpenAI's."""
+"""Reasoning in OpenAI-compatible messages, for which OpenAI's own protocol has no field.
+
+A rule says which reasoning of past assistant messages a server takes back, and a message is fitted
+to it here. Pieces of streamed `reasoning_details` are joined here too. Knows no provider by name.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 REASONING = b'"reasoning'
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
+THINKING_BLOCK = b'"thinking"'
+CALLS = b'"tool_calls"'
+CONTENT = "content"
+DETAILS = "reasoning_details"
+TEXT_FIELDS = ("reasoning_content", "reasoning")
+REASONING_FIELDS = (*TEXT_FIELDS, DETAILS)
+# The types of reasoning details whose text comes in pieces, with the field that holds it.
+JOINED = {"reasoning.text": "text", "reasoning.summary": "summary"}
+SEALS = ("signature", "data")
+SIGNED_BLOCKS = ("thinking", "redacted_thinking")
+"""The types of Claude's own blocks, which cllm keeps as reasoning details for LiteLLM."""
+
+Place = Literal["reasoning_content", "reasoning", "content"]
+
+
+class ReasoningRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server takes of the reasoning in past assistant messages.
+
+    `fields` are sent back unchanged; `content` among them stands for thinking blocks in the
+    content. `text` is where plain reasoning text goes that came in another field or protocol. A
+    server that refuses a tool call without reasoning is sent `blank` if there is none. Details that
+    are Claude's own blocks go to a server that takes `signed_blocks`, and to no other.
+    """
+
+    fields: frozenset[str]
+    text: Place | None
+    blank: str | None = None
+    signed_blocks: bool = False
+
+
+TAKES_NONE = ReasoningRule(fields=frozenset(), text=None)
+TAKES_REASONING_CONTENT = ReasoningRule(
+    fields=frozenset({"reasoning_content"}), text="reasoning_content"
+)
+NEEDS_REASONING_CONTENT = msgspec.structs.replace(TAKES_REASONING_CONTENT, blank=" ")
+TAKES_REASONING = ReasoningRule(fields=frozenset({"reasoning"}), text="reasoning")
+TAKES_EITHER = ReasoningRule(fields=frozenset(TEXT_FIELDS), text="reasoning_content")
+PREFERS_REASONING = msgspec.structs.replace(TAKES_EITHER, text="reasoning")
+TAKES_DETAILS = ReasoningRule(fields=frozenset(REASONING_FIELDS), text="reasoning")
+TAKES_THINKING_BLOCKS = ReasoningRule(fields=frozenset({CONTENT}), text="content")
+AS_SENT = ReasoningRule(fields=frozenset({*REASONING_FIELDS, CONTENT}), text="reasoning_content")
+NAMED_RULES: Mapping[str, ReasoningRule] = {
+    "as_sent": AS_SENT,
+    "none": TAKES_NONE,
+    "reasoning": TAKES_REASONING,
+    "reasoning_content": TAKES_REASONING_CONTENT,
+}
+"""The rules that the settings of a provider can choose by name."""
+
+
+class Fitted(NamedTuple):
+    """A message fitted to a rule; `lost` is the field whose reasoning is not sent at all."""
+
+    raw: bytes
+    lost: str | None = None
+    filled: bool = False
+
+
+def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> Fitted:
+    """An assistant message's JSON with the reasoning that a server takes; the same bytes if it can.
+
+    What is sealed in a foreign message, which another model wrote, is not sent; details always
+    count as sealed. Only a foreign message is given a blank: any other says itself what it has.
+    """
+    may_fill = is_foreign and rule.blank is not None and CALLS in raw
+    if not (REASONING in raw or THINKING_BLOCK in raw or may_fill):
+        return Fitted(raw)
+    fields: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    found = _find_reasoning(fields)
+    sealed = _find_sealed(found, rule, is_foreign=is_foreign)
+    kept = {k: v for k, v in found.items() if k in rule.fields and k not in sealed}
+    dropped = {k: v for k, v in found.items() if k not in kept}
+    sent = reasoning_text(kept)
+    moved = reasoning_text(dropped) if rule.text is not None and not sent else ""
+    fills = may_fill and not sent and not moved and _has_calls(fields)
+    if not dropped and not fills:
+        return Fitted(raw)
+    said = {k: v for k, v in fields.items() if k == CONTENT or k not in dropped}
+    if CONTENT in dropped:
+        said[CONTENT] = _without_blocks(msgspec.json.decode(fields[CONTENT]))
+    if moved or fills:
+        put_text(said, moved or rule.blank or "", rule)
+    lost = (k for k, v in dropped.items() if _is_lost(k, v, sent or moved))
+    return Fitted(msgspec.json.encode(said), next(lost, None), fills)
+
+
+def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """The fields of a message that hold reasoning, decoded; of the content its thinking blocks."""
+    found = {name: msgspec.json.decode(fields[name]) for name in REASONING_FIELDS if name in fields}
+    content = fields.get(CONTENT)
+    if content is not None and THINKING_BLOCK in bytes(content):
+        blocks = thinking_blocks(msgspec.json.decode(content))
+        found |= {CONTENT: blocks} if blocks else {}
+    return found
+
+
+def _find_sealed(found: Mapping[str, Any], rule: ReasoningRule, *, is_foreign: bool) -> set[str]:
+    """The fields that the server is not sent because another one sealed what they hold."""
+    sealed: set[str] = set()
+    if is_foreign or (_are_signed_blocks(found.get(DETAILS)) and not rule.signed_blocks):
+        sealed.add(DETAILS)
+    if is_foreign and any(map(_is_sealed, found.get(CONTENT, ()))):
+        sealed.add(CONTENT)
+    return sealed
+
+
+def _are_signed_blocks(details: Any) -> bool:
+    listed = details if isinstance(details, list) else []
+    return any(isinstance(item, dict) and item.get("type") in SIGNED_BLOCKS for item in listed)
+
+
+def _has_calls(fields: Mapping[str, msgspec.Raw]) -> bool:
+    return bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
+
+
+def put_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
+    """Put plain reasoning text into a message's fields, where the server takes it."""
+    if rule.text == CONTENT:
+        content = fields.get(CONTENT)
+        if isinstance(content, msgspec.Raw):
+            content = msgspec.json.decode(content)
+        block = {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+        rest = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
+        fields[CONTENT] = [block, *(content if isinstance(content, list) else rest)]
+    elif rule.text is not None:
+        fields[rule.text] = text
+
+
+def reasoning_text(fields: Mapping[str, Any]) -> str:
+    """The plain text of a message's reasoning, from the first field that has any."""
+    for name in TEXT_FIELDS:
+        if isinstance(fields.get(name), str) and fields[name]:
+            return str(fields[name])
+    return _details_text(fields.get(DETAILS)) or "\n".join(
+        map(block_text, thinking_blocks(fields.get(CONTENT)))
+    )
+
+
+def _details_text(details: Any) -> str:
+    listed = details if isinstance(details, list) else []
+    texts = (
+        item.get(JOINED.get(str(item.get("type")), "text"))
+        for item in listed
+        if isinstance(item, dict)
+    )
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def thinking_blocks(content: Any) -> list[dict[str, Any]]:
+    """The blocks of a content that are thinking, in Mistral's form."""
+    return [block for block in content if is_thinking(block)] if isinstance(content, list) else []
+
+
+def is_thinking(block: Any) -> bool:
+    """Whether a block of a content is thinking, in Mistral's form."""
+    return (
+        isinstance(block, dict)
+        and block.get("type") == "thinking"
+        and isinstance(block.get("thinking"), list)
+    )
+
+
+def block_text(block: Mapping[str, Any]) -> str:
+    """The plain text of a thinking block."""
+    pieces = [piece.get("text") for piece in block["thinking"] if isinstance(piece, dict)]
+    return "".join(piece for piece in pieces if isinstance(piece, str))
+
+
+def _without_blocks(content: list[Any]) -> Any:
+    """The content without its thinking blocks; one plain text is a string, as all servers take."""
+    rest = [block for block in content if not is_thinking(block)]
+    only = rest[0] if len(rest) == 1 and isinstance(rest[0], dict) else {}
+    is_plain = only.keys() == {"type", "text"} and only["type"] == "text"
+    return only["text"] if is_plain else (rest or None)
+
+
+def _is_lost(name: str, value: Any, sent: str) -> bool:
+    """Whether leaving a field out loses something that is not sent in another one."""
+    if not value:
+        return False
+    if name in TEXT_FIELDS:
+        return bool(value != sent)
+    return not sent or any(map(_is_sealed, value if isinstance(value, list) else [value]))
+
+
+def _is_sealed(item: Any) -> bool:
+    return not isinstance(item, dict) or any(item.get(name) for name in SEALS)
+
+
+class StreamedDetails:
+    """The `reasoning_details` of a stream: pieces of one type and index are joined.
+
+    Texts and summaries are joined; all other fields have the last value that is not null.
+    Encrypted details come whole, and so does everything of a type that has no name here.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._texts: dict[int, list[str]] = {}
+        self._places: dict[tuple[str, int | None], int] = {}
+
+    def add(self, pieces: Iterable[Any]) -> None:
+        for piece in pieces:
+            kind = piece.get("type") if isinstance(piece, dict) else None
+            if not isinstance(kind, str) or kind not in JOINED:
+                self._items.append(piece)
+                continue
+            index = piece["index"] if isinstance(piece.get("index"), int) else None
+            place = self._find(kind, index, piece.get("id"))
+            if place is None:
+                place = self._places[kind, index] = len(self._items)
+                self._items.append({})
+            self._merge(place, JOINED[kind], piece)
+
+    def _find(self, kind: str, index: int | None, named: Any) -> int | None:
+        """The item that a piece belongs to; one without an index belongs to the last item only."""
+        place = self._places.get((kind, index))
+        if place is None or (index is None and place != len(self._items) - 1):
+            return None
+        known = self._items[place].get("id")
+        return place if known is None or named is None or known == named else None
+
+    def _merge(self, place: int, field: str, piece: dict[str, Any]) -> None:
+        item = self._items[place]
+        for name, value in piece.items():
+            if name == field and isinstance(value, str):
+                self._texts.setdefault(place, []).append(value)
+                item.setdefault(name, "")
+            elif value is not None or name not in item:
+                item[name] = value
+
+    def whole(self) -> list[Any]:
+        """The details so far, each in one piece."""
+        joined = {place: "".join(texts) for place, texts in self._texts.items()}
+        return [
+            {**item, JOINED[item["type"]]: joined[place]} if place in joined else item
+            for place, item in enumerate(self._items)
+        ]
+
+
+class StreamedThinking:
+    """The thinking blocks of a stream, each with its place among the pieces of text around it."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, block: Mapping[str, Any], *, before: int) -> None:
+        """Add a block, or a piece of the last one, which stands before that piece of text."""
+        if not self._blocks or self._blocks[-1][0] != before:
+            self._blocks.append((before, {**block, "thinking": list(block["thinking"])}))
+            return
+        last = self._blocks[-1][1]
+        last["thinking"].extend(block["thinking"])
+        last.update({k: v for k, v in block.items() if k != "thinking" and v is not None})
+
+    def whole(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """The content with these pieces of text; nothing if there was no thinking."""
+        content: list[dict[str, Any]] = []
+        start = 0
+        for place, block in self._blocks:
+            content += _text_block(texts[start:place])
+            content.append({**block, "thinking": _joined(block["thinking"])})
+            start = place
+        return content and [*content, *_text_block(texts[start:])]
+
+
+def _text_block(texts: Sequence[str]) -> list[dict[str, Any]]:
+    text = "".join(texts)
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _joined(pieces: Iterable[Any]) -> list[Any]:
+    """Pieces of thinking, with texts that follow one another in one."""
+    joined: list[Any] = []
+    texts: list[str] = []
+    for piece in (*pieces, None):
+        is_text = isinstance(piece, dict) and isinstance(piece.get("text"), str)
+        if is_text and piece.keys() <= {"type", "text"}:
+            texts.append(piece["text"])
+            continue
+        if texts:
+            joined.append({"type": "text", "text": "".join(texts)})
+            texts = []
+        joined += [] if piece is None else [piece]
+    return joined
 
 
 def without_reasoning(raw: bytes) -> bytes:
-    """A message's JSON without its reasoning; the same bytes if it has none."""
+    """A message's JSON without its reasoning fields; the same bytes if it has none."""
     if REASONING not in raw:
         return raw
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])

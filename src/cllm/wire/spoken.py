@@ -13,6 +13,7 @@ import msgspec
 from cllm.core.message import AnyPart, Dialect, Role
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.reasoning import TEXT_FIELDS
 
 NOTICE_BYTES = 300
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -110,11 +111,15 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
-    """What is to be told of messages whose fields beside their parts are not sent."""
+    """What is to be told of messages whose fields beside their parts are not sent.
+
+    Reasoning text is one of the parts as well, and is told of as such.
+    """
     places: dict[str, list[int]] = {}
     for spoken in messages:
         for name in spoken.extra:
-            places.setdefault(name, []).append(spoken.place)
+            if name not in TEXT_FIELDS:
+                places.setdefault(name, []).append(spoken.place)
     notices = (
         Notice(
             code="field_left_out",

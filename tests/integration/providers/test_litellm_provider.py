@@ -192,6 +192,17 @@ class TestAnswers:
         assert block in server.requests[1].messages[1]["content"]
         assert "c2ln" not in server.requests[2].body.decode()
 
+    async def test_reasoning_goes_back_in_the_field_that_the_service_takes(self, server, make):
+        asked = plain_message("user", "Hi")
+        messages = (asked, message("assistant", content="Yes.", reasoning_content="Hm."), asked)
+
+        await ask(make(), "groq/x", messages=messages)
+        await ask(make(), "deepseek/x", messages=messages)
+
+        assert server.requests[0].messages[1]["reasoning"] == "Hm."
+        assert "reasoning_content" not in server.requests[0].messages[1]
+        assert server.requests[1].messages[1]["reasoning_content"] == "Hm."
+
     @both_ways
     async def test_counts_that_did_not_come_are_unknown(self, server, make, stream):
         server.say("Hello", usage=None)

@@ -32,6 +32,7 @@ from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.openai import OpenAIProvider
+from cllm.providers.registry import ROWS
 from cllm.wire import anthropic_request, openai_request
 from cllm.wire.bedrock_models import bedrock_id
 from cllm.wire.translate import parts_of
@@ -77,9 +78,10 @@ def provider(target: Dialect) -> HttpProvider:
     wire: Any = NoWire()
     if target == "bedrock":
         return BedrockProvider(name="bedrock", account=Account(bearer="k"), http=wire)
-    kind: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[target]
-    made: HttpProvider = kind(name=target, base_url="https://x/v1", api_key="k", http=wire)
-    return made
+    how: Any = {"name": target, "base_url": "https://x/v1", "api_key": "k", "http": wire}
+    if target == "anthropic":
+        return AnthropicProvider(**how)
+    return OpenAIProvider(**how, reasoning=ROWS["openai"].reasoning)
 
 
 def sent(prompt: Prompt, target: Dialect) -> bytes:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import ModelNotFoundError
-from cllm.providers.registry import KNOWN_PREFIXES, LOCAL, ROWS, ServedModel, find_server
+from cllm.providers.registry import (
+    KNOWN_PREFIXES,
+    LOCAL,
+    ROWS,
+    ServedModel,
+    find_server,
+    reasoning_rule,
+)
+from cllm.wire.reasoning import AS_SENT, NEEDS_REASONING_CONTENT, TAKES_NONE, TAKES_REASONING
 
 CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", "gpt-4o"]}
 
@@ -137,3 +145,30 @@ class TestOtherPackages:
             find_server("never-looked-up-before/x", configured={})
 
         assert asked == [{"group": "cllm.providers", "name": "never-looked-up-before"}]
+
+
+@pytest.mark.parametrize(
+    ("provider", "base_url", "rule"),
+    [
+        ("openai", "https://api.openai.com/v1", TAKES_NONE),
+        ("mine", "https://API.openai.com/v1/", TAKES_NONE),
+        ("openai", "http://127.0.0.1:9000/v1", AS_SENT),
+        ("openai", "https://api.groq.com/openai/v1", TAKES_REASONING),
+        ("groq", "https://proxy.example/groq", TAKES_REASONING),
+        ("deepseek", "http://127.0.0.1:9000", NEEDS_REASONING_CONTENT),
+        ("mine", "https://api.deepseek.com", NEEDS_REASONING_CONTENT),
+        ("mine", "http://127.0.0.1:11434/v1", AS_SENT),
+        ("mine", "https://api.z.ai/api/paas/v4", AS_SENT),
+    ],
+)
+def test_what_a_server_takes_of_past_reasoning_is_known_by_address_then_name(
+    provider, base_url, rule
+):
+    assert reasoning_rule(provider, base_url) == rule
+
+
+def test_every_row_of_an_openai_compatible_server_says_what_it_takes_of_past_reasoning():
+    """A new row has to say it: without, a server gets whatever a client sends."""
+    rows = [row for row in ROWS.values() if row.kind == "openai"]
+
+    assert all(row.reasoning != AS_SENT for row in rows)

@@ -176,7 +176,16 @@ class TestRequests:
         raw = raw.replace(b'"type": "thinking"', b'"type": "reasoning.summary"')
         prompt = Prompt(model="a/b", messages=(Message(role="assistant", raw=raw),))
 
-        assert "thinking_blocks" not in encode_request(prompt).fields["messages"][0]
+        request = encode_request(prompt)
+        assert request.fields["messages"] == [{"role": "assistant", "content": "Yes."}]
+        assert [notice.code for notice in request.notices] == ["thinking_left_out"]
+
+    def test_plain_reasoning_goes_back_in_litellm_s_own_field(self):
+        raw = json.dumps({"role": "assistant", "content": "Yes.", "reasoning": "Hm."}).encode()
+        prompt = Prompt(model="a/b", messages=(Message(role="assistant", raw=raw),))
+
+        (sent,) = encode_request(prompt).fields["messages"]
+        assert sent == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
 
     def test_a_field_that_is_no_chat_completion_s_is_left_out_with_a_notice(self):
         request = encode_request(self.prompt(parameters={"api_base": "http://x", "seed": 1}))

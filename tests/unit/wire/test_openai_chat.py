@@ -94,22 +94,10 @@ class TestRequest:
         assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
 
     @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
-    def test_reasoning_is_kept_in_the_message_and_not_sent_back(self, field):
+    def test_reasoning_is_spliced_like_any_other_field(self, field):
         raw = encode({"role": "assistant", "content": "4", field: ["2+2"], "refusal": "x"})
-        answer = Message(role="assistant", raw=raw)
 
-        sent = json.loads(encode_request(prompt(answer, HELLO)))
-
-        assert sent["messages"][0] == {"role": "assistant", "content": "4", "refusal": "x"}
-        assert answer.json()[field] == ["2+2"]
-
-    def test_the_reasoning_of_a_system_message_is_not_sent_beside_bare_texts_either(self):
-        raw = encode({"role": "system", "content": "Be brief.", "reasoning": "x"})
-        bare = prompt(HELLO, system=Message(role="system", raw=raw))
-
-        sent = json.loads(encode_request(bare))
-
-        assert sent["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
 
     @pytest.mark.parametrize("value", [0, 0.0, False, "", []])
     def test_a_parameter_that_is_falsy_is_sent(self, value):
@@ -448,8 +436,27 @@ class TestStream:
         assert last.message.json() == {
             "role": "assistant",
             "content": "4",
-            "reasoning_content": "Hmm.",
+            field: "Hmm.",
         }
+
+    def test_reasoning_in_two_fields_is_told_once_and_kept_in_both(self):
+        both = {"reasoning": "Hm.", "reasoning_content": "Hm."}
+        events, last = decode(chunk(both), chunk({"content": "4"}), STOP)
+
+        assert events == [ThinkingDelta(text="Hm."), TextDelta(text="4")]
+        assert last is not None
+        assert last.message.json() == {"role": "assistant", "content": "4", **both}
+
+    @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+    def test_that_nothing_was_thought_is_kept_with_a_call_only(self, field):
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+        _, calling = decode(chunk({field: ""}), chunk({"tool_calls": [call]}), STOP)
+        _, talking = decode(chunk({field: ""}), chunk({"content": "4"}), STOP)
+
+        assert calling is not None
+        assert calling.message.json()[field] == ""
+        assert talking is not None
+        assert talking.message == plain_message("assistant", "4")
 
     def test_reasoning_that_is_no_text_is_passed_over(self):
         events, _ = decode(chunk({"reasoning": {"odd": True}}), STOP)

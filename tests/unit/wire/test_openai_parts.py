@@ -302,7 +302,6 @@ USUAL = st.fixed_dictionaries(
     optional={
         "content": st.none() | st.text(max_size=3) | st.lists(TEXT_BLOCKS, max_size=2),
         "refusal": st.none() | st.text(max_size=3),
-        "reasoning_content": st.none() | st.text(max_size=3),
         "tool_calls": st.none() | st.lists(CALL_FIELDS, max_size=2),
     },
 )
@@ -316,6 +315,45 @@ def test_a_field_beside_changes_nothing_of_the_parts_and_is_told_of(fields, role
     assert usual == odd
     assert not nothing
     assert beside == {"name": "ann"}
+
+
+DETAILS = [{"type": "reasoning.text", "text": "2+2"}, {"type": "reasoning.encrypted", "data": "x"}]
+BLOCK = {"type": "thinking", "thinking": [{"type": "text", "text": "2"}, {"text": "+2"}]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_content": "2+2"},
+        {"reasoning": "2+2"},
+        {"reasoning_details": DETAILS},
+        {"reasoning_content": "2+2", "reasoning": "2+2", "reasoning_details": DETAILS},
+    ],
+)
+def test_reasoning_in_any_field_is_one_thinking_part_and_beside_it(fields):
+    parts, beside = decode_message(message("assistant", content="4", **fields))
+
+    assert parts == (Thinking(text="2+2"), Text(text="4"))
+    assert beside == fields
+
+
+def test_a_thinking_block_is_a_thinking_part_and_no_part_of_a_result():
+    content = [BLOCK, {"type": "text", "text": "4"}]
+
+    assert decode_parts(message("assistant", content=content))[0] == Thinking(text="2+2")
+    (result,) = decode_parts(message("tool", tool_call_id="c", content=content))
+    assert isinstance(result, ToolResult)
+    assert isinstance(result.content[0], Unknown)
+    assert json.loads(result.content[0].raw) == BLOCK
+
+
+@pytest.mark.parametrize("thinking", ["2+2", None, 3, {"text": "2+2"}])
+def test_a_thinking_block_of_another_form_stays_as_it_came(thinking):
+    block = {"type": "thinking", "thinking": thinking}
+    (part,) = decode_parts(message("assistant", content=[block]))
+
+    assert isinstance(part, Unknown)
+    assert json.loads(part.raw) == block
 
 
 @given(st.none() | st.text(max_size=3) | st.lists(TEXT_BLOCKS, max_size=2))

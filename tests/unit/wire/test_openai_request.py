@@ -672,13 +672,6 @@ class TestMessages:
 
         assert b",".join(raws) in body
 
-    def test_reasoning_is_not_sent_back_even_in_openais_own_words(self):
-        raw = b'{"role":"assistant","content":"a","reasoning_content":"b"}'
-
-        assert sent(Spoken(role="assistant", parts=(), raw=raw)) == [
-            {"role": "assistant", "content": "a"}
-        ]
-
     @pytest.mark.parametrize("stream", [True, False])
     def test_usage_is_asked_for_in_a_stream_and_stream_options_go_with_one_only(self, stream):
         given = {"stream": not stream, "stream_options": {"include_obfuscation": False}, "n": 1}

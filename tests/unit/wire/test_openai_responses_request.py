@@ -28,6 +28,7 @@ from cllm.core.prompt import Prompt
 from cllm.wire import openai_options
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.reasoning import TAKES_NONE
 from cllm.wire.responses_answer import Heading, encode_answer
 from cllm.wire.responses_parts import decode_parts, encode_parts
 from cllm.wire.responses_request import (
@@ -687,7 +688,7 @@ class TestBetweenProtocols:
         result = encode_parts("tool", [ToolResult(call_id="c", content=(Text(text="8"),))])
         prompt = Prompt(model="gpt-4o", messages=(plain_message("user", "?"), answer, result))
 
-        encoded = encode_openai(prompt)
+        encoded = encode_openai(prompt, reasoning=TAKES_NONE)
 
         assert json.loads(encoded.body)["messages"][1:] == [
             {
@@ -702,6 +703,11 @@ class TestBetweenProtocols:
         assert b"secret" not in encoded.body
         assert b"sealed" not in encoded.body
         assert [notice.code for notice in encoded.notices] == ["thinking_left_out"]
+
+        elsewhere = encode_openai(prompt)
+        assert json.loads(elsewhere.body)["messages"][1]["reasoning_content"] == "secret"
+        assert b"sealed" not in elsewhere.body
+        assert [notice.code for notice in elsewhere.notices] == ["signature_left_out"]
 
     @pytest.mark.parametrize("encode", [ask_anthropic, encode_bedrock])
     @pytest.mark.parametrize("dialect", ["responses", "openai"])

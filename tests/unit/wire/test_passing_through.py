@@ -11,6 +11,7 @@ from cllm.core.prompt import Prompt
 from cllm.providers.mending import mending_for
 from cllm.wire import anthropic_request, openai_request, responses_request
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
+from cllm.wire.reasoning import TAKES_NONE, TAKES_REASONING
 from cllm.wire.spoken import Encoded
 
 OPENAI: dict[str, Any] = {
@@ -143,13 +144,33 @@ def test_another_model_is_sent_all_that_the_client_said(dialect, model):
     assert json.loads(encoded(prompt, dialect).body) == {**BODIES[dialect], "model": model}
 
 
-def test_reasoning_in_openai_s_messages_is_not_sent_back_and_all_else_is():
+def test_reasoning_that_a_server_does_not_take_is_not_sent_back_and_all_else_is():
     said = {"role": "assistant", "content": "Hi", "odd": 1}
     messages = [OPENAI["messages"][1], {**said, "reasoning_content": "hm"}, OPENAI["messages"][1]]
     body = written({**OPENAI, "messages": messages})
-    sent = json.loads(encoded(read("openai", body), "openai").body)
+    made = encode_openai(read("openai", body), reasoning=TAKES_NONE)
 
-    assert sent == {**OPENAI, "messages": [messages[0], said, messages[2]]}
+    assert json.loads(made.body) == {**OPENAI, "messages": [messages[0], said, messages[2]]}
+    assert [notice.code for notice in made.notices] == ["thinking_left_out"]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
+def test_a_body_with_reasoning_goes_as_its_own_bytes_to_a_server_that_takes_it(field):
+    said = {"role": "assistant", "content": "Hi", field: "hm"}
+    body = written({**OPENAI, "messages": [OPENAI["messages"][1], said, OPENAI["messages"][1]]})
+
+    assert encode_openai(read("openai", body)) == Encoded(body=body)
+
+
+def test_renaming_a_field_of_reasoning_changes_no_parameter():
+    """The parameters are the client's own, and its model would be asked for others by us."""
+    said = {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    fields = {"model": "o3", "messages": [SAID_HELLO, said, SAID_HELLO], "temperature": 0.5}
+    made = encode_openai(read("openai", written(fields)), reasoning=TAKES_REASONING)
+
+    sent = {"role": "assistant", "content": "Hi", "reasoning": "hm"}
+    assert json.loads(made.body) == {**fields, "messages": [SAID_HELLO, sent, SAID_HELLO]}
+    assert made.notices == ()
 
 
 def test_a_limit_that_anthropic_wants_is_added_to_all_that_the_client_said():

@@ -19,6 +19,7 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers.http import Http, Timeouts
 from cllm.providers.local.process import Child
 from cllm.providers.openai import OpenAIProvider
+from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
 READING_SECONDS = 3600
@@ -46,6 +47,7 @@ class Connection:
             headers=ONE_REQUEST,
             defaults=defaults,
             reads_text_only=True,
+            reasoning=TAKES_REASONING_CONTENT,
             timeouts=Timeouts(first_byte=READING_SECONDS, idle=READING_SECONDS),
         )
 

@@ -1,0 +1,630 @@
+"""Past reasoning goes back to the provider that wrote it, in the field that this provider takes.
+
+Requests go through the whole server; the fake provider records what it received.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from tests.fake_provider import FakeProvider, Request
+from tests.fidelity.answers import openai_call, openai_stream, openai_whole
+from tests.served import Served, served
+
+CHAT = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+NAMES = (
+    *("cerebras", "deepseek", "fireworks", "groq", "llama-server", "lmstudio", "mistral"),
+    *("moonshot", "nvidia", "ollama", "openrouter", "perplexity", "together", "vllm", "xai"),
+)
+CUSTOM = ("mine", "openai")
+"""Servers that cllm knows nothing about; `openai` is one at another address than OpenAI's."""
+REFUSAL = "The `reasoning_content` in the thinking mode must be passed back to the API."
+THOUGHT = "The user wants the weather.\n\n I look it up. 🌦"
+DETAILS: list[dict[str, Any]] = [
+    {
+        "type": "reasoning.text",
+        "text": THOUGHT,
+        "signature": "c2lnbmVk",
+        "id": "reasoning-text-1",
+        "format": "anthropic-claude-v1",
+        "index": 0,
+    },
+    {
+        "type": "reasoning.encrypted",
+        "data": "c2VhbGVk",
+        "format": "anthropic-claude-v1",
+        "index": 1,
+    },
+]
+CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'},
+}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "4 °C, rain"}
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+CLAUDES_TOOL = {"name": "get_weather", "input_schema": {"type": "object"}}
+QUESTION = {"role": "user", "content": "How is the weather in Oslo?"}
+USE = {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Oslo"}}
+USED = {"type": "tool_result", "tool_use_id": "call_1", "content": "4 °C, rain"}
+SIGNED = {"type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmVk"}
+UNSIGNED = {"type": "thinking", "thinking": THOUGHT, "signature": ""}
+REDACTED = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+
+MISTRALS = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+CONTENT: dict[str, Any] = {"reasoning_content": THOUGHT}
+PLAIN: dict[str, Any] = {"reasoning": THOUGHT}
+ROUTED: dict[str, Any] = {"reasoning": THOUGHT, "reasoning_details": DETAILS}
+OWN: list[tuple[str, dict[str, Any]]] = [
+    *(("deepseek", CONTENT), ("moonshot", CONTENT), ("fireworks", CONTENT)),
+    *(("llama-server", CONTENT), ("groq", PLAIN), ("cerebras", PLAIN), ("ollama", PLAIN)),
+    *(("vllm", PLAIN), ("vllm", CONTENT), ("together", PLAIN), ("together", CONTENT)),
+    *(("lmstudio", CONTENT), ("lmstudio", PLAIN), ("nvidia", CONTENT), ("perplexity", CONTENT)),
+    *(("openrouter", ROUTED), ("openrouter", CONTENT), ("openrouter", CONTENT | ROUTED)),
+    *((name, fields) for name in CUSTOM for fields in (CONTENT, PLAIN, ROUTED, CONTENT | ROUTED)),
+]
+own_fields = pytest.mark.parametrize(
+    ("name", "fields"), OWN, ids=[f"{name}-{'+'.join(fields)}" for name, fields in OWN]
+)
+both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+all_stores = pytest.mark.parametrize("store", ["memory:", "json:{}/kept", "sqlite:{}/kept.db"])
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+async def gateway(server: FakeProvider, tmp_path: Path) -> AsyncIterator[Open]:
+    """A server of ours before the fake provider, which stands for all of them."""
+    running: list[Any] = []
+
+    async def open_gateway(store: str = "memory:") -> Served:
+        here = {"api_base": server.url, "api_key": "key-of-tests"}
+        providers = dict.fromkeys((*NAMES, *CUSTOM), here)
+        providers["anthropic"] = here | {"api_base": server.root}
+        values = {"model": "mine/m", "num_retries": 0, "providers": providers}
+        context = served(tmp_path, yaml.safe_dump(values), store=store.format(tmp_path))
+        running.append(context)
+        made: Served = await context.__aenter__()
+        return made
+
+    yield open_gateway
+    for context in running:
+        await context.__aexit__(None, None, None)
+
+
+def assistant(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "It rains.", **fields}
+
+
+def calling(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, **fields, "tool_calls": [CALL]}
+
+
+def notices(answer: httpx.Response) -> list[tuple[str, str]]:
+    told = json.loads(answer.headers.get("x-cllm-notice", "[]"))
+    return [(notice["code"], notice["path"]) for notice in told]
+
+
+async def post(made: Served, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = await made("POST", path, content=json.dumps(body), headers=named)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+async def chat(
+    made: Served, name: str, *messages: Any, stream: bool = False, **options: Any
+) -> httpx.Response:
+    headers = {key: options.pop(key) for key in list(options) if key.startswith("X_")}
+    model = name if "/" in name else f"{name}/m"
+    body = {"model": model, "messages": messages, "stream": stream, **options}
+    return await post(made, CHAT, body, **headers)
+
+
+async def messages(
+    made: Served, name: str, *said: Any, stream: bool = False, **options: Any
+) -> httpx.Response:
+    headers = {key: options.pop(key) for key in list(options) if key.startswith("X_")}
+    body = {"model": f"{name}/m", "max_tokens": 9, "messages": said, "stream": stream, **options}
+    return await post(made, MESSAGES, body, **headers)
+
+
+class TestWhatTheClientSends:
+    """Stateless requests: the client sends the whole history."""
+
+    @own_fields
+    @both_ways
+    async def test_goes_to_its_own_provider_byte_for_byte(
+        self, gateway, server, name, fields, stream
+    ):
+        made = await gateway()
+        said = assistant(**fields)
+        answer = await chat(made, name, QUESTION, said, QUESTION, stream=stream)
+        assert json.dumps(said).encode() in server.requests[-1].body
+        assert notices(answer) == []
+
+    @own_fields
+    @both_ways
+    async def test_goes_to_it_in_a_tool_loop_too(self, gateway, server, name, fields, stream):
+        made = await gateway()
+        said = calling(**fields)
+        history = (QUESTION, said, RESULT)
+        await chat(made, name, *history, stream=stream, tools=[TOOL], X_CLLM_Strict="true")
+        assert json.dumps(said).encode() in server.requests[-1].body
+
+    @own_fields
+    async def test_goes_to_it_in_a_history_that_has_to_be_repaired(
+        self, gateway, server, name, fields
+    ):
+        """A call without a result: the request cannot be the client's own bytes."""
+        made = await gateway()
+        said = calling(**fields)
+        answer = await chat(made, name, QUESTION, said, QUESTION, tools=[TOOL])
+        assert server.requests[-1].messages[1] == said
+        assert notices(answer) == [("interrupted_call_answered", "messages[1]")]
+
+    @own_fields
+    async def test_goes_to_it_when_a_call_has_to_be_renamed(self, gateway, server, name, fields):
+        """An id that is too long is replaced, and so the message is written anew."""
+        made = await gateway()
+        said = calling(**fields)
+        long = "call_" + 70 * "x"
+        said["tool_calls"] = [CALL | {"id": long}, CALL | {"id": long}]
+        results = [RESULT | {"tool_call_id": long}] * 2
+        await chat(made, name, QUESTION, said, *results, tools=[TOOL])
+        sent = server.requests[-1].messages[1]
+        assert {key: sent[key] for key in sent if "reasoning" in key} == fields
+        assert sent["tool_calls"][0]["id"] != sent["tool_calls"][1]["id"]
+
+    @own_fields
+    async def test_goes_to_it_under_a_prompt_of_the_operator(self, gateway, server, name, fields):
+        """A system message by the developer's role is rewritten for these models."""
+        made = await gateway()
+        system = {"role": "developer", "content": "Be brief."}
+        await chat(made, name, system, QUESTION, assistant(**fields), QUESTION)
+        assert server.requests[-1].messages[0]["role"] == "system"
+        assert server.requests[-1].messages[2] == assistant(**fields)
+
+    @pytest.mark.parametrize(
+        ("name", "fields", "sent"),
+        [
+            ("groq", CONTENT, PLAIN),
+            ("cerebras", CONTENT, PLAIN),
+            ("ollama", CONTENT, PLAIN),
+            ("deepseek", PLAIN, CONTENT),
+            ("moonshot", PLAIN, CONTENT),
+            ("deepseek", CONTENT | PLAIN, CONTENT),
+            ("groq", CONTENT | PLAIN, PLAIN),
+            ("deepseek", {"reasoning_details": [DETAILS[0] | {"signature": None}]}, CONTENT),
+        ],
+    )
+    @both_ways
+    async def test_is_renamed_for_a_provider_that_takes_another_field(
+        self, gateway, server, name, fields, sent, stream
+    ):
+        """cllm itself streams every provider's reasoning as `reasoning_content`."""
+        made = await gateway()
+        answer = await chat(made, name, QUESTION, calling(**fields), RESULT, stream=stream)
+        assert server.requests[-1].messages[1] == calling(**sent)
+        assert notices(answer) == []
+
+    async def test_is_a_thinking_block_for_mistral_which_refuses_the_fields(self, gateway, server):
+        made = await gateway()
+        answer = await chat(made, "mistral", QUESTION, assistant(**CONTENT), QUESTION)
+        sent = {"role": "assistant", "content": [MISTRALS, {"type": "text", "text": "It rains."}]}
+        assert server.requests[-1].messages[1] == sent
+        assert notices(answer) == []
+
+    async def test_mistrals_own_blocks_go_back_and_are_reasoning_anywhere_else(
+        self, gateway, server
+    ):
+        made = await gateway()
+        said = {"role": "assistant", "content": [MISTRALS, {"type": "text", "text": "It rains."}]}
+        await chat(made, "mistral", QUESTION, said, QUESTION)
+        assert json.dumps(said).encode() in server.requests[-1].body
+        answer = await chat(made, "deepseek", QUESTION, said, QUESTION)
+        assert server.requests[-1].messages[1] == assistant(**CONTENT)
+        assert notices(answer) == []
+
+    @pytest.mark.parametrize("name", ["deepseek", "groq", "vllm", "mistral"])
+    @both_ways
+    async def test_that_is_sealed_goes_to_no_other_provider_and_one_notice_says_so(
+        self, gateway, server, name, stream
+    ):
+        made = await gateway()
+        said = assistant(**ROUTED)
+        history = (QUESTION, said, QUESTION, said, QUESTION)
+        answer = await chat(made, name, *history, stream=stream)
+        body = server.requests[-1].body
+        assert b"c2lnbmVk" not in body
+        assert b"c2VhbGVk" not in body
+        assert body.count(json.dumps(THOUGHT, ensure_ascii=False)[1:-1].encode()) == 2 or (
+            body.count(json.dumps(THOUGHT)[1:-1].encode()) == 2
+        )
+        assert notices(answer) == [("thinking_left_out", "messages[1].reasoning_details")]
+
+    async def test_is_left_out_for_a_provider_that_takes_none(self, gateway, server):
+        made = await gateway()
+        history = (QUESTION, assistant(**CONTENT), QUESTION, assistant(**PLAIN), QUESTION)
+        answer = await chat(made, "xai", *history)
+        assert [m for m in server.requests[-1].messages if set(m) != {"role", "content"}] == []
+        assert notices(answer) == [("thinking_left_out", "messages[1].reasoning_content")]
+
+    async def test_is_an_error_in_strict_mode_where_it_would_be_left_out(self, gateway, server):
+        made = await gateway()
+        body = {"model": "xai/m", "messages": [QUESTION, assistant(**CONTENT), QUESTION]}
+        answer = await made("POST", CHAT, json=body, headers={"X-CLLM-Strict": "true"})
+        assert answer.status_code == 400
+        assert "reasoning" in answer.text
+        assert server.requests == []
+
+
+def deepseek(request: Request) -> str | None:
+    """Refuses what DeepSeek refuses in its thinking mode: a tool call without its reasoning."""
+    for message in request.json["messages"]:
+        if message.get("tool_calls") and not isinstance(message.get("reasoning_content"), str):
+            return REFUSAL
+    return None
+
+
+def deepseek_turn(server: FakeProvider, *, stream: bool, thought: str = THOUGHT) -> None:
+    """The model thinks, asks for a tool, thinks again, and answers."""
+    call = {"role": "assistant", "content": "", "reasoning_content": thought, "tool_calls": [CALL]}
+    said = {"content": "It rains.", "reasoning_content": "So it rains."}
+    if not stream:
+        server.answer(*openai_whole(call, "tool_calls"))
+        server.answer(*openai_whole(said))
+        return
+    pieces = [{"role": "assistant", "content": None, "reasoning_content": ""}]
+    pieces += [
+        {"content": None, "reasoning_content": thought[at : at + 9]}
+        for at in range(0, len(thought), 9)
+    ]
+    asked = openai_call(0, '{"city":"Oslo"}', id="call_1", name="get_weather")
+    server.answer(*openai_stream(*pieces, asked, finish="tool_calls"))
+    server.answer(*openai_stream({"reasoning_content": "So it rains."}, {"content": "It rains."}))
+
+
+class TestDeepSeek:
+    """A fake DeepSeek that refuses tool loops without their reasoning, in its own words."""
+
+    @pytest.fixture(autouse=True)
+    def refusing(self, server):
+        server.refuse = deepseek
+
+    async def test_without_the_reasoning_a_tool_loop_is_refused(self, gateway):
+        made = await gateway()
+        body = {"model": "deepseek/m", "messages": [QUESTION, calling(), RESULT], "tools": [TOOL]}
+        answer = await made("POST", CHAT, json=body)
+        assert answer.status_code == 400
+        assert REFUSAL in answer.json()["error"]["message"]
+
+    @both_ways
+    @all_stores
+    @pytest.mark.parametrize("thought", [THOUGHT, ""], ids=["thought", "nothing thought"])
+    async def test_a_stored_tool_loop_of_chat_completions_works(
+        self, gateway, server, store, stream, thought
+    ):
+        made = await gateway(store)
+        deepseek_turn(server, stream=stream, thought=thought)
+        asked = {"stream": stream, "tools": [TOOL]}
+        first = await chat(made, "deepseek", QUESTION, X_Conversation_ID="", **asked)
+        kept = first.headers["x-conversation-id"]
+        await chat(made, "deepseek", RESULT, X_Conversation_ID=kept, **asked)
+        await chat(made, "deepseek", QUESTION, X_Conversation_ID=kept, **asked)
+        _, called, _, answered, _ = server.requests[-1].messages
+        assert called["reasoning_content"] == thought
+        assert answered == {
+            "role": "assistant",
+            "content": "It rains.",
+            "reasoning_content": "So it rains.",
+        }
+
+    @both_ways
+    async def test_a_stateless_tool_loop_of_messages_works(self, gateway, server, stream):
+        made = await gateway()
+        deepseek_turn(server, stream=stream)
+        asked = {"stream": stream, "tools": [CLAUDES_TOOL]}
+        first = await messages(made, "deepseek", QUESTION, **asked)
+        content = blocks_of(first)
+        assert [block["type"] for block in content] == ["thinking", "tool_use"]
+        said = (QUESTION, {"role": "assistant", "content": content})
+        answer = await messages(
+            made, "deepseek", *said, {"role": "user", "content": [USED]}, **asked
+        )
+        assert server.requests[-1].messages[1]["reasoning_content"] == THOUGHT
+        assert notices(answer) == []
+
+    @both_ways
+    @all_stores
+    async def test_a_stored_tool_loop_of_messages_works(self, gateway, server, store, stream):
+        made = await gateway(store)
+        deepseek_turn(server, stream=stream)
+        asked = {"stream": stream, "tools": [CLAUDES_TOOL]}
+        first = await messages(made, "deepseek", QUESTION, X_Conversation_ID="", **asked)
+        kept = first.headers["x-conversation-id"]
+        used = {"role": "user", "content": [USED]}
+        await messages(made, "deepseek", used, X_Conversation_ID=kept, **asked)
+        await messages(made, "deepseek", QUESTION, X_Conversation_ID=kept, **asked)
+        _, called, _, answered, _ = server.requests[-1].messages
+        assert called["reasoning_content"] == THOUGHT
+        assert answered["reasoning_content"] == "So it rains."
+
+    @both_ways
+    async def test_a_tool_loop_that_another_model_began_goes_on_at_deepseek(
+        self, gateway, server, stream
+    ):
+        """Claude called a tool without thinking: the call gets a blank, and a notice says so."""
+        made = await gateway()
+        history = (
+            QUESTION,
+            {"role": "assistant", "content": [USE]},
+            {"role": "user", "content": [USED]},
+        )
+        answer = await messages(made, "deepseek", *history, stream=stream, tools=[CLAUDES_TOOL])
+        assert server.requests[-1].messages[1]["reasoning_content"] == " "
+        assert notices(answer) == [("reasoning_filled", "messages[1]")]
+
+    async def test_a_long_tool_loop_without_thinking_is_filled_with_every_request(
+        self, gateway, server
+    ):
+        """Long histories are remembered as they were sent; elsewhere that is without a blank."""
+        made = await gateway()
+        call = {"role": "assistant", "content": [USE]}
+        used = {"role": "user", "content": [USED]}
+        history: list[dict[str, Any]] = [{"role": "user", "content": "x" * 9000}]
+        for name in ("mine", "deepseek", "deepseek", "moonshot"):
+            server.refuse = None if name == "mine" else deepseek
+            history += [call, used]
+            await messages(made, name, *history, tools=[CLAUDES_TOOL])
+        assert len(server.requests) == 4
+
+    async def test_nothing_is_filled_in_for_a_client_that_wants_no_changes(self, gateway, server):
+        made = await gateway()
+        said = [
+            QUESTION,
+            {"role": "assistant", "content": [USE]},
+            {"role": "user", "content": [USED]},
+        ]
+        body = {"model": "deepseek/m", "max_tokens": 9, "messages": said, "tools": [CLAUDES_TOOL]}
+        answer = await made("POST", MESSAGES, json=body, headers={"X-CLLM-Strict": "true"})
+        assert REFUSAL in answer.text
+        assert "reasoning_content" not in server.requests[-1].messages[1]
+
+
+def blocks_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    """The content that a client of Anthropic's has after this answer."""
+    if "event-stream" not in answer.headers["content-type"]:
+        content: list[dict[str, Any]] = answer.json()["content"]
+        return content
+    lines = [line for line in answer.text.split("\n") if line.startswith("data: ")]
+    blocks: list[dict[str, Any]] = []
+    for event in (json.loads(line.removeprefix("data: ")) for line in lines):
+        if event["type"] == "content_block_start":
+            blocks.append(event["content_block"] | {"json": ""})
+        elif event["type"] == "content_block_delta":
+            delta = event["delta"]
+            blocks[-1]["json"] += delta.get("partial_json", "")
+            for name in ("thinking", "text", "signature"):
+                if name in delta:
+                    blocks[-1][name] += delta[name]
+    for block in blocks:
+        arguments = block.pop("json")
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(arguments)
+    return blocks
+
+
+class TestWhatIsStored:
+    """Continued conversations: cllm sends the history."""
+
+    @own_fields
+    @both_ways
+    async def test_goes_back_as_the_provider_gave_it(self, gateway, server, name, fields, stream):
+        made = await gateway()
+        reply = {"role": "assistant", "content": "It rains.", **fields}
+        server.answer(*(openai_stream(reply) if stream else openai_whole(reply)))
+        first = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        again = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == reply
+        assert notices(again) == []
+
+    @both_ways
+    @all_stores
+    async def test_details_that_come_in_pieces_are_put_together_by_their_index(
+        self, gateway, server, store, stream
+    ):
+        """A streamed conversation with OpenRouter sends back what a whole answer would have had."""
+        made = await gateway(store)
+        text, sealed = DETAILS
+        start = text | {"text": THOUGHT[:9], "signature": None}
+        more = {"type": "reasoning.text", "text": THOUGHT[9:], "index": 0}
+        end = {"type": "reasoning.text", "signature": "c2lnbmVk", "index": 0}
+        server.answer(
+            *openai_stream(
+                {"role": "assistant", "reasoning": THOUGHT[:9], "reasoning_details": [start]},
+                {"reasoning": THOUGHT[9:], "reasoning_details": [more]},
+                {"reasoning_details": [end, sealed]},
+                openai_call(0, '{"city":"Oslo"}', id="call_1", name="get_weather"),
+                finish="tool_calls",
+            )
+        )
+        first = await chat(
+            made, "openrouter", QUESTION, stream=True, tools=[TOOL], X_Conversation_ID=""
+        )
+        kept = first.headers["x-conversation-id"]
+        await chat(made, "openrouter", RESULT, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == calling(**ROUTED)
+
+    @both_ways
+    @all_stores
+    async def test_thinking_blocks_in_the_content_go_back_as_the_provider_gave_them(
+        self, gateway, server, store, stream
+    ):
+        made = await gateway(store)
+
+        def thinking(text: str, **more: Any) -> dict[str, Any]:
+            return {"type": "thinking", "thinking": [{"type": "text", "text": text}], **more}
+
+        block = thinking(THOUGHT, signature="c2lnbmVk")
+        content = [block, {"type": "text", "text": "It rains."}]
+        if stream:
+            pieces = [[thinking(THOUGHT[:9])], [thinking(THOUGHT[9:], signature="c2lnbmVk")]]
+            deltas = [{"content": piece} for piece in (*pieces, "It ", "rains.")]
+            server.answer(*openai_stream(*deltas))
+        else:
+            server.answer(*openai_whole({"content": content}))
+        first = await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == {"role": "assistant", "content": content}
+
+    @pytest.mark.parametrize("name", ["openrouter", "mine"])
+    async def test_that_is_sealed_goes_to_no_other_model_of_the_same_provider(
+        self, gateway, server, name
+    ):
+        made = await gateway()
+        server.answer(*openai_whole({"content": "It rains.", **ROUTED}))
+        first = await chat(made, f"{name}/claude", QUESTION, X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        again = await chat(made, f"{name}/gemini", QUESTION, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == assistant(**PLAIN)
+        assert notices(again) == [("thinking_left_out", "messages[1].reasoning_details")]
+
+    @both_ways
+    async def test_of_a_model_that_did_not_think_is_filled_for_deepseek(
+        self, gateway, server, stream
+    ):
+        """The client cannot add to a stored message what DeepSeek wants in it."""
+        made = await gateway()
+        server.refuse = lambda request: deepseek(request) if request.json["model"] == "v4" else None
+        server.answer(*openai_whole({"content": None, "tool_calls": [CALL]}, "tool_calls"))
+        first = await chat(made, "groq/llama", QUESTION, tools=[TOOL], X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        again = await chat(made, "deepseek/v4", RESULT, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == calling(reasoning_content=" ")
+        assert notices(again) == [("reasoning_filled", "messages[1]")]
+
+    @both_ways
+    async def test_goes_to_another_provider_in_its_field_without_what_is_sealed(
+        self, gateway, server, stream
+    ):
+        made = await gateway()
+        reply = {"content": "It rains.", **ROUTED}
+        server.answer(*openai_whole(reply))
+        first = await chat(made, "openrouter", QUESTION, X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        again = await chat(made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == assistant(**CONTENT)
+        assert notices(again) == [("thinking_left_out", "messages[1].reasoning_details")]
+
+
+class TestThinkingBlocks:
+    """`/v1/messages`: thinking of past assistant messages, for providers of the other protocol."""
+
+    @pytest.mark.parametrize(
+        ("name", "fields"),
+        [
+            *(("deepseek", CONTENT), ("moonshot", CONTENT), ("fireworks", CONTENT)),
+            *(("llama-server", CONTENT), ("mine", CONTENT), ("openai", CONTENT)),
+            *(("groq", PLAIN), ("cerebras", PLAIN), ("ollama", PLAIN)),
+            *(("vllm", PLAIN), ("openrouter", PLAIN)),
+        ],
+    )
+    @pytest.mark.parametrize("block", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
+    @both_ways
+    async def test_are_the_reasoning_that_the_provider_takes(
+        self, gateway, server, name, fields, block, stream
+    ):
+        made = await gateway()
+        said = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
+        history = (QUESTION, said, QUESTION, said, QUESTION)
+        answer = await messages(made, name, *history, stream=stream)
+        assert server.requests[-1].messages[1] == assistant(**fields)
+        assert b"c2lnbmVk" not in server.requests[-1].body
+        told = [("signature_left_out", "messages[1].content[0]")] if block is SIGNED else []
+        assert notices(answer) == told
+
+    @pytest.mark.parametrize(("name", "block"), [("xai", UNSIGNED), ("deepseek", REDACTED)])
+    async def test_that_cannot_be_sent_are_left_out_with_one_notice(
+        self, gateway, server, name, block
+    ):
+        made = await gateway()
+        said = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
+        answer = await messages(made, name, QUESTION, said, QUESTION, said, QUESTION)
+        assert server.requests[-1].messages[1] == assistant()
+        assert notices(answer) == [("thinking_left_out", "messages[1].content[0]")]
+
+    async def test_of_a_long_history_are_sent_again_with_every_request(self, gateway, server):
+        """An agent sends its history again, longer each time; nothing remembered leaves it out."""
+        made = await gateway()
+        call = {"role": "assistant", "content": [UNSIGNED, USE]}
+        used = {"role": "user", "content": [USED]}
+        history: list[dict[str, Any]] = [{"role": "user", "content": "x" * 9000}]
+        for name in ("deepseek", "groq", "deepseek", "xai", "moonshot"):
+            history += [call, used]
+            await messages(made, name, *history, tools=[CLAUDES_TOOL])
+            field = {"groq": "reasoning", "xai": None}.get(name, "reasoning_content")
+            sent = [m for m in server.requests[-1].messages if m["role"] == "assistant"]
+            assert len(sent) == len(history) // 2
+            for message in sent:
+                found = [key for key in message if key.startswith("reasoning")]
+                assert found == ([] if field is None else [field])
+
+    async def test_of_a_stored_message_of_mistrals_leave_a_long_request_too(self, gateway, server):
+        """A request by the other protocol, long enough to be remembered as it was sent."""
+        made = await gateway()
+        server.answer(*openai_whole({"content": [MISTRALS, {"type": "text", "text": "It rains."}]}))
+        first = await messages(made, "mistral", QUESTION, X_Conversation_ID="")
+        kept = first.headers["x-conversation-id"]
+        long = {"role": "user", "content": "x" * 9000}
+        await messages(made, "deepseek", long, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == assistant(**CONTENT)
+
+    @both_ways
+    async def test_of_claude_reach_another_provider_in_a_stored_conversation(
+        self, gateway, server, stream
+    ):
+        made = await gateway()
+        server.say("It rains.", reasoning=(THOUGHT,), signature="c2lnbmVk")
+        first = await chat(
+            made, "anthropic", QUESTION, stream=stream, X_Conversation_ID="", max_tokens=9
+        )
+        kept = first.headers["x-conversation-id"]
+        again = await chat(made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=kept)
+        assert server.requests[-1].messages[1] == assistant(**CONTENT)
+        assert notices(again) == [("signature_left_out", "messages[1].content[0]")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *(CONTENT, PLAIN, ROUTED),
+        {"content": [MISTRALS, {"type": "text", "text": "It rains."}]},
+    ],
+)
+@both_ways
+async def test_reasoning_in_any_field_is_a_thinking_block_for_a_client_of_anthropics(
+    gateway, server, fields, stream
+):
+    made = await gateway()
+    reply = assistant() | fields
+    server.answer(*(openai_stream(reply) if stream else openai_whole(reply)))
+    thought, text = blocks_of(await messages(made, "mine", QUESTION, stream=stream))
+    assert (thought["type"], thought["thinking"]) == ("thinking", THOUGHT)
+    assert text["text"] == "It rains."
+
+
+@pytest.mark.parametrize("fields", [PLAIN, ROUTED, {"reasoning_details": DETAILS}])
+async def test_reasoning_in_any_field_is_told_as_left_out_for_claude(gateway, server, fields):
+    made = await gateway()
+    answer = await chat(made, "anthropic", QUESTION, assistant(**fields), QUESTION, max_tokens=9)
+    assert "rains" in json.dumps(server.requests[-1].messages[1])
+    assert b"look it up" not in server.requests[-1].body
+    assert ("thinking_left_out", "messages[1]") in notices(answer)
