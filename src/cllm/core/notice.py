@@ -1,7 +1,7 @@
 """What a person should know about a turn that went well: something ignored, changed or left out.
 
-One request can cause as many notices as its body has fields. `NoticeCollector` bounds them: it keeps
-the first ones, each once, and counts the others.
+One request can cause as many notices as its body has fields. `NoticeCollector` bounds them: it
+keeps the first ones, each once, and counts the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def notices_left_out(count: int) -> Notice:
 
 
 class NoticeCollector:
-    """Collects the notices of one request: the first MAX_NOTICES, each once, and a count of the rest.
+    """Collects the notices of one request: the first MAX_NOTICES, each once, and counts the rest.
 
     Adding a notice takes constant time. Iterating yields the kept notices and, if any were left
     out, one last notice that says how many. Collectors can be nested: a `notices_left_out` that is

@@ -61,20 +61,18 @@ async def ask_patiently(
     said: set[Notice] = set()
     while True:
         seen = False
-        notices = NoticeCollector()
+        notices = _NewNotices(said)
         try:
             async with aclosing(ask()) as events:
                 async for event in events:
                     if isinstance(event, Noticed):
-                        if not notices.append(event.notice) or event.notice in said:
-                            continue
-                        said.add(event.notice)
-                    elif not seen or isinstance(event, ReplyFinished):
+                        if notices.is_new(event.notice):
+                            yield event
+                        continue
+                    if not seen or isinstance(event, ReplyFinished):
                         seen = True
-                        for notice in notices.left_out:
-                            if notice not in said:
-                                said.add(notice)
-                                yield Noticed(notice=notice)
+                        for notice in notices.left_out():
+                            yield Noticed(notice=notice)
                     yield event
         except ProviderError as error:
             attempt += 1
@@ -84,3 +82,24 @@ async def ask_patiently(
             await sleep(wait)
         else:
             return
+
+
+class _NewNotices:
+    """The notices of one attempt that are not in `said`, to which they are added."""
+
+    def __init__(self, said: set[Notice]) -> None:
+        self._said = said
+        self._collected = NoticeCollector()
+
+    def is_new(self, notice: Notice) -> bool:
+        return self._collected.append(notice) and self._is_unsaid(notice)
+
+    def left_out(self) -> list[Notice]:
+        """The notice that says how many the attempt left out, if it has to be said."""
+        return [notice for notice in self._collected.left_out if self._is_unsaid(notice)]
+
+    def _is_unsaid(self, notice: Notice) -> bool:
+        if notice in self._said:
+            return False
+        self._said.add(notice)
+        return True

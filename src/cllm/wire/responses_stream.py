@@ -365,8 +365,10 @@ class StreamEncoder:
         last = self._places - 1
         if self._said is not None:
             out.append(self._close(status if self._said.place == last else "completed"))
-        for call in self._calls.values():
-            out.append(self._close_call(call, status if call.place == last else "completed"))
+        out += [
+            self._close_call(call, status if call.place == last else "completed")
+            for call in self._calls.values()
+        ]
         output = [item for _, item in sorted(self._output.items())]
         response = self._heading.response(
             status, incomplete_details=details, output=output, usage=encode_usage(event.usage)
