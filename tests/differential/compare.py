@@ -1,0 +1,106 @@
+"""Compares what was observed of two versions, and says in lines what differs.
+
+Equal means equal bytes after normalising. Lines are for people and for the patterns of intended
+differences: JSON is laid out one field on a line, unless only its layout differs.
+"""
+
+import difflib
+import json
+from dataclasses import dataclass
+
+MOST_LINES = 120
+MOST_COLUMNS = 240
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One thing that was observed: `aspect` is what it is, `step` where in the case it belongs."""
+
+    aspect: str
+    step: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.aspect} {self.step}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One section that differs. `lines` is a unified diff without its head."""
+
+    case: str
+    aspect: str
+    step: str
+    lines: tuple[str, ...]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        return tuple(line for line in self.lines if line[:1] in {"+", "-"})
+
+
+def compare(case: str, old: list[Section], new: list[Section]) -> list[Difference]:
+    """The sections that differ, in order; one that only one side has differs from nothing."""
+    before = {section.name: section for section in old}
+    after = {section.name: section for section in new}
+    names = [*before, *(name for name in after if name not in before)]
+    found = []
+    for name in names:
+        one, other = before.get(name), after.get(name)
+        if one is not None and other is not None and one.text == other.text:
+            continue
+        section = one or other
+        assert section is not None
+        lines = _diff(one.text if one else "", other.text if other else "")
+        found.append(
+            Difference(case=case, aspect=section.aspect, step=section.step, lines=tuple(lines))
+        )
+    return found
+
+
+def _diff(old: str, new: str) -> list[str]:
+    before, after = _laid_out(old), _laid_out(new)
+    if before == after:
+        before, after = old.split("\n"), new.split("\n")
+    if before == after:
+        before, after = [repr(old)], [repr(new)]
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
+    cut = [_cut(line) for line in _aligned(lines)]
+    if len(cut) > MOST_LINES:
+        left_out = len(cut) - MOST_LINES
+        cut = [*cut[:MOST_LINES], f" ({left_out} more lines)"]
+    return cut
+
+
+def _laid_out(text: str) -> list[str]:
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith(("{", "[")):
+            try:
+                lines += json.dumps(json.loads(line), ensure_ascii=False, indent=1).split("\n")
+                continue
+            except ValueError:
+                pass
+        lines.append(line)
+    return lines
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """In long lines that were replaced one by one, leave out what both begin with."""
+    result = list(lines)
+    for place in range(len(lines) - 1):
+        one, other = result[place], result[place + 1]
+        if one[:1] == "-" and other[:1] == "+" and max(len(one), len(other)) > MOST_COLUMNS:
+            same = next(
+                (at for at, (a, b) in enumerate(zip(one[1:], other[1:], strict=False)) if a != b),
+                min(len(one), len(other)) - 1,
+            )
+            start = max(0, same - MOST_COLUMNS // 3)
+            if start:
+                result[place] = f"-…{one[1 + start :]}"
+                result[place + 1] = f"+…{other[1 + start :]}"
+    return result
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}…"

@@ -1,0 +1,126 @@
+"""What the runner executes: cases made of requests to a server, or of runs of the command line.
+
+These are values. They are the same for both versions; `{name}` in a path, a header or a body stands
+for a value that an earlier response of the same version gave (`Call.save`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.fake_provider import Gate, Reply, Step
+
+Json = dict[str, Any]
+
+
+class NamedGate(Gate):
+    """A gate of `Reply.hold`, which each version's provider has under this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[type["NamedGate"], tuple[str]]:
+        return NamedGate, (self.name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """An error of the provider, in the words of the protocol that is spoken."""
+
+    status: int
+    message: str = "No."
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Answer = Reply | Refusal | tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request to the server, and what the provider answers while it is handled.
+
+    `save` maps a name to where its value is in the response: `header:NAME`, `json:PATH` with dots,
+    or `body`. `leave_after` closes the connection after that many events of the stream. With
+    `background` the next step begins once the provider has the request; a `Join` waits for the
+    response. `is_raw` sends `body` as the whole request, head included.
+    """
+
+    path: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    answers: tuple[Answer, ...] = ()
+    save: Mapping[str, str] = field(default_factory=dict)
+    leave_after: int | None = None
+    background: str | None = None
+    is_raw: bool = False
+
+
+@dataclass(frozen=True)
+class Open:
+    """Lets the provider go on with the answers that wait at the gate."""
+
+    gate: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """Waits for the response to a call in the background."""
+
+    call: str
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Reads a resource until no turn in it is running."""
+
+    path: str
+
+
+Action = Call | Open | Join | Settle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Requests in order, with the four dimensions that the summary counts them by."""
+
+    id: str
+    protocol: str
+    provider: str
+    mode: str
+    state: str
+    steps: tuple[Action, ...]
+    profile: str = "plain"
+
+    @property
+    def requests(self) -> int:
+        return sum(isinstance(step, Call) for step in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of the command. `files` are written first, below the home or the work folder."""
+
+    arguments: tuple[str, ...]
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes | None] = field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandCase:
+    """Runs in one home, in order. `settings` replaces keys of the Cllmfile; `...` removes one."""
+
+    id: str
+    runs: tuple[Run, ...]
+    settings: Mapping[str, Any] | None = field(default_factory=dict)
+
+    @property
+    def requests(self) -> int:
+        return len(self.runs)

@@ -1,0 +1,208 @@
+"""One version while cases run: its home, its provider, its server and its command.
+
+The environment of the processes is written out and not inherited. Both sides have folders of equal
+length, so that nothing that depends on the length of a path differs.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.differential.client import Client
+from tests.differential.database import Database
+from tests.differential.normalise import Normaliser
+from tests.differential.upstream import Upstream
+from tests.differential.versions import Version
+
+ADDRESS = re.compile(rb"Serving at http://[^ ]*:(\d+)")
+STARTING_SECONDS = 60.0
+STOPPING_SECONDS = 20.0
+COMMAND_SECONDS = 60.0
+SECRETS = {
+    "ANTHROPIC_API_KEY": "key-of-anthropic",
+    "OPENAI_API_KEY": "key-of-openai",
+    "AWS_BEARER_TOKEN_BEDROCK": "bearer-of-bedrock",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+Settings = dict[str, Any]
+MakeSettings = Callable[[str, str], Settings]
+"""Settings from the address of the provider and one where nobody listens."""
+
+
+class SideError(Exception):
+    """A version cannot be run; the message says why."""
+
+
+class Side:
+    """A version, a folder for it and a provider."""
+
+    def __init__(self, version: Version, name: str, root: Path, cache: Path) -> None:
+        """`cache` is kept from group to group: what is in it is found anew otherwise, at a cost."""
+        self.version = version
+        self.name = name
+        self.root = root / name
+        self.cache = cache / name
+        self.upstream = Upstream()
+        self.database = Database(self.root / "served.db")
+        self._closed = socket.socket()
+        self._closed.bind(("127.0.0.1", 0))
+        self._server: asyncio.subprocess.Process | None = None
+        self._client: Client | None = None
+        self._port = 0
+        self._log = bytearray()
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def nobody(self) -> str:
+        """An address at which connections are refused, as nobody listens."""
+        return f"http://127.0.0.1:{self._closed.getsockname()[1]}"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    def empty(self) -> None:
+        """Make the folders anew."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        for folder in (self.home / ".cllm", self.work, self.root / "tmp"):
+            folder.mkdir(parents=True)
+
+    def write_settings(self, settings: Settings, name: str = "Cllmfile.yml") -> None:
+        text = yaml.safe_dump(settings, allow_unicode=True, sort_keys=False)
+        (self.home / ".cllm" / name).write_text(text, encoding="utf-8")
+
+    def environment(self, changes: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "PATH": os.environ["PATH"],
+            "TMPDIR": str(self.root / "tmp"),
+            "TZ": "UTC",
+            "COLUMNS": "100",
+            "XDG_CACHE_HOME": str(self.cache),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "XDG_DATA_HOME": str(self.home / ".local/share"),
+            "XDG_RUNTIME_DIR": str(self.root / "tmp"),
+            "XDG_STATE_HOME": str(self.home / ".local/state"),
+            **SECRETS,
+            **(changes or {}),
+        }
+
+    def normaliser(self, known: str) -> Normaliser:
+        literals = {
+            str(self.root): "<root>",
+            str(self.cache): "<cache>",
+            self.upstream.root: "http://<provider>",
+            f"127.0.0.1:{self.upstream.port}": "<provider>",
+            self.nobody: "http://<nobody>",
+            self.nobody.removeprefix("http://"): "<nobody>",
+            str(self.version.python.parents[2]): "<version folder>",
+        }
+        if self._port:
+            literals[f"127.0.0.1:{self._port}"] = "<server>"
+        return Normaliser(literals=literals, version=self.version.number, known=known)
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None
+        return self._client
+
+    def new_client(self) -> Client:
+        """A client with a connection of its own, for a request beside another one."""
+        return Client(self._port)
+
+    async def start_server(self, arguments: tuple[str, ...] = ()) -> None:
+        store = f"sqlite:{self.database.path}"
+        command = (*self.version.command, "serve", "--port", "0", "--store", store, *arguments)
+        self._server = await asyncio.create_subprocess_exec(
+            *command,
+            env=self.environment(),
+            cwd=self.work,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        self._log.clear()
+        started = asyncio.Event()
+        self._reading = asyncio.create_task(self._read_log(started))
+        try:
+            await asyncio.wait_for(started.wait(), STARTING_SECONDS)
+        except TimeoutError:
+            pass
+        found = ADDRESS.search(self._log)
+        if found is None:
+            await self.stop_server()
+            said = self._log.decode("utf-8", "replace")[-2000:]
+            raise SideError(f"The server of {self.version.label} does not start:\n{said}")
+        self._port = int(found[1])
+        self._client = Client(self._port)
+
+    async def _read_log(self, started: asyncio.Event) -> None:
+        assert self._server is not None
+        assert self._server.stdout is not None
+        while line := await self._server.stdout.readline():
+            self._log += line
+            if ADDRESS.search(line):
+                started.set()
+        started.set()
+
+    async def stop_server(self) -> str:
+        """Stop the server; how it ended and what it said that is no line of its log."""
+        if self._server is None:
+            return ""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+        with contextlib.suppress(ProcessLookupError):
+            self._server.send_signal(signal.SIGTERM)
+        try:
+            code = await asyncio.wait_for(self._server.wait(), STOPPING_SECONDS)
+        except TimeoutError:
+            self._server.kill()
+            code = await self._server.wait()
+        if self._reading is not None:
+            await self._reading
+        self._server = None
+        said = self._log.decode("utf-8", "replace").splitlines()
+        plain = [line for line in said if not line.startswith("{")]
+        return "\n".join([f"exit {code}", *plain])
+
+    async def run(
+        self, arguments: tuple[str, ...], stdin: bytes, environment: Mapping[str, str]
+    ) -> tuple[int | None, bytes, bytes]:
+        """Run the command to its end: exit code, standard output and standard error."""
+        process = await asyncio.create_subprocess_exec(
+            *self.version.command,
+            *arguments,
+            env=self.environment(environment),
+            cwd=self.work,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(stdin), COMMAND_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return None, b"", b"(did not end)"
+        return process.returncode, out, err
+
+    async def close(self) -> None:
+        await self.stop_server()
+        await self.upstream.stop()
+        self._closed.close()
+        shutil.rmtree(self.root, ignore_errors=True)

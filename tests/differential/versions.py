@@ -1,0 +1,162 @@
+"""Installs the versions that are compared, each under a folder of its own.
+
+A version is a commit, a wheel or a folder with sources. Its package comes first on the path of a
+virtual environment that otherwise uses the packages of the development environment; what the
+version needs and is not there is installed beside it. Nothing is installed anywhere else.
+"""
+
+import hashlib
+import importlib.metadata
+import io
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+EXTRAS = ("server", "bedrock")
+"""The extras that the runner uses."""
+READY = "ready"
+METADATA = "pyproject.toml"
+
+
+class VersionError(Exception):
+    """A version cannot be installed; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """An installed version."""
+
+    label: str
+    python: Path
+    number: str
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (str(self.python), "-m", "cllm")
+
+
+def install(wanted: str, cache: Path, repository: Path) -> Version:
+    """Install a wheel, a folder with `src/cllm`, or a commit of the repository."""
+    path = Path(wanted)
+    if path.suffix == ".whl":
+        if not path.is_file():
+            raise VersionError(f"There is no wheel {path}.")
+        return _install(_hash_of([path]), wanted, cache, lambda to: _unpack_wheel(path, to))
+    if (path / "src/cllm").is_dir():
+        sources = sorted((path / "src").rglob("*"))
+        name = _hash_of([*(each for each in sources if _is_source(each)), path / METADATA])
+        return _install(f"tree-{name}", wanted, cache, lambda to: _copy_tree(path, to))
+    commit = _git(repository, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}")
+    name = commit.decode().strip()
+    label = f"{wanted} ({name[:12]})"
+    return _install(name[:12], label, cache, lambda to: _unpack_commit(repository, name, to))
+
+
+def _is_source(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts
+
+
+def _hash_of(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _git(repository: Path, *arguments: str) -> bytes:
+    done = subprocess.run(
+        ["git", "-C", str(repository), *arguments], check=False, capture_output=True
+    )
+    if done.returncode != 0:
+        raise VersionError(
+            f"'{arguments[-1]}' is neither a wheel, a folder with src/cllm, nor a commit: "
+            f"git {arguments[0]} failed."
+        )
+    return done.stdout
+
+
+def _unpack_wheel(wheel: Path, to: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(to / "src")
+
+
+def _unpack_commit(repository: Path, commit: str, to: Path) -> None:
+    data = _git(repository, "archive", "--format=tar", commit, "src", METADATA)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(to, filter="data")
+
+
+def _copy_tree(path: Path, to: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(path / "src", to / "src", ignore=ignored)
+    shutil.copy(path / METADATA, to / METADATA)
+
+
+def _install(name: str, label: str, cache: Path, unpack: Callable[[Path], None]) -> Version:
+    folder = cache / name
+    if not (folder / READY).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        unpack(folder)
+        _make_environment(folder)
+        (folder / READY).touch()
+    python = folder / "venv/bin/python"
+    done = subprocess.run(
+        [str(python), "-m", "cllm", "--version"], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise VersionError(f"Version {label} does not start: {done.stderr.strip()[-500:]}")
+    return Version(label=label, python=python, number=done.stdout.split()[-1])
+
+
+def _make_environment(folder: Path) -> None:
+    venv.create(folder / "venv", symlinks=True, with_pip=False)
+    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
+    shared = sysconfig.get_path("purelib")
+    own = folder / "packages"
+    own.mkdir()
+    missing = sorted(_missing(_requirements(folder)))
+    if missing:
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), *missing],
+            check=True,
+        )
+    paths = (folder / "src", own, shared)
+    (packages / "differential.pth").write_text("".join(f"{path}\n" for path in paths))
+    compile_all = [sys.executable, "-m", "compileall", "-q", str(folder / "src")]
+    subprocess.run(compile_all, check=True, stdout=subprocess.DEVNULL)
+
+
+def _requirements(folder: Path) -> list[Requirement]:
+    """What the version needs for what the runner does, by its own metadata."""
+    if (folder / METADATA).exists():
+        project = tomllib.loads((folder / METADATA).read_text(encoding="utf-8"))["project"]
+        optional = project.get("optional-dependencies", {})
+        texts = [*project["dependencies"], *(text for e in EXTRAS for text in optional.get(e, []))]
+        return [Requirement(text) for text in texts]
+    (info,) = (folder / "src").glob("cllm-*.dist-info")
+    texts = importlib.metadata.PathDistribution(info).requires or []
+    found = [Requirement(text) for text in texts]
+    contexts = [{"extra": extra} for extra in ("", *EXTRAS)]
+    return [r for r in found if r.marker is None or any(map(r.marker.evaluate, contexts))]
+
+
+def _missing(requirements: list[Requirement]) -> Iterable[str]:
+    """The requirements that the development environment does not meet."""
+    for requirement in requirements:
+        try:
+            found = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            found = ""
+        if not found or not requirement.specifier.contains(found, prereleases=True):
+            yield str(requirement).partition(";")[0]
