@@ -26,6 +26,7 @@ from tests.differential.model import (
     Run,
     Settle,
 )
+from tests.differential.normalise import ID, Normaliser
 from tests.differential.profiles import PROFILES, command_settings
 from tests.differential.side import Side
 from tests.differential.upstream import Received
@@ -167,13 +168,15 @@ def _compared(
     normalised = []
     for side, found in zip(sides, sections, strict=True):
         normalise = side.normaliser(known)
-        normalised.append(
-            [
-                Section(aspect=s.aspect, step=s.step, text=normalise(s.name, s.text))
-                for s in found
-            ]
-        )
+        normalised.append([_normal(section, normalise) for section in found])
     return compare(case, *normalised)
+
+
+def _normal(section: Section, normalise: Normaliser) -> Section:
+    """The section with tokens; its step may be the path of a file whose name is an id."""
+    step = normalise(section.aspect, section.step)
+    text = normalise(f"{section.aspect} {step}".strip(), section.text)
+    return Section(aspect=section.aspect, step=step, text=text)
 
 
 def _sent_by(case: Case) -> str:
@@ -405,7 +408,7 @@ def _files(side: Side) -> dict[str, str]:
     """Every file that the runs left: its mode and content, a database as its rows."""
     found: dict[str, str] = {}
     quiet: list[str] = []
-    for path in sorted(side.root.rglob("*")):
+    for path in sorted(side.root.rglob("*"), key=_order):
         name = str(path.relative_to(side.root))
         if name.startswith(QUIET_FOLDERS):
             quiet += [name] if path.is_file() else []
@@ -417,6 +420,11 @@ def _files(side: Side) -> dict[str, str]:
             found[name] = f"mode {stat.S_IMODE(path.stat().st_mode):o}\n{_content(path)}"
     found["quiet folders"] = "\n".join(quiet)
     return found
+
+
+def _order(path: Path) -> tuple[str, int]:
+    """By name; those whose names are new ids, in the order in which they were last written."""
+    return ID.sub("", str(path)), path.lstat().st_mtime_ns
 
 
 def _content(path: Path) -> str:

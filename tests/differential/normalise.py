@@ -11,12 +11,28 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\bc-\d{8}-\d{6}-[0-9a-f]{4}\b"
+)
+"""A UUID, or the id that the command gives a conversation."""
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?: ?(?:Z|[+-]\d\d:?\d\d|UTC))?)?"
 )
 HTTP_DATE = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT")
 EPOCH = re.compile(r"(?<![\w.])1\d{9}(?:\d{3}|\d{6})?(?:\.\d+)?(?![\w])")
+MEASURED = (
+    (re.compile(r"(\bseconds\"?[=:] ?)\d+(?:\.\d+)?"), r"\1<seconds>"),
+    (re.compile(r"· \d+\.\d s\b"), "· <seconds> s"),
+    (re.compile(r"\d+ MB are free"), "<number> MB are free"),
+    (re.compile(r"\b\d{8}T\d{6}Z\b"), "<amazon-time>"),
+    (re.compile(r"(Credential=\w+/)\d{8}/"), r"\1<day>/"),
+    (re.compile(r"(Signature=)[0-9a-f]{64}"), r"\1<signature>"),
+    (re.compile(r"(cllm_request_seconds\w*(?:\{[^}]*\})? )\S+"), r"\1<number>"),
+)
+"""Durations, free space, and signatures that the time is part of."""
+PATH_HASH = re.compile(r"\b[0-9a-f]{64}\b")
+PATH_HASHED = "trusted.json"
+"""A file with hashes that the path of the folder is part of."""
 AROUND = timedelta(days=1)
 SECONDS_DIGITS = 10
 
@@ -28,7 +44,7 @@ class Normaliser:
         """`literals` are texts with their tokens; `known` is all that the case itself sends."""
         self._literals = sorted(literals.items(), key=lambda item: -len(item[0]))
         self._version = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
-        self._known = frozenset(UUID.findall(known))
+        self._known = frozenset(ID.findall(known))
         self._ids: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
@@ -48,10 +64,14 @@ class Normaliser:
         for literal, replacement in self._literals:
             text = text.replace(literal, replacement)
         text = self._version.sub("<version>", text)
+        for pattern, replacement in MEASURED:
+            text = pattern.sub(replacement, text)
+        if section.endswith(PATH_HASHED):
+            text = PATH_HASH.sub("<hash>", text)
         text = HTTP_DATE.sub("<http-date>", text)
         text = ISO.sub(self._moment, text)
         text = EPOCH.sub(self._epoch, text)
-        return UUID.sub(token, text)
+        return ID.sub(token, text)
 
     def _moment(self, match: re.Match[str]) -> str:
         try:

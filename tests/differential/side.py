@@ -1,7 +1,8 @@
 """One version while cases run: its home, its provider, its server and its command.
 
-The environment of the processes is written out and not inherited. Both sides have folders of equal
-length, so that nothing that depends on the length of a path differs.
+The environment of the processes is written out and not inherited; what would leave this machine ends
+at an address where nobody listens. Both sides have folders of equal length, so that nothing that
+depends on the length of a path differs.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ SECRETS = {
     "OPENAI_API_KEY": "key-of-openai",
     "AWS_BEARER_TOKEN_BEDROCK": "bearer-of-bedrock",
     "AWS_EC2_METADATA_DISABLED": "true",
+    "PIP_NO_INDEX": "1",
 }
 
 Settings = dict[str, Any]
@@ -91,6 +93,8 @@ class Side:
             "PATH": os.environ["PATH"],
             "TMPDIR": str(self.root / "tmp"),
             "TZ": "UTC",
+            "HTTP_PROXY": self.nobody,
+            "HTTPS_PROXY": self.nobody,
             "COLUMNS": "100",
             "XDG_CACHE_HOME": str(self.cache),
             "XDG_CONFIG_HOME": str(self.home / ".config"),
