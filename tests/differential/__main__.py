@@ -102,8 +102,8 @@ def _compare(options: argparse.Namespace, old: Version, new: Version) -> int:
     seconds = time.monotonic() - started
     _say(f"\n{verdict.summary}")
     _say(
-        f"The providers received {verdict.upstream:,} requests. {seconds:.0f} s; "
-        f"all differences are in {(CACHE / REPORT).relative_to(REPOSITORY)}."
+        f"The providers received {verdict.upstream:,} requests, and {verdict.rows:,} rows were "
+        f"stored, by both versions together. {seconds:.0f} s; all differences are in {(CACHE / REPORT).relative_to(REPOSITORY)}."
     )
     return EXIT_DIFFERENCE if verdict.unexpected else 0
 

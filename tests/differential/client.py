@@ -1,15 +1,18 @@
 """A client that hides nothing of HTTP/1.1: one request, and the response as it came.
 
 The body is what the response carries once its chunks are joined; where the network cut it is not
-part of the result. A connection is kept for the next request where the response allows it.
+part of the result. A connection is used again where the response allows it, but not after a pause,
+in which the server may be about to close it.
 """
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 WAIT_SECONDS = 30.0
+IDLE_SECONDS = 1.0
 EVENT_END = b"\n\n"
 
 
@@ -33,6 +36,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._port = port
         self._idle: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._used_at = 0.0
 
     async def send(
         self,
@@ -56,8 +60,11 @@ class Client:
         self, data: bytes, *, leave_after: int | None = None, head_only: bool = False
     ) -> Response:
         """Send these bytes and read one response, or as many events of it as are wanted."""
-        reader, writer = await self._connection()
         progress = _Progress()
+        try:
+            reader, writer = await self._connection()
+        except OSError:
+            return Response(problem="no connection")
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 writer.write(data)
@@ -77,6 +84,7 @@ class Client:
             progress.problem = "not HTTP"
         if progress.stays and not progress.problem:
             self._idle = (reader, writer)
+            self._used_at = time.monotonic()
         else:
             await _close(writer)
         return progress.response()
@@ -89,7 +97,8 @@ class Client:
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._idle is not None:
             (reader, writer), self._idle = self._idle, None
-            if not reader.at_eof() and not writer.is_closing():
+            is_fresh = time.monotonic() - self._used_at < IDLE_SECONDS
+            if is_fresh and not reader.at_eof() and not writer.is_closing():
                 return reader, writer
             await _close(writer)
         return await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 26)

@@ -6,10 +6,13 @@ differences: JSON is laid out one field on a line, unless only its layout differ
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 
 MOST_LINES = 120
 MOST_COLUMNS = 240
+NUMBER_TOKEN = re.compile(r"(?<=[:\[, ])<(epoch|seconds)>(?=[,}\]])")
+"""Tokens that stand for numbers, where JSON has no quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ def _laid_out(text: str) -> list[str]:
     for line in text.split("\n"):
         if line.startswith(("{", "[")):
             try:
-                lines += json.dumps(json.loads(line), ensure_ascii=False, indent=1).split("\n")
+                value = json.loads(NUMBER_TOKEN.sub(r'"<\1>"', line))
+                lines += json.dumps(value, ensure_ascii=False, indent=1).split("\n")
                 continue
             except ValueError:
                 pass

@@ -21,16 +21,17 @@ class Database:
 
     path: Path
     _seen: dict[str, int] = field(default_factory=dict)
+    _schema: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
     def schema(self) -> dict[str, list[str]]:
-        """The columns of each table."""
-        with self._connected() as connection:
-            if connection is None:
-                return {}
-            return {
-                table: [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-                for table in _tables(connection)
-            }
+        """The columns of each table; nothing as long as there are no tables."""
+        if not self._schema:
+            with self._connected() as connection:
+                for table in _tables(connection) if connection else ():
+                    found = connection.execute(f'PRAGMA table_info("{table}")') if connection else ()
+                    self._schema[table] = [row[1] for row in found]
+        return self._schema
 
     def new_rows(self, *, everything: bool = False) -> tuple[Rows, dict[str, int]]:
         """The rows of each table since the last look, or all; and where the next look begins."""
@@ -91,10 +92,12 @@ def as_text(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def shared(rows: Rows, columns: dict[str, list[str]]) -> Rows:
-    """Only these tables and columns."""
+def shared(rows: Rows, schema: dict[str, list[str]]) -> Rows:
+    """Only the tables and columns that the other version has as well, if it has any."""
+    if not schema:
+        return rows
     return {
-        table: [{name: row[name] for name in row if name in columns[table]} for row in found]
+        table: [{name: row[name] for name in row if name in schema[table]} for row in found]
         for table, found in rows.items()
-        if table in columns
+        if table in schema
     }

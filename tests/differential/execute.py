@@ -39,6 +39,9 @@ ROWS_SECONDS = 1.5
 """How long rows that differ are read again: a version may write some after its response."""
 SETTLING_SECONDS = 10.0
 POLL_SECONDS = 0.03
+TIMEOUT = "timeout"
+MOST_TIMEOUTS = 5
+"""Responses that never came, after which a group is given up."""
 QUIET_FOLDERS = ("tmp",)
 """Folders of which only the names of the files are compared."""
 
@@ -67,6 +70,7 @@ class Result:
     requests: int = 0
     runs: int = 0
     upstream: int = 0
+    rows: int = 0
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -104,60 +108,84 @@ async def _serve(
     for side in sides:
         side.write_settings(profile.settings(side.upstream.root, side.nobody))
     await asyncio.gather(*(side.start_server(profile.arguments) for side in sides))
-    columns = _shared_columns(sides, result) if rows else {}
+    timeouts = 0
     for case in cases:
         observed = await asyncio.gather(*(_play(case, side, result) for side in sides))
         result.requests += case.requests
-        known = _sent_by(case)
-        found = await _compare_settled(
-            case.id, sides, observed, known, columns, everything=profile.deletes
-        )
-        result.differences += found
+        look = _Look(sides, everything=profile.deletes) if rows else None
+        result.differences += await _settled(case.id, sides, observed, _sent_by(case), look)
+        result.rows += look.count if look else 0
+        timeouts += any(map(_is_timeout, (section for one in observed for section in one)))
+        if timeouts >= MOST_TIMEOUTS:
+            text = f"A server stopped answering; the group was given up after {case.id}."
+            given_up = Section(aspect="server", step="timeouts", text=text)
+            result.differences += compare(f"{result.group}/timeouts", [], [given_up])
+            break
     name = f"{result.group}/end"
-    result.differences += await _compare_settled(
-        name, sides, ([], []), "", columns, everything=True
-    )
+    look = _Look(sides, everything=True) if rows else None
+    ending: list[list[Section]] = [[], []]
+    if rows:
+        ending = [[_schema_section(side)] for side in sides]
+    result.differences += await _settled(name, sides, ending, "", look)
     ended = await asyncio.gather(*(side.stop_server() for side in sides))
     sections = [[Section(aspect="server", step="", text=text)] for text in ended]
     result.differences += _compared(name, sides, sections, "")
 
 
-def _shared_columns(sides: tuple[Side, Side], result: Result) -> dict[str, list[str]]:
-    """The columns that both versions have; a difference of the schema is reported once."""
-    schemas = [side.database.schema() for side in sides]
-    texts = [json.dumps(schema, indent=1) for schema in schemas]
-    sections = [[Section(aspect="schema", step="", text=text)] for text in texts]
-    result.differences += compare(f"{result.group}/start", *sections)
-    one, other = schemas
-    return {
-        table: [name for name in one[table] if name in other[table]]
-        for table in one
-        if table in other
-    }
+def _schema_section(side: Side) -> Section:
+    text = json.dumps(side.database.schema, indent=1)
+    return Section(aspect="schema", step="", text=text)
 
 
-async def _compare_settled(
+class _Look:
+    """A look at the rows of both versions, those that are new since the look before or all."""
+
+    def __init__(self, sides: tuple[Side, Side], *, everything: bool) -> None:
+        self._databases = [side.database for side in sides]
+        self._everything = everything
+        self._seen: list[dict[str, int]] = []
+        self.count = 0
+
+    def sections(self) -> list[Section]:
+        """The rows of each version; a version's own tables and columns are in the schema alone."""
+        one, other = self._databases
+        looks = [each.new_rows(everything=self._everything) for each in self._databases]
+        self._seen = [seen for _, seen in looks]
+        self.count = sum(len(found) for rows, _ in looks for found in rows.values())
+        schemas = (other.schema, one.schema)
+        return [
+            Section(aspect="rows", step="", text=as_text(shared(rows, schema)))
+            for (rows, _), schema in zip(looks, schemas, strict=True)
+        ]
+
+    def end(self) -> None:
+        """Let the next look begin here."""
+        for database, seen in zip(self._databases, self._seen, strict=True):
+            database.advance(seen)
+
+
+def _is_timeout(section: Section) -> bool:
+    return section.aspect == "status" and section.text.endswith(TIMEOUT)
+
+
+async def _settled(
     case: str,
     sides: tuple[Side, Side],
     observed: Sequence[list[Section]],
     known: str,
-    columns: dict[str, list[str]],
-    *,
-    everything: bool,
+    look: _Look | None,
 ) -> list[Difference]:
     """Compare the sections and the rows; rows that differ get some time to become equal."""
+    if look is None:
+        return _compared(case, sides, observed, known)
     deadline = asyncio.get_running_loop().time() + ROWS_SECONDS
     while True:
-        looks = [side.database.new_rows(everything=everything) for side in sides] if columns else []
-        sections = [list(sections) for sections in observed]
-        for place, (rows, _) in enumerate(looks):
-            text = as_text(shared(rows, columns))
-            sections[place].append(Section(aspect="rows", step="", text=text))
+        rows = look.sections()
+        sections = [[*found, more] for found, more in zip(observed, rows, strict=True)]
         found = _compared(case, sides, sections, known)
         is_late = asyncio.get_running_loop().time() >= deadline
         if is_late or not any(difference.aspect == "rows" for difference in found):
-            for side, (_, seen) in zip(sides, looks, strict=False):
-                side.database.advance(seen)
+            look.end()
             return found
         await asyncio.sleep(POLL_SECONDS)
 
@@ -375,7 +403,10 @@ async def _run_command(run: Run, number: str, side: Side) -> list[Section]:
         _write(side.root / name, content, replaced)
     side.upstream.script(run.answers)
     arguments = tuple(_filled(argument, replaced) for argument in run.arguments)
-    environment = {name: _filled(value, replaced) for name, value in run.environment.items()}
+    environment = {
+        name: None if value is None else _filled(value, replaced)
+        for name, value in run.environment.items()
+    }
     code, out, err = await side.run(arguments, run.stdin, environment)
     await side.upstream.settle()
     texts = {"exit": str(code), "stdout": _text(out), "stderr": _text(err)}
@@ -432,6 +463,6 @@ def _content(path: Path) -> str:
     if data.startswith(b"SQLite format 3"):
         database = Database(path)
         rows, _ = database.new_rows(everything=True)
-        schema: Json = database.schema()
+        schema: Json = database.schema
         return f"{json.dumps(schema)}\n{as_text(rows)}"
     return _text(data)

@@ -104,11 +104,14 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the command. `files` are written first, below the home or the work folder."""
+    """One run of the command. `files` are written first, below the home or the work folder.
+
+    A variable of `environment` that is None is not set.
+    """
 
     arguments: tuple[str, ...]
     stdin: bytes = b""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, str | bytes | None] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
 

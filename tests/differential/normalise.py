@@ -30,9 +30,9 @@ MEASURED = (
     (re.compile(r"(cllm_request_seconds\w*(?:\{[^}]*\})? )\S+"), r"\1<number>"),
 )
 """Durations, free space, and signatures that the time is part of."""
-PATH_HASH = re.compile(r"\b[0-9a-f]{64}\b")
-PATH_HASHED = "trusted.json"
-"""A file with hashes that the path of the folder is part of."""
+HASH = re.compile(r"\b[0-9a-f]{64}\b")
+HASHED = ("rows", "trusted.json", ".db")
+"""Sections with hashes that an id or the path of the folder is part of."""
 AROUND = timedelta(days=1)
 SECONDS_DIGITS = 10
 
@@ -66,11 +66,11 @@ class Normaliser:
         text = self._version.sub("<version>", text)
         for pattern, replacement in MEASURED:
             text = pattern.sub(replacement, text)
-        if section.endswith(PATH_HASHED):
-            text = PATH_HASH.sub("<hash>", text)
         text = HTTP_DATE.sub("<http-date>", text)
         text = ISO.sub(self._moment, text)
         text = EPOCH.sub(self._epoch, text)
+        if section.endswith(HASHED):
+            text = HASH.sub(token, text)
         return ID.sub(token, text)
 
     def _moment(self, match: re.Match[str]) -> str:

@@ -26,6 +26,7 @@ class Verdict:
     requests: int = 0
     runs: int = 0
     upstream: int = 0
+    rows: int = 0
     unexpected: list[Difference] = field(default_factory=list)
     intended: list[tuple[Difference, list[str]]] = field(default_factory=list)
 
@@ -33,6 +34,7 @@ class Verdict:
         self.requests += result.requests
         self.runs += result.runs
         self.upstream += result.upstream
+        self.rows += result.rows
         for difference in result.differences:
             reasons = reasons_for(difference, rules)
             if reasons is None:

@@ -86,8 +86,8 @@ class Side:
         text = yaml.safe_dump(settings, allow_unicode=True, sort_keys=False)
         (self.home / ".cllm" / name).write_text(text, encoding="utf-8")
 
-    def environment(self, changes: Mapping[str, str] | None = None) -> dict[str, str]:
-        return {
+    def environment(self, changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        merged = {
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
             "PATH": os.environ["PATH"],
@@ -104,6 +104,7 @@ class Side:
             **SECRETS,
             **(changes or {}),
         }
+        return {name: value for name, value in merged.items() if value is not None}
 
     def normaliser(self, known: str) -> Normaliser:
         literals = {
@@ -185,7 +186,7 @@ class Side:
         return "\n".join([f"exit {code}", *plain])
 
     async def run(
-        self, arguments: tuple[str, ...], stdin: bytes, environment: Mapping[str, str]
+        self, arguments: tuple[str, ...], stdin: bytes, environment: Mapping[str, str | None]
     ) -> tuple[int | None, bytes, bytes]:
         """Run the command to its end: exit code, standard output and standard error."""
         process = await asyncio.create_subprocess_exec(

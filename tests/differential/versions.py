@@ -97,8 +97,8 @@ def _unpack_commit(repository: Path, commit: str, to: Path) -> None:
 
 
 def _copy_tree(path: Path, to: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(path / "src", to / "src", ignore=ignored)
+    # With the compiled files, which hold for the copies as well: they keep their times.
+    shutil.copytree(path / "src", to / "src")
     shutil.copy(path / METADATA, to / METADATA)
 
 
@@ -133,8 +133,6 @@ def _make_environment(folder: Path) -> None:
         )
     paths = (folder / "src", own, shared)
     (packages / "differential.pth").write_text("".join(f"{path}\n" for path in paths))
-    compile_all = [sys.executable, "-m", "compileall", "-q", str(folder / "src")]
-    subprocess.run(compile_all, check=True, stdout=subprocess.DEVNULL)
 
 
 def _requirements(folder: Path) -> list[Requirement]:

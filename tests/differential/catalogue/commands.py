@@ -140,7 +140,7 @@ def asking() -> Iterator[tuple[str, Sequence[Run]]]:
                 "bedrock/us.anthropic.claude-3-7-sonnet-20250219-v1:0",
                 "Hi",
                 environment={
-                    "AWS_BEARER_TOKEN_BEDROCK": "",
+                    "AWS_BEARER_TOKEN_BEDROCK": None,
                     "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
                     "AWS_SECRET_ACCESS_KEY": "secret",
                 },
@@ -149,7 +149,7 @@ def asking() -> Iterator[tuple[str, Sequence[Run]]]:
                 "-m",
                 "bedrock/us.anthropic.claude-3-7-sonnet-20250219-v1:0",
                 "Hi",
-                environment={"AWS_BEARER_TOKEN_BEDROCK": ""},
+                environment={"AWS_BEARER_TOKEN_BEDROCK": None},
             ),
         ],
     )
@@ -340,7 +340,13 @@ def keeping() -> Iterator[tuple[str, Sequence[Run]]]:
         yield (
             f"window-{name}",
             [
-                run("--conversation", "w", f"{n}. {long}", files={LOCAL: settings(window=window)})
+                run(
+                    "--conversation",
+                    "w",
+                    f"{n}. {long}",
+                    files={LOCAL: settings(window=window)},
+                    answers=text("It is ", "as it is.", usage=(30 * min(n + 1, 3), 10)),
+                )
                 for n in range(5)
             ],
         )
@@ -443,7 +449,7 @@ def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
                     "num_retries: 0\nextra_headers: {X-Top: 'yes'}\n"
                 },
             ),
-            run("-m", "anthropic/claude-sonnet-4-5", "Hi", environment={"ANTHROPIC_API_KEY": ""}),
+            run("-m", "anthropic/claude-sonnet-4-5", "Hi", environment={"ANTHROPIC_API_KEY": None}),
             run("Hi", files={HOME: "model: openai/gpt-test\napi_base: ftp://x\n"}),
             run("Hi", files={HOME: "model: nobody\n"}),
         ],
@@ -773,19 +779,18 @@ def tools() -> Iterator[tuple[str, Sequence[Run]]]:
         "db",
         [
             run("db", "current", "--store", STORE),
-            run("db", "--store", STORE, "current"),
             run("--store", STORE, "--conversation", "d", "Hi"),
-            run("db", "--store", STORE, "current"),
-            run("db", "--store", STORE, "check"),
-            run("db", "--store", STORE, "upgrade"),
-            run("db", "--store", STORE, "downgrade", "0002"),
-            run("db", "--store", STORE, "current"),
+            run("db", "current", "--store", STORE),
+            run("db", "check", "--store", STORE),
+            run("db", "upgrade", "--store", STORE),
+            run("db", "downgrade", "0002", "--store", STORE),
+            run("db", "current", "--store", STORE),
             run("--store", STORE, "--conversation", "d", "Hi"),
-            run("db", "--store", STORE, "upgrade"),
+            run("db", "upgrade", "--store", STORE),
             run("--store", STORE, "--show-conversation", "d"),
-            run("db", "--store", STORE, "adopt"),
-            run("db", "--store", STORE, "downgrade", "9999"),
-            run("db", "--store", "sqlite:{root}/work/text.db", "check", files={"work/text.db": "no"}),
+            run("db", "adopt", "--store", STORE),
+            run("db", "downgrade", "9999", "--store", STORE),
+            run("db", "check", "--store", "sqlite:{root}/work/text.db", files={"work/text.db": "no"}),
             run("db", "current"),
         ],
     )

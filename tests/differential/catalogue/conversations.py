@@ -592,6 +592,7 @@ def window_cases() -> Iterator[Case]:
                     plain_body(protocol, said("user", text)),
                     mode=mode,
                     conversation="{conversation}" if number else "",
+                    answers=[Reply(pieces=(f"Answer {number}.",), usage=(90 * (number + 1), 10))],
                 )
             )
         steps += [get(f"{ONE}/turns/{{turn}}/prompt"), get(ONE)]

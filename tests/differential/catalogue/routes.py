@@ -90,6 +90,8 @@ def server_cases() -> Iterator[Case]:
         step = Call(method=method, path=path, body=b"{}" if method == "POST" else None)
         name = f"route-{method}-{path}"
         yield case(name, "server", "none", "whole", "none", [step])
+    # Not HEAD: the length depends on how long requests took.
+    yield case("route-metrics", "server", "none", "whole", "none", [get("/metrics")])
     headers: tuple[Json, ...] = (
         {"Host": "evil.example"},
         {"Host": "localhost"},
