@@ -7,13 +7,14 @@ DEV := .venv
 PEERS := .venv-bench
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
+OLD ?= HEAD
 # Tests of a server wait for it much of the time, so that a core has room for more than one of them.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) * 3 // 2 + 1)')
 # Without compiled files every worker and every command of the tests compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests check format lint types contracts torture bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
+.PHONY: demo test tests check format lint types contracts torture differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -35,6 +36,10 @@ $(DEV)/ready: pyproject.toml requirements/dev.txt
 	@touch $@
 
 check: format lint types contracts test
+
+# An older version (a wheel or a commit) and the working tree, side by side: every difference.
+differential: $(DEV)/ready
+	$(DEV)/bin/python -m tests.differential --old "$(OLD)" $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases $(CASES)) $(DIFFERENTIAL_ARGS)
 
 format: $(DEV)/ready
 	$(DEV)/bin/ruff format --check src tests bench

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tests.differential.catalogue.everything import all_cases, chosen, groups_of
-from tests.differential.execute import Group, Result, run_group
+from tests.differential.execute import run_group
 from tests.differential.intended import read_rules
 from tests.differential.report import Verdict, matrix, shown, write_report
 from tests.differential.side import SideError
@@ -34,14 +34,20 @@ EXIT_PROBLEM = 2
 
 def main() -> int:
     options = _options()
+    root = Path(tempfile.mkdtemp(prefix="cllm-differential-"))
     try:
-        _remove_old_trees()
-        old = install(options.old, CACHE, REPOSITORY)
-        new = install(options.new, CACHE, REPOSITORY)
-        return _compare(options, old, new)
+        old, new = (_installed(wanted, root) for wanted in (options.old, options.new))
+        return _compare(options, old, new, root)
     except (SideError, VersionError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return EXIT_PROBLEM
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _installed(wanted: str, root: Path) -> Version:
+    """Install a version; a copy of a folder is of no use after the run."""
+    return install(wanted, root / "copies" if Path(wanted).is_dir() else CACHE, REPOSITORY)
 
 
 def _options() -> argparse.Namespace:
@@ -57,13 +63,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _remove_old_trees() -> None:
-    """Copies of earlier working trees are of no use any more."""
-    for folder in CACHE.glob("tree-*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _compare(options: argparse.Namespace, old: Version, new: Version) -> int:
+def _compare(options: argparse.Namespace, old: Version, new: Version, root: Path) -> int:
     if not options.data.is_dir():
         _say(f"The recorded data is not at {options.data}; its cases are left out.")
     cases = chosen(all_cases(options.data), only=options.only, requests=options.cases)
@@ -80,36 +80,30 @@ def _compare(options: argparse.Namespace, old: Version, new: Version) -> int:
     _say(f"{requests:,} requests and {runs:,} runs of the command, in {len(groups)} groups.")
     verdict = Verdict()
     started = time.monotonic()
-    root = Path(tempfile.mkdtemp(prefix="cllm-differential-"))
-    try:
-        with concurrent.futures.ProcessPoolExecutor(
-            options.jobs, mp_context=multiprocessing.get_context("fork")
-        ) as pool:
-            waiting = [
-                pool.submit(_run, group, old, new, root, options.rows == "all") for group in groups
-            ]
-            for done in concurrent.futures.as_completed(waiting):
-                verdict.add(done.result(), rules)
-                seconds = time.monotonic() - started
-                _say(
-                    f"  {verdict.requests:6,} requests  {verdict.runs:4} runs  "
-                    f"{len(verdict.unexpected):4} differences  {seconds:4.0f} s"
-                )
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with concurrent.futures.ProcessPoolExecutor(
+        options.jobs, mp_context=multiprocessing.get_context("fork")
+    ) as pool:
+        waiting = [
+            pool.submit(run_group, group, old, new, root, rows=options.rows == "all")
+            for group in groups
+        ]
+        for done in concurrent.futures.as_completed(waiting):
+            verdict.add(done.result(), rules)
+            seconds = time.monotonic() - started
+            _say(
+                f"  {verdict.requests:6,} requests  {verdict.runs:4} runs  "
+                f"{len(verdict.unexpected):4} differences  {seconds:4.0f} s"
+            )
     write_report(CACHE / REPORT, verdict, title)
     _say(shown(verdict))
     seconds = time.monotonic() - started
     _say(f"\n{verdict.summary}")
     _say(
         f"The providers received {verdict.upstream:,} requests, and {verdict.rows:,} rows were "
-        f"stored, by both versions together. {seconds:.0f} s; all differences are in {(CACHE / REPORT).relative_to(REPOSITORY)}."
+        f"stored, by both versions together. {seconds:.0f} s; all differences are in "
+        f"{(CACHE / REPORT).relative_to(REPOSITORY)}."
     )
     return EXIT_DIFFERENCE if verdict.unexpected else 0
-
-
-def _run(group: Group, old: Version, new: Version, root: Path, rows: bool) -> Result:
-    return run_group(group, old, new, root, rows=rows)
 
 
 def _say(text: str) -> None:

@@ -29,7 +29,9 @@ class Database:
         if not self._schema:
             with self._connected() as connection:
                 for table in _tables(connection) if connection else ():
-                    found = connection.execute(f'PRAGMA table_info("{table}")') if connection else ()
+                    found = (
+                        connection.execute(f'PRAGMA table_info("{table}")') if connection else ()
+                    )
                     self._schema[table] = [row[1] for row in found]
         return self._schema
 

@@ -79,9 +79,7 @@ def run_group(group: Group, old: Version, new: Version, root: Path, *, rows: boo
     return asyncio.run(_run_group(group, old, new, root, rows=rows))
 
 
-async def _run_group(
-    group: Group, old: Version, new: Version, root: Path, *, rows: bool
-) -> Result:
+async def _run_group(group: Group, old: Version, new: Version, root: Path, *, rows: bool) -> Result:
     folder, cache = root / group.name, root / "cache"
     sides = (Side(old, "old", folder, cache), Side(new, "new", folder, cache))
     result = Result(group.name)
@@ -246,7 +244,7 @@ class _Play:
     async def settle(self, path: str) -> None:
         deadline = asyncio.get_running_loop().time() + SETTLING_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            response = await self.side.client.send("GET", self._filled(path), {}, None)
+            response = await self.side.client.send("GET", self._filled(path), self._key(), None)
             if b'"running"' not in response.body:
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -257,10 +255,7 @@ class _Play:
         await self.side.upstream.settle()
 
     async def _send(self, step: Call) -> Response:
-        if step.background is None:
-            client = self.side.client
-        else:
-            client = self.side.new_client()
+        client = self.side.client if step.background is None else self.side.new_client()
         headers = {name: self._filled(value) for name, value in step.headers.items()}
         body = step.body
         if body is not None:
@@ -384,7 +379,7 @@ async def _run_commands(case: CommandCase, sides: tuple[Side, Side], result: Res
     for number, run in enumerate(case.runs, 1):
         found = await asyncio.gather(*(_run_command(run, str(number), side) for side in sides))
         for sections, more in zip(observed, found, strict=True):
-            sections += more
+            sections.extend(more)
         result.runs += 1
     for side, sections in zip(sides, observed, strict=True):
         for place, received in enumerate(side.upstream.received, 1):

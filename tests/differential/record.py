@@ -6,8 +6,9 @@ of test data do import it; this script runs them once and writes down what they 
     python -m pytest -p tests.differential.record tests/fidelity
 
 Each line of `cases/fidelity.jsonl` has the client's protocol, the provider's kind, the body and the
-steps of the provider's answer, which are missing where the provider repeats the newest text. Each line of `cases/generated.jsonl` has a protocol and
-a body from the strategies of `tests/client_requests.py`, drawn with a fixed seed.
+steps of the provider's answer, which are missing where the provider repeats the newest text. Each
+line of `cases/generated.jsonl` has a protocol and a body from the strategies of
+`tests/client_requests.py`, drawn with a fixed seed.
 """
 
 import base64

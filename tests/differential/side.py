@@ -1,8 +1,8 @@
 """One version while cases run: its home, its provider, its server and its command.
 
-The environment of the processes is written out and not inherited; what would leave this machine ends
-at an address where nobody listens. Both sides have folders of equal length, so that nothing that
-depends on the length of a path differs.
+The environment of the processes is written out and not inherited; what would leave this machine
+ends at an address where nobody listens. Both sides have folders of equal length, so that nothing
+that depends on the length of a path differs.
 """
 
 import asyncio
@@ -143,10 +143,8 @@ class Side:
         self._log.clear()
         started = asyncio.Event()
         self._reading = asyncio.create_task(self._read_log(started))
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(started.wait(), STARTING_SECONDS)
-        except TimeoutError:
-            pass
         found = ADDRESS.search(self._log)
         if found is None:
             await self.stop_server()

@@ -5,21 +5,15 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.differential.catalogue.building import ask, case, plain_body, said
-from tests.differential.compare import Difference, Section, compare
 from tests.differential.execute import Group, Result, run_group
-from tests.differential.intended import read_rules, reasons_for
 from tests.differential.model import CommandCase, Refusal, Run
-from tests.differential.normalise import Normaliser
-from tests.differential.report import Verdict, grouped
-from tests.differential.versions import Version, VersionError, install
+from tests.differential.versions import Version, install
 from tests.fake_provider import Reply
 
 REPOSITORY = Path(__file__).parents[2]
-UUID = "6a5ed61c-5e0c-4f2e-8d2c-0c8d2ad5a1f{}"
 
 # Names of protocols and of the package's way in, which no change of the inside can rename.
 SEEDS: Mapping[str, tuple[str, str]] = {
@@ -128,12 +122,12 @@ def test_each_seeded_fault_is_reported(sound: Version, faulty: Version, tmp_path
         ("usage/*", "rows"): ('"cache_read_tokens": 1000', '"cache_read_tokens": 0'),
         ("command-fails", "exit"): ("1", "3"),
     }
-    for (case, aspect), (old, new) in expected.items():
+    for (pattern, aspect), (old, new) in expected.items():
         lines = [
             line
             for difference in found
-            if fnmatch.fnmatchcase(difference.case, case) and difference.aspect == aspect
+            if fnmatch.fnmatchcase(difference.case, pattern) and difference.aspect == aspect
             for line in difference.changed
         ]
-        assert any(line[0] == "-" and old in line for line in lines), (case, aspect, lines)
-        assert any(line[0] == "+" and new in line for line in lines), (case, aspect, lines)
+        assert any(line[0] == "-" and old in line for line in lines), (pattern, aspect, lines)
+        assert any(line[0] == "+" and new in line for line in lines), (pattern, aspect, lines)

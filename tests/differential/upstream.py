@@ -1,8 +1,8 @@
 """A provider on loopback that records the bytes it receives and answers from a script.
 
 It runs on the event loop of its worker, keeps connections open between requests, and speaks every
-protocol of `tests/fake_provider.py` and OpenAI's Responses API, embeddings and list of models. One
-side has one provider; a case fills its script. Without a scripted answer it repeats the newest text.
+protocol of `tests/fake_provider.py`, OpenAI's Responses API and embeddings. Each side has one; a
+case fills its script. Without a scripted answer it repeats the newest text.
 """
 
 import asyncio

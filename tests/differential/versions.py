@@ -87,7 +87,7 @@ def _git(repository: Path, *arguments: str) -> bytes:
 
 def _unpack_wheel(wheel: Path, to: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(to / "src")
+        archive.extractall(to / "src")  # noqa: S202 - a wheel of our own
 
 
 def _unpack_commit(repository: Path, commit: str, to: Path) -> None:

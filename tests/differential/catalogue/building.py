@@ -52,7 +52,7 @@ def ask(
     **options: Any,
 ) -> Call:
     """A request for a reply. `conversation` is the header: None for none, "" for a new one."""
-    sent = {"model": MODELS[provider]} | body
+    sent: Json = {"model": MODELS[provider]} | body
     sent = {key: value for key, value in sent.items() if key != "stream"}
     sent |= {"stream": True} if mode == "stream" else {}
     named = {"X-Provider": provider} | dict(headers or {})

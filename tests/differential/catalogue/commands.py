@@ -173,7 +173,10 @@ def failing() -> Iterator[tuple[str, Sequence[Run]]]:
     statuses = (400, 401, 403, 404, 413, 429, 500, 503, 529)
     yield (
         "errors",
-        [run("Hi", answers=(Refusal(status=status, message="No.\nNever."),)) for status in statuses],
+        [
+            run("Hi", answers=(Refusal(status=status, message="No.\nNever."),))
+            for status in statuses
+        ],
     )
     yield (
         "errors-kept",
@@ -199,7 +202,14 @@ def failing() -> Iterator[tuple[str, Sequence[Run]]]:
     yield (
         "strict",
         [
-            run("-t", "0.5", "-m", "anthropic/claude-opus-4-6", "Hi", files={LOCAL: "strict: true\n"}),
+            run(
+                "-t",
+                "0.5",
+                "-m",
+                "anthropic/claude-opus-4-6",
+                "Hi",
+                files={LOCAL: "strict: true\n"},
+            ),
             run("-m", "bedrock/claude-sonnet-4-5", "Hi", files={LOCAL: "strict: true\nseed: 5\n"}),
             run("-m", "bedrock/claude-sonnet-4-5", "Hi", files={LOCAL: "seed: 5\nstop: [X]\n"}),
         ],
@@ -365,7 +375,9 @@ def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
             run("-c", "none", "Hi"),
             run("-m", "openai/gpt-explicit", "Hi", environment={"CLLM_MODEL": "openai/gpt-env"}),
             run("Hi", environment={"CLLM_MODEL": "openai/gpt-env"}),
-            run("--show-config", environment={"CLLM_MODEL": "openai/gpt-env", "CLLM_VERBOSITY": "1"}),
+            run(
+                "--show-config", environment={"CLLM_MODEL": "openai/gpt-env", "CLLM_VERBOSITY": "1"}
+            ),
             run("--cllm-path", "elsewhere", "--show-config"),
             run("--show-config", environment={"CLLM_PATH": "{root}/work/none"}),
             run("--list-models"),
@@ -388,9 +400,10 @@ def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
         "api_key: ${NOT_SET}\n",
         "\u0000",
     )
-    yield "bad-settings", [
-        run("Hi", files={LOCAL: content}, environment=TRUSTED) for content in bad
-    ]
+    yield (
+        "bad-settings",
+        [run("Hi", files={LOCAL: content}, environment=TRUSTED) for content in bad],
+    )
     dangerous = settings(
         context_commands=[{"name": "here", "command": "echo there"}], api_key="${SOME_TOKEN}"
     )
@@ -426,7 +439,11 @@ def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
                                 "models": ["bare"],
                                 "timeout": {"connect": 5, "first_byte": 5, "idle": 5},
                             },
-                            "claude": {"type": "anthropic", "api_base": "{provider}/v1", "betas": ["b"]},
+                            "claude": {
+                                "type": "anthropic",
+                                "api_base": "{provider}/v1",
+                                "betas": ["b"],
+                            },
                         },
                         extra_body_key=True,
                         stop=["X"],
@@ -465,7 +482,9 @@ def contexts() -> Iterator[tuple[str, Sequence[Run]]]:
     yield (
         "context",
         [
-            run("Hi", files={HOME_CONTEXT: settings(context_commands=commands)}, environment=TRUSTED),
+            run(
+                "Hi", files={HOME_CONTEXT: settings(context_commands=commands)}, environment=TRUSTED
+            ),
             run("--conversation", "c", "--system", "S", "Hi", environment=TRUSTED),
             run("--conversation", "c", "Again", environment=TRUSTED),
             run("--conversation", "c", "--exec", "echo extra", "More", environment=TRUSTED),
@@ -483,7 +502,11 @@ def contexts() -> Iterator[tuple[str, Sequence[Run]]]:
         yield (
             f"context-{failure}",
             [
-                run("Hi", files={HOME_CONTEXT: settings(context_commands=broken)}, environment=TRUSTED),
+                run(
+                    "Hi",
+                    files={HOME_CONTEXT: settings(context_commands=broken)},
+                    environment=TRUSTED,
+                ),
                 run("--conversation", "c", "Hi", environment=TRUSTED),
                 run("--conversation", "c", "Again", environment=TRUSTED),
             ],
@@ -566,7 +589,9 @@ def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
                 environment=TRUSTED,
                 answers=asked("ls"),
             ),
-            run("Look", environment=TRUSTED, answers=asked("wc -l a.txt", "wc -c a.txt", "wc a.txt")),
+            run(
+                "Look", environment=TRUSTED, answers=asked("wc -l a.txt", "wc -c a.txt", "wc a.txt")
+            ),
             run(
                 "--allow-commands",
                 "Look",
@@ -610,7 +635,14 @@ def schemas() -> Iterator[tuple[str, Sequence[Run]]]:
             run("--json-schema", schema, "Who?", answers=text("Ann, five.")),
             run("--json-schema", schema, "--no-stream", "Who?", answers=text(good)),
             run("--json-schema", schema, "--raw", "Who?", answers=text(good)),
-            run("--json-schema", schema, "-m", "anthropic/claude-sonnet-4-5", "Who?", answers=text(good)),
+            run(
+                "--json-schema",
+                schema,
+                "-m",
+                "anthropic/claude-sonnet-4-5",
+                "Who?",
+                answers=text(good),
+            ),
             run("--json-schema", schema, "--conversation", "s", "Who?", answers=text(bad)),
             run("--json-schema", schema, "--conversation", "s", "Who?", answers=text(good)),
         ],
@@ -645,7 +677,18 @@ def attaching() -> Iterator[tuple[str, Sequence[Run]]]:
         "attach",
         [
             *(
-                run("-m", model, "-a", "dot.png", "-a", "doc.pdf", "-a", "notes.txt", "What?", files=files)
+                run(
+                    "-m",
+                    model,
+                    "-a",
+                    "dot.png",
+                    "-a",
+                    "doc.pdf",
+                    "-a",
+                    "notes.txt",
+                    "What?",
+                    files=files,
+                )
                 for model in models
             ),
             run("-a", "notes.txt"),
@@ -706,7 +749,10 @@ def chatting() -> Iterator[tuple[str, Sequence[Run]]]:
             chat("1", "2", "3", "4", arguments=("--max-turns", "1", "win")),
             chat("Hi", arguments=("--model", "anthropic/claude-sonnet-4-5")),
             chat("Hi", arguments=("--store", STORE, "sql")),
-            chat("Hi", environment={"MODEL_NAME": "openai/x", "MAX_TOKENS": "9", "SHOW_STATS": "false"}),
+            chat(
+                "Hi",
+                environment={"MODEL_NAME": "openai/x", "MAX_TOKENS": "9", "SHOW_STATS": "false"},
+            ),
             chat("Hi", environment={"TEMPERATURE": "0.1", "MAX_CONTEXT_TURNS": "2"}),
             chat("Hi\\", "there", ""),
             chat(),
@@ -727,14 +773,17 @@ def chatting() -> Iterator[tuple[str, Sequence[Run]]]:
 
 def tools() -> Iterator[tuple[str, Sequence[Run]]]:
     commands = ("", "chat", "completion", "conversations", "db", "doctor", "init", "models")
-    commands += ("serve", "trust", "c")
-    yield "help", [run(*filter(None, (command, "--help"))) for command in commands]
-    inner = (("conversations", "branch"), ("conversations", "migrate"), ("db", "upgrade"))
-    inner += (("conversations", "stats"), ("models", "pull"), ("db", "check"))
+    more = ("serve", "trust", "c")
+    yield "help", [run(*filter(None, (command, "--help"))) for command in (*commands, *more)]
+    inner = [("conversations", "branch"), ("conversations", "migrate"), ("db", "upgrade")]
+    inner += [("conversations", "stats"), ("models", "pull"), ("db", "check")]
     yield "help-inner", [run(*command, "--help") for command in inner]
     yield (
         "completion",
-        [*(run("completion", shell) for shell in ("bash", "zsh", "fish", "tcsh")), run("completion")],
+        [
+            *(run("completion", shell) for shell in ("bash", "zsh", "fish", "tcsh")),
+            run("completion"),
+        ],
     )
     templates = (
         "code-review",
@@ -790,7 +839,9 @@ def tools() -> Iterator[tuple[str, Sequence[Run]]]:
             run("--store", STORE, "--show-conversation", "d"),
             run("db", "adopt", "--store", STORE),
             run("db", "downgrade", "9999", "--store", STORE),
-            run("db", "check", "--store", "sqlite:{root}/work/text.db", files={"work/text.db": "no"}),
+            run(
+                "db", "check", "--store", "sqlite:{root}/work/text.db", files={"work/text.db": "no"}
+            ),
             run("db", "current"),
         ],
     )

@@ -96,9 +96,7 @@ REPLIES: dict[str, tuple[Answer, ...]] = {
     "reasoning": (Reply(pieces=("Answer.",), reasoning=("Let me ", "think.")),),
     "tool": (Reply(pieces=("Look: ",), tool_calls=(CALL,), finish="tool_calls"),),
     "tools": (Reply(tool_calls=(CALL, SECOND), finish="tool_calls"),),
-    "reasoning-tool": (
-        Reply(reasoning=("Which town?",), tool_calls=(CALL,), finish="tool_calls"),
-    ),
+    "reasoning-tool": (Reply(reasoning=("Which town?",), tool_calls=(CALL,), finish="tool_calls"),),
     "packets": (Reply(pieces=("Grüße ", "aus ", "Köln"), packet=7),),
     "carriage-returns": (Reply(pieces=("One ", "two"), line_end="\r\n"),),
     "comments": (Reply(pieces=("One ", "two"), comments=True),),
@@ -114,9 +112,7 @@ REPLIES: dict[str, tuple[Answer, ...]] = {
 REFUSALS: dict[str, Refusal] = {
     "400": Refusal(status=400, message="max_tokens is too large."),
     "400-code": Refusal(status=400, message="Too long.", code="context_length_exceeded"),
-    "400-long": Refusal(
-        status=400, message="prompt is too long: 250000 tokens > 200000 maximum"
-    ),
+    "400-long": Refusal(status=400, message="prompt is too long: 250000 tokens > 200000 maximum"),
     "401": Refusal(status=401, message="Incorrect API key provided: sk-123."),
     "403": Refusal(status=403, message="Not for you."),
     "404": Refusal(status=404, message="The model does not exist.", code="model_not_found"),
@@ -202,9 +198,7 @@ def _lifetime(protocol: str, provider: str, mode: str) -> Iterator[Action]:
         answers=[Reply(pieces=("Another ", "answer."))],
     )
     yield get(f"{ONE}?variants=true")
-    yield send(
-        "POST", f"{ONE}/branch", {"branch_at_sequence": 2}, save={"branch": "json:id"}
-    )
+    yield send("POST", f"{ONE}/branch", {"branch_at_sequence": 2}, save={"branch": "json:id"})
     yield turn("On the branch.", "{branch}")
     yield get(f"{CONVERSATIONS}/{{branch}}")
     yield get(f"{CONVERSATIONS}?limit=2", save={"cursor": "json:next_cursor"})
@@ -214,9 +208,7 @@ def _lifetime(protocol: str, provider: str, mode: str) -> Iterator[Action]:
     yield get(f"{CONVERSATIONS}/search?q=nothing-like-it")
     for form in ("json", "markdown", "html"):
         yield get(f"{ONE}/export?format={form}", save={form: "body"})
-    yield Call(
-        path=f"{CONVERSATIONS}/import", body=b"{json}", save={"copy": "json:id"}
-    )
+    yield Call(path=f"{CONVERSATIONS}/import", body=b"{json}", save={"copy": "json:id"})
     yield get(f"{CONVERSATIONS}/{{copy}}?variants=true")
     yield turn("After the import.", "{copy}")
     yield delete(f"{ONE}/messages/3")
@@ -353,7 +345,7 @@ def import_cases() -> Iterator[Case]:
         ),
         said("assistant", "A cat."),
     ]
-    files = {
+    files: dict[str, Json] = {
         "plain": {"messages": plain},
         "system": {"messages": [said("system", "Be brief."), *plain]},
         "tools": {"messages": tool},
@@ -565,13 +557,16 @@ def leaving_cases() -> Iterator[Case]:
             conversation="",
             answers=[held],
             headers=headers,
-            leave_after=2,
+            leave_after=1,
         )
-        opened = [Open("gate")] if profile == "plain" else []
-        steps = [leaving, *opened, Settle(ONE), get(f"{ONE}?variants=true", headers=headers)]
+        steps: list[Action] = [leaving]
         if profile == "plain":
-            steps.append(get(f"{ONE}/turns/{{turn}}/events", headers={"Last-Event-ID": "2"}))
-            yield case("leaving", protocol, provider, "stream", "new", steps, profile)
+            steps.append(Open("gate"))
+        steps += [Settle(ONE), get(f"{ONE}?variants=true", headers=headers)]
+        resumed = {**headers, "Last-Event-ID": "1"}
+        steps.append(get(f"{ONE}/turns/{{turn}}/events", headers=resumed))
+        name = "leaving" if profile == "plain" else "leaving-cancels"
+        yield case(name, protocol, provider, "stream", "new", steps, profile)
 
 
 OWNED = {"Authorization": "Bearer key-of-ann-0123456789abcdef"}
@@ -653,7 +648,12 @@ def owner_cases() -> Iterator[Case]:
                 get(ONE, headers={"Authorization": "Bearer wrong-key-0123456789"}),
                 get("/v1/usage", headers=bob),
             ],
-            "routes": [named("house"), named("quick"), named("claude-sonnet-4-5"), named("no/such")],
+            "routes": [
+                named("house"),
+                named("quick"),
+                named("claude-sonnet-4-5"),
+                named("no/such"),
+            ],
             "fallbacks": [
                 turn(answers=(Refusal(status=401),)),
                 turn(answers=(Refusal(status=400),)),

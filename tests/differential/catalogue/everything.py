@@ -78,9 +78,7 @@ def _cost(group: Group) -> int:
     return group.requests + 10 * group.runs + 50 * waits
 
 
-def _parts(
-    cases: list[Case | CommandCase], most: int
-) -> Iterator[list[Case | CommandCase]]:
+def _parts(cases: list[Case | CommandCase], most: int) -> Iterator[list[Case | CommandCase]]:
     part: list[Case | CommandCase] = []
     for case in cases:
         part.append(case)

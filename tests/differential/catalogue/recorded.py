@@ -48,7 +48,7 @@ def _other(values: tuple[str, ...], value: str) -> str:
 
 
 def fidelity_cases() -> Iterator[Case]:
-    """Each request as it was recorded; then in another mode, state, protocol or at another provider."""
+    """Each request as it was recorded, and in another mode or state or at another provider."""
     for number, line in enumerate(_lines("fidelity")):
         name = f"fidelity-{number:04}"
         protocol, provider, body = line["client"], line["kind"], line["body"]
