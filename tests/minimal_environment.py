@@ -11,7 +11,7 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -28,7 +28,7 @@ def make_environment(folder: Path, extras: Iterable[str]) -> Path:
 
 def required(package: str, extras: Iterable[str]) -> set[str]:
     """The names of a package and of all that it needs with these extras."""
-    found: set[tuple[str, str]] = set()
+    found: set[tuple[NormalizedName, str]] = set()
     waiting = [(canonicalize_name(package), extra) for extra in ("", *extras)]
     while waiting:
         one = waiting.pop()
@@ -38,7 +38,7 @@ def required(package: str, extras: Iterable[str]) -> set[str]:
     return {name for name, _ in found}
 
 
-def _requirements(package: str, extra: str) -> Iterator[tuple[str, str]]:
+def _requirements(package: str, extra: str) -> Iterator[tuple[NormalizedName, str]]:
     for line in distribution(package).requires or ():
         requirement = Requirement(line)
         marker = requirement.marker

@@ -5,6 +5,7 @@ The one place of the command line that writes. On a terminal everything is escap
 """
 
 import contextlib
+import io
 import os
 import sys
 
@@ -12,7 +13,7 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import make_visible, one_line, protect
+from cllm.terminal import escape, make_visible, one_line, protect
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
 
@@ -37,9 +38,11 @@ def error(text: str) -> None:
 
 
 def usage_error(error: click.ClickException) -> None:
-    """Show what click says of a command line that it cannot read."""
-    error.message = one_line(error.message)
-    error.show()
+    """Show what click says of a command line that it cannot read: usage, then the error."""
+    written = io.StringIO()
+    error.show(written)
+    usage, prefix, message = written.getvalue().partition("Error: ")
+    _say(escape(usage) + one_line(prefix + message))
 
 
 def warn(notice: Notice) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +70,8 @@ def with_postgres(url: str, work: Callable[[sa.Connection], T]) -> T:
 
 async def _with_postgres(url: str, work: Callable[[sa.Connection], T]) -> T:
     with needs_extra("postgres", feature="A database in PostgreSQL"):
+        import_module("greenlet")  # SQLAlchemy's asyncio engine needs it
         import asyncpg  # noqa: PLC0415
-        import greenlet  # noqa: F401, PLC0415 - SQLAlchemy's asyncio engine needs it
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
         from cllm.stores.sql.postgres_errors import FAILURES, our_error  # noqa: PLC0415
