@@ -2,11 +2,16 @@
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
 EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    sys.excepthook = _report_bug
     try:
         if sys.argv[1:] == ["--version"] and _print_version():
             return
@@ -16,6 +21,14 @@ def main() -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)
+
+
+def _report_bug(
+    kind: type[BaseException], error: BaseException, traceback: "TracebackType | None"
+) -> None:
+    """Report an exception that nothing handles, which is a bug of cllm."""
+    sys.__excepthook__(kind, error, traceback)
+    print("cllm itself failed; please report this with the lines above.", file=sys.stderr)  # noqa: T201
 
 
 def _print_version() -> bool:

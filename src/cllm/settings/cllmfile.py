@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -65,16 +66,9 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - only those who have a Cllmfile pay for its import
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        _check_shape(yaml.parse(data, Loader=loader), path)
+    _check_shape(_parse_events(data, loader, path), path)
+    with _report_yaml_errors(path):
         content = yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = None if mark is None else mark.line + 1
-        problem = error.problem or "it is not YAML"
-        raise SettingsError(f"{problem}.", path=str(path), line=line) from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
-        raise SettingsError("it is not YAML that can be read.", path=str(path)) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -84,6 +78,29 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
         raise SettingsError(f"the key {wrong[0]!r} must be a word.", path=str(path))
     plain: dict[str, Any] = _Plainer(path).plain(content)
     return plain
+
+
+def _parse_events(data: bytes, loader: Any, path: Path) -> Iterator[Any]:
+    import yaml  # noqa: PLC0415 - as above
+
+    with _report_yaml_errors(path):
+        yield from yaml.parse(data, Loader=loader)
+
+
+@contextmanager
+def _report_yaml_errors(path: Path) -> Iterator[None]:
+    """Raise SettingsError for whatever PyYAML raises about a file. Nothing else runs in it."""
+    import yaml  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = None if mark is None else mark.line + 1
+        problem = error.problem or "it is not YAML"
+        raise SettingsError(f"{problem}.", path=str(path), line=line) from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise SettingsError("it is not YAML that can be read.", path=str(path)) from error
 
 
 def _check_shape(events: Iterable[Any], path: Path) -> None:

@@ -117,10 +117,17 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
 
 
 def asks_anew(messages: Iterable[Message]) -> bool:
-    """Whether a person says something in it, and not only tools."""
+    """Whether a person says something in it, and not only tools.
+
+    A user's message that cannot be read counts as a person's.
+    """
+    from cllm.wire.malformed import MalformedError  # noqa: PLC0415 - only to answer anew
     from cllm.wire.translate import is_plain_user  # noqa: PLC0415 - only to answer anew
 
-    return any(map(is_plain_user, messages))
+    try:
+        return any(map(is_plain_user, messages))
+    except MalformedError:
+        return True
 
 
 def running_turn(start: TurnStart, *, now: datetime) -> Turn:

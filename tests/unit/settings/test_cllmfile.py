@@ -102,6 +102,16 @@ def test_anything_else_that_cannot_be_used_is_refused_with_the_file(path, conten
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("bug", [TypeError, AttributeError, ValueError])
+def test_a_bug_in_reading_a_file_is_not_reported_as_a_broken_file(path, bug, monkeypatch):
+    def fail(_event):
+        raise bug("not the file's fault")
+
+    monkeypatch.setattr("cllm.settings.cllmfile._is_long_number", fail)
+    with pytest.raises(bug, match="not the file's fault"):
+        read(path, "model: openai/gpt-4o")
+
+
 def test_a_folder_of_that_name_cannot_be_read(path):
     path.mkdir()
 

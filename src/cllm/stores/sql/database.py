@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.connection import erase_deleted, with_postgres, with_sqlite
+from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sql.sqlite import parse_location
 from cllm.stores.sql.sqlite_errors import unavailable
 from cllm.stores.sql.sqlite_file import check_regular, make_private
@@ -52,10 +52,10 @@ class Database:
             raise self._unavailable(error.orig) from error
         except (OSError, SQLAlchemyError) as error:
             raise self._unavailable(error) from error
-        except (ValueError, msgspec.MsgspecError) as error:
+        except UnreadableRowError as error:
             raise StoreUnavailableError(
-                f"The database has a row that cannot be read ({error}); mend it, and do this "
-                "again. The database was not changed."
+                f"The database has a row that cannot be read ({error.reason}); repair it, and do "
+                "this again. The database was not changed."
             ) from error
 
     def erase_deleted(self) -> None:

@@ -4,11 +4,8 @@ No sentence has an address, a user or a password in it, and nothing of what was 
 """
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import asyncpg
-import msgspec
 
 from cllm.core.errors import CllmError, StoreUnavailableError, UsageError
 
@@ -109,15 +106,3 @@ def our_error(error: BaseException) -> CllmError:
         f"PostgreSQL refused the operation ({state}), and nothing was stored; "
         "look into its log for the reason."
     )
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Around what makes values of rows: one that is not as we write it is one of our errors."""
-    try:
-        yield
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise StoreUnavailableError(
-            f"The database has a row in it that cannot be read ({type(error).__name__}); bring "
-            "back a copy of it, or mend the row."
-        ) from error

@@ -11,7 +11,6 @@ from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
 from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql.keepable import check_text
-from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import summaries_of
 from cllm.stores.sql.postgres_statements import MOST, names
@@ -139,8 +138,7 @@ async def search(
         )
         for row in rows
     ]
-    with reading():
-        return page_of_found(found, words, limit=limit, offset=offset)
+    return page_of_found(found, words, limit=limit, offset=offset)
 
 
 def tsquery(words: Sequence[Term], owner: str) -> str:

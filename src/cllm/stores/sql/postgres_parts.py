@@ -12,7 +12,6 @@ from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import Outline, TurnPart
 from cllm.stores.sql.keepable import check_text
-from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.postgres_statements import NUMBER, RESOLVED, has_id, names
@@ -58,17 +57,14 @@ async def outline(pool: PostgresPool, ref: str, *, owner: str) -> Outline:
         return row, await connection.fetch(_TURNS, owner, row["id"])
 
     row, rows = await pool.transact(read, frozen=True)
-    with reading():
-        path = [each for each in rows if each[_POSITION_AT] is not None]
-        beside = [each for each in rows if each[_POSITION_AT] is None]
-        # The row's own count is of a path with its messages.
-        bare = (*tuple(row)[:-1], 0)
-        return Outline(
-            conversation=CODEC.decode_conversation(
-                bare, turns=_turns(path), variants=_turns(beside)
-            ),
-            counts={each[0]: each[_COUNT_AT] for each in rows},
-        )
+    path = [each for each in rows if each[_POSITION_AT] is not None]
+    beside = [each for each in rows if each[_POSITION_AT] is None]
+    # The row's own count is of a path with its messages.
+    bare = (*tuple(row)[:-1], 0)
+    return Outline(
+        conversation=CODEC.decode_conversation(bare, turns=_turns(path), variants=_turns(beside)),
+        counts={each[0]: each[_COUNT_AT] for each in rows},
+    )
 
 
 def _turns(rows: Sequence[asyncpg.Record]) -> tuple[Turn, ...]:
@@ -84,7 +80,6 @@ async def messages_from(
     rows = await pool.fetch(_MESSAGES, (owner, ref, *wanted, most), twice=True)
     last = rows[-1][0] if rows else 0
     found: list[list[Message]] = [[] for _ in range(last)]
-    with reading():
-        for place, role, dialect, raw in rows:
-            found[place - 1].append(decode_said(role, dialect, raw))
+    for place, role, dialect, raw in rows:
+        found[place - 1].append(decode_said(role, dialect, raw))
     return tuple(map(tuple, found))

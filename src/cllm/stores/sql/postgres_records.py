@@ -30,7 +30,7 @@ from cllm.core.ports import (
 from cllm.stores.sql.postgres_pool import PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC
 from cllm.stores.sql.postgres_statements import RESOLVED, has_id, names, places
-from cllm.stores.sql.rows import CALL_COLUMNS, encode_json
+from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, encode_json
 
 # Who takes a claim over gets what is known of its answer, if it is the same request.
 _CLAIM = """
@@ -110,7 +110,7 @@ async def claim(
     while True:
         if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
             until, headers, response = taken[0]
-            known = _headers_of(headers)
+            known = decode_headers(headers)
             return RequestClaim(request=request, until=until, headers=known, body=response)
         found = await pool.fetch(_CLAIMED, key, twice=True)
         if found:
@@ -120,7 +120,7 @@ async def claim(
         raise RequestConflictError
     if status is None:
         raise RequestInFlightError
-    return KeptResponse(status=status, headers=_headers_of(headers), body=response)
+    return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
 
 async def hold(
@@ -137,10 +137,6 @@ async def hold(
 
 async def forget(pool: PostgresPool, header: str, value: str, *, owner: str) -> None:
     await pool.fetch(_FORGET, (owner, header, value), twice=True)
-
-
-def _headers_of(kept: str | None) -> dict[str, str]:
-    return {} if kept is None else msgspec.json.decode(kept, type=dict[str, str])
 
 
 async def add_events(pool: PostgresPool, lease: Lease, events: Sequence[StreamEvent]) -> None:

@@ -8,7 +8,6 @@ import asyncpg
 from cllm.core.conversation import Conversation, Summary, Turn
 from cllm.core.message import Message
 from cllm.core.reply import Usage
-from cllm.stores.sql.postgres_errors import reading
 from cllm.stores.sql.postgres_statements import MESSAGES_AT, TURN_AT
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
@@ -52,19 +51,17 @@ def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
         return None
     turns: list[Turn] = []
     variants: list[Turn] = []
-    with reading():
-        for row in rows:
-            if row[TURN_AT] is not None:
-                on_path = row[TURN_AT - 1] is not None
-                (turns if on_path else variants).append(_turn_of(row))
-        head = rows[0][: len(CONVERSATION_COLUMNS)]
-        return CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
+    for row in rows:
+        if row[TURN_AT] is not None:
+            on_path = row[TURN_AT - 1] is not None
+            (turns if on_path else variants).append(_turn_of(row))
+    head = rows[0][: len(CONVERSATION_COLUMNS)]
+    return CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
 
 
 def summaries_of(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
     """The list entries of rows of SUMMARY_COLUMNS."""
-    with reading():
-        return tuple(CODEC.decode_summary(tuple(row)) for row in rows)
+    return tuple(CODEC.decode_summary(tuple(row)) for row in rows)
 
 
 def _turn_of(row: asyncpg.Record) -> Turn:

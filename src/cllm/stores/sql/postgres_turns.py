@@ -28,7 +28,7 @@ from cllm.stores.sql.postgres_errors import is_lost
 from cllm.stores.sql.postgres_pool import Connection, PostgresPool
 from cllm.stores.sql.postgres_rows import CODEC, message_arrays
 from cllm.stores.sql.postgres_writing import append_turn, insert_row, update_row, write_changes
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_message
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 
 _DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
 _KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
@@ -94,7 +94,7 @@ class PostgresTurns:
         rows = await self._pool.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
         if not rows:
             return new
-        return msgspec.structs.replace(new, title=title_from(decode_message(*rows[0]).text))
+        return msgspec.structs.replace(new, title=title_from(decode_text(*rows[0])))
 
     async def _finish_shown(self, lease: Lease, turn: Turn, new: Conversation) -> None:
         owner, key = new.owner, new.id

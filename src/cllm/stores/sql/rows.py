@@ -1,12 +1,14 @@
 """Rows and values: the one place where one becomes the other, for both engines.
 
 A row is a tuple in the order of the columns named here. Times differ between the engines, so the
-codec is told how to write and read one. Nothing here runs SQL.
+codec is told how to write and read one. What decodes a row raises UnreadableRowError if the row is
+not as cllm writes it; no other code takes an exception for a damaged row. Nothing here runs SQL.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, get_args
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import msgspec
 
@@ -21,12 +23,15 @@ from cllm.core.conversation import (
     TurnFailure,
     WindowRecord,
 )
+from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import CallRecord, UsageSum
 from cllm.core.reply import Usage
 from cllm.stores.sql.keepable import unkeepable
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Usable = Sequence[Any]
 """What a database gives for a row: columns by their place."""
@@ -87,7 +92,7 @@ TURN_COLUMNS = (
 MESSAGE_COLUMNS = ("role", "dialect", "raw")
 CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
-ROLES = frozenset(get_args(Role))
+_ROLES = frozenset(get_args(Role))
 _DIALECTS = frozenset(get_args(Dialect))
 _NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
@@ -101,6 +106,37 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     raw: str
 
 
+class UnreadableRowError(StoreUnavailableError):
+    """A row of the database is damaged, or another program wrote it."""
+
+    def __init__(self, reason: str, *, path: str | None = None) -> None:
+        super().__init__(
+            f"{path or 'The database'} has a row in it that cannot be read ({reason}); restore it "
+            "from a backup, or repair the row.",
+            path=path,
+        )
+        self.reason = reason
+
+
+def row_decoder(decode: Callable[P, T]) -> Callable[P, T]:
+    """Make a function that only decodes a row raise UnreadableRowError where it fails."""
+
+    @wraps(decode)
+    def decode_row(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return decode(*args, **kwargs)
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+        ) as error:
+            raise UnreadableRowError(type(error).__name__) from error
+
+    return decode_row
+
+
 _system = msgspec.json.Decoder(StoredMessage)
 _system_record = msgspec.json.Decoder(SystemRecord)
 _context_record = msgspec.json.Decoder(ContextRecord)
@@ -110,6 +146,7 @@ _notices = msgspec.json.Decoder(tuple[Notice, ...])
 _window = msgspec.json.Decoder(WindowRecord)
 _failure = msgspec.json.Decoder(TurnFailure)
 _metadata = msgspec.json.Decoder(dict[str, Any])
+_headers = msgspec.json.Decoder(dict[str, str])
 
 
 class RowCodec:
@@ -123,7 +160,7 @@ class RowCodec:
         self, *, write_time: Callable[[datetime], Any], read_time: Callable[[Any], datetime]
     ) -> None:
         self.write_time = write_time
-        self.read_time = read_time
+        self.read_time = row_decoder(read_time)
 
     def encode_conversation(self, conversation: Conversation) -> Row:
         """A row of CONVERSATION_COLUMNS."""
@@ -148,6 +185,7 @@ class RowCodec:
             conversation.message_count,
         )
 
+    @row_decoder
     def decode_conversation(
         self,
         row: Usable,
@@ -182,6 +220,7 @@ class RowCodec:
         """The list entry of a row of SUMMARY_COLUMNS."""
         return self.decode_summaries((row,))[0]
 
+    @row_decoder
     def decode_summaries(self, rows: Iterable[Usable]) -> list[Summary]:
         """The list entries of rows of SUMMARY_COLUMNS."""
         read_time = self.read_time
@@ -217,6 +256,7 @@ class RowCodec:
             self.write_optional(turn.ended_at),
         )
 
+    @row_decoder
     def decode_turn(self, row: Usable, messages: tuple[Message, ...]) -> Turn:
         """The turn of a row that begins with TURN_COLUMNS."""
         return Turn(
@@ -270,19 +310,48 @@ def encode_message(message: Message) -> Row:
         raise unkeepable() from error
 
 
+@row_decoder
 def decode_message(role: Any, dialect: Any, raw: str) -> Message:
     """The message of a row of MESSAGE_COLUMNS, whatever it says; also one that is to go."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
 
-def decode_said(role: Any, dialect: Any, raw: str) -> Message:
-    """The message of a row of MESSAGE_COLUMNS; ValueError if it is none that anybody could say.
+def decode_said(role: Any, dialect: Any, raw: Any) -> Message:
+    """The message of a row of MESSAGE_COLUMNS, if it is one that anybody could say.
 
     The JSON is looked into by whoever shows or sends it.
     """
-    if role not in ROLES or dialect not in _DIALECTS or not _is_object(raw):
-        raise ValueError("not a message")
+    is_known = type(raw) is str and role in _ROLES and dialect in _DIALECTS
+    if not is_known or not _is_object(raw):
+        raise UnreadableRowError("not a message")
     return Message(role=role, dialect=dialect, raw=raw.encode())
+
+
+@row_decoder
+def decode_text(role: Any, dialect: Any, raw: Any) -> str:
+    """The plain text of a row of MESSAGE_COLUMNS."""
+    return decode_message(role, dialect, raw).text
+
+
+def decode_role(stored: Any) -> Any:
+    """A role that a message can have."""
+    if stored not in _ROLES:
+        raise UnreadableRowError("not a role")
+    return stored
+
+
+def decode_number(stored: Any) -> int:
+    """A number that is calculated with."""
+    if type(stored) is not int:
+        raise UnreadableRowError("not a number")
+    return stored
+
+
+def decode_found(row: T | None) -> T:
+    """A row that another row says is there."""
+    if row is None:
+        raise UnreadableRowError("missing")
+    return row
 
 
 def _is_object(raw: str) -> bool:
@@ -308,7 +377,7 @@ def encode_usage(usage: Usage | None) -> Row:
 def decode_usage(row: Usable) -> Usage:
     """The usage of a row of USAGE_COLUMNS, if somebody counted."""
     if not _NUMBERS.issuperset(map(type, row)):
-        raise TypeError("not a count of tokens")
+        raise UnreadableRowError("not a count of tokens")
     read, written, cached, kept, reasoning, kept_hour, estimated = row
     return Usage(
         input=read,
@@ -321,6 +390,7 @@ def decode_usage(row: Usable) -> Usage:
     )
 
 
+@row_decoder
 def decode_sum(row: Usable) -> UsageSum:
     """A sum from its key, calls, the sums of USAGE_COLUMNS, cost and unpriced calls."""
     return UsageSum(
@@ -358,8 +428,15 @@ def _encode_window(window: WindowRecord | None) -> str | None:
     return encode_json(None if window is None else _KeptWindow(**msgspec.structs.asdict(window)))
 
 
+@row_decoder
 def decode_window(stored: str | None) -> WindowRecord | None:
     return None if stored is None else _window.decode(stored)
+
+
+@row_decoder
+def decode_headers(stored: str | None) -> dict[str, str]:
+    """The headers of a response that is stored with its request."""
+    return {} if stored is None else _headers.decode(stored)
 
 
 def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:

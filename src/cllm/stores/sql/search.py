@@ -42,7 +42,7 @@ def said_terms(message: Message) -> str:
     Of a very long text it is the beginning: the rest of it would keep others waiting, and the
     terms of one message are at most a megabyte in PostgreSQL.
     """
-    return " ".join(terms_of(message.text[:INDEXED]))
+    return " ".join(terms_of(_readable_text(message)[:INDEXED]))
 
 
 def indexed_terms(message: Message, owner: str) -> str:
@@ -85,14 +85,14 @@ def _hit(found: Found, words: Sequence[Term]) -> Hit:
         title=found.title,
         sequence=found.sequence,
         role=found.role,
-        snippet=snippet_of(_text_of(found), words),
+        snippet=snippet_of(_readable_text(Message(role=found.role, raw=found.raw.encode())), words),
         created_at=found.created_at,
     )
 
 
-def _text_of(found: Found) -> str:
-    """What was said; nothing if the message is damaged, which keeps nobody from the others."""
+def _readable_text(message: Message) -> str:
+    """The text of a message; none if its JSON is damaged, so that the others can be found."""
     try:
-        return Message(role=found.role, raw=found.raw.encode()).text
-    except msgspec.MsgspecError:
+        return message.text
+    except (msgspec.MsgspecError, UnicodeError):
         return ""

@@ -14,7 +14,7 @@ from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
 from cllm.stores.changes import with_changes
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row
+from cllm.stores.sql.rows import Row, decode_found, decode_number
 from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, find, find_key, load
 from cllm.stores.sql.sqlite_turns import check_free, is_held, new_conversation
 from cllm.stores.sql.sqlite_writing import (
@@ -134,7 +134,7 @@ def delete_from(
     key = row[:2]
     if not 1 <= sequence <= row[COUNT_AT]:
         raise SequenceNotFoundError(key[1], sequence)
-    there = db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone()
+    there = decode_found(db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone())
     number, ordinal, position, state = there
     places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position)).fetchall()}
     _delete_places(db, key, places, spared=number if ordinal > 0 else None)
@@ -185,7 +185,7 @@ def choose_variant(
             raise TurnNotFoundError(key[1], turn_id)
         if state not in HISTORY_STATES:
             raise edits.no_answer(key[1], turn_id)
-        first = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
+        first = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0])
         count = put_in_place(db, key, chosen=number, instead_of=there)
         stored = replace(ROWS.decode_conversation(row), first_sequence=count + 1, updated_at=now)
         if stored.summary is not None:

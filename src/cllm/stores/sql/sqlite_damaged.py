@@ -10,15 +10,11 @@ from contextlib import contextmanager
 from types import NoneType
 from typing import Any
 
-import msgspec
-
 from cllm.core.notice import Notice
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, Row
+from cllm.stores.sql.rows import SUMMARY_COLUMNS, Row, UnreadableRowError
 
 PLAIN = ("name", "title", "model")
 """Columns in which marks mislead nobody."""
-UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError, OverflowError)
-"""What comes of a row that is not as we write one."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "message_count": (int,),
@@ -30,8 +26,9 @@ _LISTED = tuple(
 )
 
 
-class NotTextError(ValueError):
-    """A text in the file is not UTF-8."""
+def not_text() -> UnreadableRowError:
+    """The error for a text in the file that is not UTF-8."""
+    return UnreadableRowError("not UTF-8")
 
 
 def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
@@ -50,12 +47,12 @@ def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> lis
 
 @contextmanager
 def text_checked() -> Iterator[None]:
-    """NotTextError where a text is not UTF-8."""
+    """UnreadableRowError where a text is not UTF-8."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if _is_about_text(error):
-            raise NotTextError from error
+            raise not_text() from error
         raise
 
 
@@ -94,10 +91,10 @@ def _marked(stored: bytes, column: str) -> str | None:
 
 
 def check_listed(row: Row) -> None:
-    """TypeError for a row of SUMMARY_COLUMNS that is none of ours."""
+    """UnreadableRowError for a row of SUMMARY_COLUMNS that is none of ours."""
     for at, kinds in _LISTED:
         if type(row[at]) not in kinds:
-            raise TypeError(SUMMARY_COLUMNS[at])
+            raise UnreadableRowError(SUMMARY_COLUMNS[at])
 
 
 def are_listed(rows: Sequence[Row]) -> bool:

@@ -26,12 +26,3 @@ def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
-
-
-def unreadable(path: Path, error: Exception) -> StoreError:
-    """A row is not as we write one."""
-    return StoreUnavailableError(
-        f"{path} has a row in it that cannot be read ({type(error).__name__}); bring back a copy "
-        "of the file, or mend the row.",
-        path=str(path),
-    )

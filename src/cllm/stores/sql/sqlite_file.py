@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql.keepable import unkeepable
 from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
-from cllm.stores.sql.sqlite_errors import PRIMARY_CODE, unavailable, unreadable
+from cllm.stores.sql.rows import UnreadableRowError
+from cllm.stores.sql.sqlite_errors import PRIMARY_CODE, unavailable
 from cllm.stores.sql.worker import Outcome, Worker
 
 T = TypeVar("T")
@@ -43,8 +42,6 @@ PRIVATE_FOLDER = 0o700
 _PAUSE = 0.02
 _making = threading.Lock()
 """Held while a file is made, so that nobody in this process uses it before it is closed again."""
-_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError)
-"""What comes of a row that somebody else wrote, or that is damaged."""
 
 
 class SqliteFile:
@@ -140,14 +137,17 @@ class SqliteFile:
     def _run(self, begin: _Begin, work: Work[T]) -> T:
         try:
             return self._transaction(begin, work)
+        except sqlite3.ProgrammingError:
+            # The statement and what was bound to it are ours: that is no fault of the file.
+            raise
         except sqlite3.Error as error:
             raise unavailable(self.path, error) from error
         except OverflowError as error:
             raise UsageError("A number is too large to be kept; use a smaller one.") from error
         except UnicodeError as error:
             raise unkeepable() from error
-        except _UNREADABLE as error:
-            raise unreadable(self.path, error) from error
+        except UnreadableRowError as error:
+            raise UnreadableRowError(error.reason, path=str(self.path)) from error
 
     def _transaction(self, begin: _Begin, work: Work[T]) -> T:
         connection = self._opened()

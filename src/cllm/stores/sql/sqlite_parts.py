@@ -6,6 +6,7 @@ Runs in the file's thread, inside a transaction that somebody else began. Never 
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import Outline, TurnPart
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, decode_said
+from cllm.stores.sql.rows import Row, decode_number, decode_said
 from cllm.stores.sql.sqlite_damaged import text_checked
 from cllm.stores.sql.sqlite_reading import FIRST_POSITION, NUMBER_AT, ROWS, find, find_key
 
@@ -70,11 +71,11 @@ def _runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_
     Such a statement reads by number; most turns follow one another as they began.
     """
     wanted = msgspec.json.encode([part.turn for part in parts]).decode()
-    numbers: dict[str, int] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
+    numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
     runs: list[_Run] = []
     last = None
     for part in parts:
-        number = numbers.get(part.turn, _NO_TURN)
+        number = decode_number(numbers.get(part.turn, _NO_TURN))
         if last is None or number <= last or part.start:
             runs.append(_Run(start=part.start))
         runs[-1].numbers.append(number)

@@ -25,11 +25,14 @@ from cllm.stores.pages import check_page, decode_cursor, encode_cursor
 from cllm.stores.sql import statements as sql
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
-    ROLES,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
+    UnreadableRowError,
+    decode_found,
+    decode_number,
+    decode_role,
     decode_said,
     decode_sum,
     decode_window,
@@ -37,14 +40,13 @@ from cllm.stores.sql.rows import (
 )
 from cllm.stores.sql.search import Found, owner_term, page_of_found
 from cllm.stores.sql.sqlite_damaged import (
-    UNREADABLE,
-    NotTextError,
     are_listed,
     check_listed,
     damaged,
     fetched,
     listed_ref,
     message_skipped,
+    not_text,
     skipped,
     text_checked,
     text_of,
@@ -95,7 +97,8 @@ def look_up(db: sqlite3.Connection, ref: str, owner: str) -> Row | None:
         return None
     row = with_marks(rows[0], CONVERSATION_COLUMNS)
     if bytes in map(type, row):
-        raise NotTextError
+        raise not_text()
+    decode_number(row[COUNT_AT])
     return row
 
 
@@ -131,8 +134,8 @@ def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
         return None
     if count >= total:
         return FIRST_POSITION
-    position: int = db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone()[2]
-    return position
+    at = decode_found(db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone())
+    return decode_number(at[2])
 
 
 def _window_length(db: sqlite3.Connection, row: Row) -> int:
@@ -220,7 +223,7 @@ def _rows_of_page(
 def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
     """Put entries of the rows on the list until it has so many; how many rows were used."""
     if len(rows) <= most - len(items) and are_listed(rows):
-        with suppress(*UNREADABLE):
+        with suppress(UnreadableRowError):
             items += ROWS.decode_summaries(rows)
             return len(rows)
     for used, row in enumerate(rows):
@@ -236,7 +239,7 @@ def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
     try:
         check_listed(shown)
         items.append(ROWS.decode_summary(shown))
-    except UNREADABLE:
+    except UnreadableRowError:
         notices.append(skipped(listed_ref(row)))
     else:
         if shown is not row:
@@ -273,17 +276,15 @@ def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
     """Put what the row says among what was found, and what is wrong with it among the notices."""
     conversation, title, sequence, role, raw, started_at = row
     try:
-        if type(sequence) is not int or role not in ROLES:
-            raise TypeError
         each = Found(
             conversation=text_of(conversation),
             title=None if title is None else text_of(title),
-            sequence=sequence,
-            role=role,
+            sequence=decode_number(sequence),
+            role=decode_role(role),
             raw=text_of(raw),
-            created_at=_read_time(started_at),
+            created_at=ROWS.read_time(started_at),
         )
-    except UNREADABLE:
+    except UnreadableRowError:
         notices.append(message_skipped(text_of(conversation)))
         return
     found.append(each)

@@ -20,11 +20,9 @@ from cllm.core.ports import (
     StreamEvent,
 )
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, encode_json
+from cllm.stores.sql.rows import Row, decode_headers, encode_json
 from cllm.stores.sql.sqlite_reading import ROWS
 from cllm.stores.sql.sqlite_turns import check_held
-
-_headers = msgspec.json.Decoder(dict[str, str])
 
 
 def claim_request(
@@ -35,7 +33,7 @@ def claim_request(
         return _answered(known, request)
     claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
     if known is not None and known[0] == request.body and known[2] is None:
-        claim = msgspec.structs.replace(claim, headers=_headers_of(known[3]), body=known[4])
+        claim = msgspec.structs.replace(claim, headers=decode_headers(known[3]), body=known[4])
     key = (request.owner, request.key, request.body)
     db.execute(sql.CLAIM_REQUEST, (*key, ROWS.write_time(claim.until), *_content(claim)))
     return claim
@@ -47,7 +45,7 @@ def _answered(known: Row, request: RequestKey) -> KeptResponse:
         raise RequestConflictError
     if status is None:
         raise RequestInFlightError
-    return KeptResponse(status=status, headers=_headers_of(headers), body=response)
+    return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
 
 def hold_request(
@@ -73,10 +71,6 @@ def forget_responses(db: sqlite3.Connection, header: str, value: str, *, owner: 
 
 def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:
     return encode_json(claim.headers), claim.body
-
-
-def _headers_of(kept: str | None) -> dict[str, str]:
-    return {} if kept is None else _headers.decode(kept)
 
 
 def add_events(

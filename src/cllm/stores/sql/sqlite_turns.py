@@ -24,7 +24,10 @@ from cllm.stores.sql.recent import Place, RecentTurns, tail_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
-    decode_message,
+    decode_found,
+    decode_number,
+    decode_said,
+    decode_text,
     encode_json,
     encode_system,
 )
@@ -125,6 +128,7 @@ def _standing(db: sqlite3.Connection, ref: str, owner: str) -> _Standing | None:
     if found is None:
         return None
     row, lease, newest = found[:LEASE_AT], found[LEASE_AT:NEWEST_AT], found[NEWEST_AT:]
+    decode_number(row[COUNT_AT])
     return _Standing(
         row=row,
         lease=None if lease[0] is None else lease,
@@ -158,9 +162,9 @@ def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now
         if there is None:
             raise TurnNotFoundError(key[1], start.place)
         after = db.execute(sql.SAID_AFTER, (*key, there[1])).fetchall()
-        if edits.asks_anew(decode_message(*said) for said in after):
+        if edits.asks_anew(decode_said(*said) for said in after):
             raise edits.not_the_last(key[1], start.place)
-    return 1 if newest is None else newest[0] + 1
+    return 1 if newest is None else decode_number(newest[0]) + 1
 
 
 def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTurns) -> Conversation:
@@ -212,7 +216,7 @@ def _show(
 def _next_fence(held: Row | None, now: datetime) -> int:
     """Grows with time, and also where a clock went back."""
     moment = (now - _EPOCH) // _MICROSECOND
-    return moment if held is None else max(moment, held[1] + 1)
+    return moment if held is None else max(moment, decode_number(held[1]) + 1)
 
 
 def _grant(db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool) -> None:
@@ -321,7 +325,7 @@ def _answer_anew(
 ) -> int:
     """Put the turn in its place; those that went on with the tools of that one leave the path."""
     key = (conversation.owner, conversation.id)
-    first: int = db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0]
+    first = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0])
     db.execute(sql.UNNUMBER_AFTER, (*key, there[1]))
     db.execute(sql.LEAVE_PATH_AFTER, (*key, there[1]))
     count = put_in_place(db, key, chosen=number, instead_of=there)
@@ -344,7 +348,7 @@ def _numbered(db: sqlite3.Connection, key: Row, lease: Lease, now: datetime) -> 
     if lease.visible:
         return newest[0], []
     settle(db, key, newest, now)
-    return newest[0] + 1, []
+    return decode_number(newest[0]) + 1, []
 
 
 def _write(
@@ -374,7 +378,7 @@ def _write(
 def _title(db: sqlite3.Connection, key: Row) -> str | None:
     """A title from the first thing the user said in what counts as history."""
     row = db.execute(sql.FIRST_SAID, key).fetchone()
-    return None if row is None else title_from(decode_message(*row).text)
+    return None if row is None else title_from(decode_text(*row))
 
 
 def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentTurns) -> None:
@@ -384,11 +388,13 @@ def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentT
         return
     key = (lease.conversation.owner, lease.conversation.id)
     recent.take_place(key, lease.turn.id)
-    number, position, _, state = db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone()
+    shown = decode_found(db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone())
+    number, position, _, state = shown
     delete_turn(db, key, number, state)
-    row = db.execute(sql.BY_ID, key).fetchone()
+    row = decode_found(db.execute(sql.BY_ID, key).fetchone())
     is_bare = row[5] is None and db.execute(sql.HAS_TURNS, key).fetchone() is None
     if lease.created and is_bare:
         db.execute(sql.DELETE_CONVERSATION, key)
     elif position is not None:
-        db.execute(sql.CHANGE_COUNT, (row[COUNT_AT] - len(lease.turn.messages), *key))
+        count = decode_number(row[COUNT_AT]) - len(lease.turn.messages)
+        db.execute(sql.CHANGE_COUNT, (count, *key))

@@ -7,13 +7,11 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
 from cllm.core.conversation import HISTORY_STATES, Conversation, Turn
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, encode_json, encode_message
+from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sql.sqlite_reading import ROWS
 
@@ -100,18 +98,10 @@ def delete_messages(
     """Delete the messages of a turn from its `first` one on, readable or not."""
     if state in HISTORY_STATES:
         for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
-            terms = _terms_of(raw, key[0])
+            terms = indexed_terms(Message(role="user", raw=raw), key[0])
             if terms:
                 db.execute(sql.UNINDEX, (row, terms))
     db.execute(sql.DELETE_MESSAGES, (*key, number, first))
-
-
-def _terms_of(raw: bytes, owner: str) -> str:
-    """What the index has for a message; nobody knows that of a damaged one."""
-    try:
-        return indexed_terms(Message(role="user", raw=raw), owner)
-    except (msgspec.MsgspecError, UnicodeError):
-        return ""
 
 
 def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: Row) -> int:
@@ -121,15 +111,14 @@ def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: R
     numbers, and later ones are numbered anew, as the two need not be of one length.
     """
     number, position = instead_of[:2]
-    sequence = db.execute(sql.FIRST_SEQUENCE, (*key, number)).fetchone()[0]
+    sequence = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, number)).fetchone()[0])
     db.execute(sql.CHANGE_POSITION, (None, *key, number))
     db.execute(sql.CHANGE_POSITION, (position, *key, chosen))
     db.execute(sql.UNNUMBER_TURN, (*key, number))
     for (turn,) in db.execute(sql.NUMBERS_FROM, (*key, position)).fetchall():
         numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, turn))
         sequence += numbered.rowcount
-    total: int = sequence - 1
-    return total
+    return sequence - 1
 
 
 def settle(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from cllm.core.message import Message
 from cllm.stores.sql.migrations import older
 from cllm.stores.sql.migrations.kept import KeptMessage, KeptTurn, conversation_kept, message_kept
-from cllm.stores.sql.migrations.older import LOCAL, Row, id_text, in_utc, json_text
+from cllm.stores.sql.migrations.older import LOCAL, Row, id_text, in_utc, json_text, read_rows
+from cllm.stores.sql.rows import row_decoder
 from cllm.stores.sql.search import indexed_terms
 
 _CONVERSATIONS = older.newer(
@@ -44,14 +45,14 @@ def bring_up(bind: sa.Connection) -> None:
     ids = list(bind.execute(sa.select(table.c.id).order_by(table.c.created_at)).scalars())
     number = 0
     for batch in older.in_batches(ids):
-        found = bind.execute(sa.select(table).where(table.c.id.in_(batch))).mappings().all()
+        found = read_rows(bind, sa.select(table).where(table.c.id.in_(batch)))
         order = (said.c.conversation_id, said.c.sequence_number)
         query = sa.select(said).where(said.c.conversation_id.in_(batch)).order_by(*order)
         messages: dict[str, list[Row]] = {}
-        for row in bind.execute(query).mappings():
-            messages.setdefault(id_text(row["conversation_id"]), []).append(dict(row))
+        for row in read_rows(bind, query):
+            messages.setdefault(id_text(row["conversation_id"]), []).append(row)
         for row in found:
-            number = _add(bind, dict(row), messages.get(id_text(row["id"]), []), number)
+            number = _add(bind, row, messages.get(id_text(row["id"]), []), number)
     if number and bind.dialect.name == "postgresql":
         last = {"number": number}
         bind.execute(
@@ -61,24 +62,10 @@ def bring_up(bind: sa.Connection) -> None:
 
 def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int:
     """Add one conversation; the number of the last message that was added."""
-    metadata, kept = conversation_kept(row["metadata"], uuid.UUID(str(row["id"])))
-    owner = LOCAL if row["user_id"] is None else id_text(row["user_id"])
-    key = {"owner": kept.owner or owner, "id": kept.id or id_text(row["id"])}
-    conversation = {
-        **key,
-        "name": _free_name(bind, key["owner"], kept.name),
-        "model": kept.model,
-        "system": kept.system,
-        "system_record": kept.system_record or older.DYNAMIC,
-        "title": row["title"],
-        "created_at": in_utc(row["created_at"]),
-        "updated_at": in_utc(row["updated_at"]),
-        "archived_at": None if row["archived_at"] is None else in_utc(row["archived_at"]),
-        "metadata": json_text(metadata),
-        "message_count": len(said),
-    }
+    conversation = _conversation(row, len(said))
+    conversation["name"] = _free_name(bind, conversation["owner"], conversation["name"])
     bind.execute(sa.insert(_CONVERSATIONS), [conversation])
-    where = {"owner": key["owner"], "conversation_id": key["id"]}
+    where = {"owner": conversation["owner"], "conversation_id": conversation["id"]}
     sequence = 0
     for turn_number, group in enumerate(_grouped([_read(message) for message in said]), 1):
         turn = _turn(turn_number, group)
@@ -92,6 +79,26 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int
         if turn["state"] != "failed":
             _index(bind, rows)
     return number
+
+
+@row_decoder
+def _conversation(row: Row, message_count: int) -> dict[str, Any]:
+    metadata, kept = conversation_kept(row["metadata"], uuid.UUID(str(row["id"])))
+    owner = LOCAL if row["user_id"] is None else id_text(row["user_id"])
+    return {
+        "owner": kept.owner or owner,
+        "id": kept.id or id_text(row["id"]),
+        "name": kept.name,
+        "model": kept.model,
+        "system": kept.system,
+        "system_record": kept.system_record or older.DYNAMIC,
+        "title": row["title"],
+        "created_at": in_utc(row["created_at"]),
+        "updated_at": in_utc(row["updated_at"]),
+        "archived_at": None if row["archived_at"] is None else in_utc(row["archived_at"]),
+        "metadata": json_text(metadata),
+        "message_count": message_count,
+    }
 
 
 def _free_name(bind: sa.Connection, owner: str, name: str | None) -> str | None:
@@ -128,6 +135,7 @@ def _is_next(group: Sequence[Row], row: Row) -> bool:
     return older.begins_turn(row["role"], group[-1]["role"])
 
 
+@row_decoder
 def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
     turn_id = id_text(group[0]["id"])
@@ -147,6 +155,7 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+@row_decoder
 def _message(row: Row) -> dict[str, Any]:
     kept: KeptMessage = row["kept"]
     imported = {

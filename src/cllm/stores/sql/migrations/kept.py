@@ -12,7 +12,7 @@ import msgspec
 from cllm.core.conversation import SystemRecord, TurnFailure
 from cllm.core.identity import is_valid_id
 from cllm.core.message import Dialect, Role
-from cllm.stores.sql.rows import StoredMessage
+from cllm.stores.sql.rows import StoredMessage, UnreadableRowError
 
 KEY = "cllm"
 NAMESPACE = uuid.UUID("6f1d3f4e-7c52-4f0b-9d1f-7a1f6a2f3c11")
@@ -87,7 +87,7 @@ def _object(metadata: Any) -> dict[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
-        raise ValueError("metadata that is no JSON object")  # noqa: TRY004 - a row, not a type
+        raise UnreadableRowError("metadata that is no JSON object")
     return metadata
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from cllm.stores.sql.rows import UnreadableRowError, row_decoder
+
 LOCAL = "local"
 BATCH = 200
 ROLES = {"developer": "system", "system": "system", "assistant": "assistant"}
@@ -79,8 +81,17 @@ def as_uuid(text: str) -> uuid.UUID | None:
     return found if str(found) == text else None
 
 
+@row_decoder
 def id_text(value: Any) -> str:
     return str(uuid.UUID(str(value)))
+
+
+def read_rows(bind: sa.Connection, query: sa.Select[Any]) -> list[Row]:
+    """The rows of a query; UnreadableRowError where a column is not of its type."""
+    try:
+        return [dict(row) for row in bind.execute(query).mappings()]
+    except ValueError as error:
+        raise UnreadableRowError(str(error)) from error
 
 
 def in_utc(moment: datetime) -> datetime:

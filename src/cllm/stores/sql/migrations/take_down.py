@@ -24,7 +24,8 @@ from cllm.stores.sql.migrations.kept import (
     id_from,
     with_kept,
 )
-from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, json_text, naive
+from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, json_text, naive, read_rows
+from cllm.stores.sql.rows import row_decoder
 
 _CONVERSATIONS = older.newer(
     "conversations",
@@ -53,7 +54,7 @@ def take_down(bind: sa.Connection) -> None:
     taken: set[uuid.UUID] = set()
     for owner, conversation_id in keys:
         where = (_CONVERSATIONS.c.owner == owner, _CONVERSATIONS.c.id == conversation_id)
-        row = bind.execute(sa.select(_CONVERSATIONS).where(*where)).mappings().one()
+        (row,) = read_rows(bind, sa.select(_CONVERSATIONS).where(*where))
         query = (
             sa.select(_MESSAGES, _TURNS.c.started_at, _TURNS.c.state, _TURNS.c.failure)
             .join(
@@ -71,12 +72,25 @@ def take_down(bind: sa.Connection) -> None:
             )
             .order_by(_MESSAGES.c.sequence_number)
         )
-        said = [dict(each) for each in bind.execute(query).mappings()]
-        taken.add(_add(bind, dict(row), said, taken))
+        taken.add(_add(bind, row, read_rows(bind, query), taken))
 
 
 def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]) -> uuid.UUID:
     """Add one conversation; the id that it has there."""
+    key, conversation = _conversation(bind, row, taken)
+    bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
+    turns = _turns_kept(said)
+    rows = [_message(bind, key, row, turns.get(place)) for place, row in enumerate(said)]
+    if rows:
+        bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
+    return key
+
+
+@row_decoder
+def _conversation(
+    bind: sa.Connection, row: Row, taken: set[uuid.UUID]
+) -> tuple[uuid.UUID, dict[str, Any]]:
+    """The id that the conversation has there, and its row."""
     key = as_uuid(row["id"])
     user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
     record = None if row["system_record"] == older.DYNAMIC else row["system_record"]
@@ -87,7 +101,7 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUI
         key = id_from(row["owner"], row["id"])
         kept = msgspec.structs.replace(kept, owner=row["owner"], id=row["id"])
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, Any])
-    conversation = {
+    return key, {
         "id": older.write_uuid(bind, key),
         "user_id": None if user is None else older.write_uuid(bind, user),
         "title": row["title"],
@@ -96,14 +110,9 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUI
         "archived_at": None if row["archived_at"] is None else naive(row["archived_at"]),
         "metadata": with_kept(metadata, kept),
     }
-    bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
-    turns = _turns_kept(said)
-    rows = [_message(bind, key, row, turns.get(place)) for place, row in enumerate(said)]
-    if rows:
-        bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
-    return key
 
 
+@row_decoder
 def _role(row: Row) -> str:
     said: dict[str, Any] = msgspec.json.decode(row["raw"], type=dict[str, Any])
     return said.get("role") or str(row["role"])
@@ -138,6 +147,7 @@ def _kept_turn(row: Row, messages: int) -> KeptTurn:
     return KeptTurn(messages=messages, state=row["state"], failure=row["failure"])
 
 
+@row_decoder
 def _message(
     bind: sa.Connection, conversation: uuid.UUID, row: Row, turn: KeptTurn | None
 ) -> dict[str, Any]:
