@@ -46,7 +46,9 @@ class Client:
         body: bytes | None,
         *,
         leave_after: int | None = None,
+        begun: asyncio.Event | None = None,
     ) -> Response:
+        """Send a request. `begun` is set when the body of its response begins."""
         lines = [f"{method} {path} HTTP/1.1"]
         named = {"Host": f"127.0.0.1:{self._port}", **headers}
         if body is not None:
@@ -54,13 +56,19 @@ class Client:
             named["Content-Length"] = str(len(body))
         lines += [f"{name}: {value}" for name, value in named.items()]
         data = "\r\n".join([*lines, "", ""]).encode("utf-8") + (body or b"")
-        return await self.send_raw(data, leave_after=leave_after, head_only=method == "HEAD")
+        head_only = method == "HEAD"
+        return await self.send_raw(data, leave_after=leave_after, head_only=head_only, begun=begun)
 
     async def send_raw(
-        self, data: bytes, *, leave_after: int | None = None, head_only: bool = False
+        self,
+        data: bytes,
+        *,
+        leave_after: int | None = None,
+        head_only: bool = False,
+        begun: asyncio.Event | None = None,
     ) -> Response:
         """Send these bytes and read one response, or as many events of it as are wanted."""
-        progress = _Progress()
+        progress = _Progress(begun)
         try:
             reader, writer = await self._connection()
         except OSError:
@@ -107,7 +115,8 @@ class Client:
 class _Progress:
     """What of a response has been read."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: asyncio.Event | None) -> None:
+        self.begun = begun or asyncio.Event()
         self.status = ""
         self.headers: list[tuple[str, str]] = []
         self.body = bytearray()
@@ -144,6 +153,7 @@ async def _read_body(
     if progress.header("transfer-encoding").lower() == "chunked":
         while size := int((await reader.readline()).split(b";")[0], 16):
             progress.body += await reader.readexactly(size)
+            progress.begun.set()
             await reader.readexactly(2)
             if leave_after is not None and progress.body.count(EVENT_END) >= leave_after:
                 _leave(progress, leave_after)

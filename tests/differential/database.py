@@ -1,6 +1,8 @@
 """Reads what a version stored in SQLite: its schema, and the rows that are new since the last look.
 
-Tables of the search index are left out: they are SQLite's own, and searches are compared.
+Tables of the search index are left out: they are SQLite's own, and searches are compared. Rows of
+`LATE` tables are written some time after the response and in batches: they have no order, and are
+complete only when the server has stopped.
 """
 
 import contextlib
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+LATE = frozenset({"calls"})
 Rows = dict[str, list[dict[str, Any]]]
 NAMES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"
 
@@ -28,32 +31,36 @@ class Database:
         """The columns of each table; nothing as long as there are no tables."""
         if not self._schema:
             with self._connected() as connection:
-                for table in _tables(connection) if connection else ():
-                    found = (
-                        connection.execute(f'PRAGMA table_info("{table}")') if connection else ()
-                    )
-                    self._schema[table] = [row[1] for row in found]
+                if connection is not None:
+                    self._schema = {
+                        table: [name for name, _ in _columns(connection, table)]
+                        for table in _tables(connection)
+                    }
         return self._schema
 
-    def new_rows(self, *, everything: bool = False) -> tuple[Rows, dict[str, int]]:
-        """The rows of each table since the last look, or all; and where the next look begins."""
-        rows: Rows = {}
-        seen: dict[str, int] = {}
+    def new_rows(self) -> tuple[Rows, dict[str, int]]:
+        """The rows since the last look, but for those that come late; and where they end."""
         with self._connected() as connection:
-            for table in _tables(connection) if connection else ():
-                after = -1 if everything else self._seen.get(table, -1)
-                # The table's name comes from the file itself.
-                query = f'SELECT rowid, * FROM "{table}" WHERE rowid > ? ORDER BY rowid'  # noqa: S608
-                found = connection.execute(query, (after,)) if connection else ()
-                names = [column[0] for column in found.description][1:]  # type: ignore[union-attr]
-                seen[table] = after
-                rows[table] = []
-                for number, *values in found:
-                    seen[table] = max(seen[table], number)
-                    rows[table].append(dict(zip(names, map(_plain, values), strict=True)))
-        return {table: found for table, found in rows.items() if found}, seen
+            if connection is None:
+                return {}, {}
+            tables = [table for table in _tables(connection) if table not in LATE]
+            return _read(connection, {table: self._seen.get(table, -1) for table in tables})
+
+    def all_rows(self, *, late: bool = True) -> Rows:
+        """Every row; those that come late in an order of their own, and without their numbers."""
+        with self._connected() as connection:
+            if connection is None:
+                return {}
+            tables = [table for table in _tables(connection) if late or table not in LATE]
+            rows, _ = _read(connection, dict.fromkeys(tables, -1))
+            for table in LATE & rows.keys():
+                numbers = [name for name, is_number in _columns(connection, table) if is_number]
+                plain = [{n: v for n, v in row.items() if n not in numbers} for row in rows[table]]
+                rows[table] = sorted(plain, key=json.dumps)
+        return rows
 
     def advance(self, seen: dict[str, int]) -> None:
+        """Let the next look begin where this one ended."""
         self._seen |= seen
 
     @contextlib.contextmanager
@@ -78,6 +85,29 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
         if not name.startswith("sqlite_")
         and not any(name == each or name.startswith(f"{each}_") for each in virtual)
     ]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, bool]]:
+    """The columns, each with whether it is just the number of the row."""
+    found = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+    keys = sum(bool(row[5]) for row in found)
+    return [(row[1], keys == 1 and bool(row[5]) and row[2].upper() == "INTEGER") for row in found]
+
+
+def _read(connection: sqlite3.Connection, after: dict[str, int]) -> tuple[Rows, dict[str, int]]:
+    """The rows of these tables after these numbers, and the numbers of the last ones."""
+    rows: Rows = {}
+    seen = dict(after)
+    for table, number in after.items():
+        # The table's name comes from the file itself.
+        query = f'SELECT rowid, * FROM "{table}" WHERE rowid > ? ORDER BY rowid'  # noqa: S608
+        found = connection.execute(query, (number,))
+        names = [column[0] for column in found.description][1:]
+        for rowid, *values in found:
+            seen[table] = rowid
+            row = dict(zip(names, map(_plain, values), strict=True))
+            rows.setdefault(table, []).append(row)
+    return rows, seen
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.differential.client import Response
 from tests.differential.compare import Difference, Section, compare
-from tests.differential.database import Database, as_text, shared
+from tests.differential.database import Database, Rows, as_text, shared
 from tests.differential.model import (
     Call,
     Case,
@@ -35,8 +35,10 @@ from tests.differential.versions import Version
 CONNECTION_HEADERS = {"connection", "keep-alive"}
 NOTICE = "x-cllm-notice"
 CONVERSATION = "x-conversation-id"
-ROWS_SECONDS = 1.5
-"""How long rows that differ are read again: a version may write some after its response."""
+ROWS = "rows"
+ROWS_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0
+"""How long rows that differ are read again after a case, and in all after the cases of a group."""
 SETTLING_SECONDS = 10.0
 POLL_SECONDS = 0.03
 TIMEOUT = "timeout"
@@ -106,86 +108,92 @@ async def _serve(
     for side in sides:
         side.write_settings(profile.settings(side.upstream.root, side.nobody))
     await asyncio.gather(*(side.start_server(profile.arguments) for side in sides))
+    look = _Look(sides, deletes=profile.deletes) if rows else None
     timeouts = 0
     for case in cases:
         observed = await asyncio.gather(*(_play(case, side, result) for side in sides))
         result.requests += case.requests
-        look = _Look(sides, everything=profile.deletes) if rows else None
-        result.differences += await _settled(case.id, sides, observed, _sent_by(case), look)
-        result.rows += look.count if look else 0
+        known = _sent_by(case)
+        if look is None:
+            result.differences += _compared(case.id, sides, observed, known)
+        else:
+            result.differences += await look.compare(case.id, observed, known)
         timeouts += any(map(_is_timeout, (section for one in observed for section in one)))
         if timeouts >= MOST_TIMEOUTS:
             text = f"A server stopped answering; the group was given up after {case.id}."
             given_up = Section(aspect="server", step="timeouts", text=text)
             result.differences += compare(f"{result.group}/timeouts", [], [given_up])
             break
-    name = f"{result.group}/end"
-    look = _Look(sides, everything=True) if rows else None
-    ending: list[list[Section]] = [[], []]
-    if rows:
-        ending = [[_schema_section(side)] for side in sides]
-    result.differences += await _settled(name, sides, ending, "", look)
     ended = await asyncio.gather(*(side.stop_server() for side in sides))
     sections = [[Section(aspect="server", step="", text=text)] for text in ended]
-    result.differences += _compared(name, sides, sections, "")
-
-
-def _schema_section(side: Side) -> Section:
-    text = json.dumps(side.database.schema, indent=1)
-    return Section(aspect="schema", step="", text=text)
+    if look is not None:
+        for found, more in zip(sections, look.everything(), strict=True):
+            found.extend(more)
+        result.rows = look.count
+    result.differences += _compared(f"{result.group}/end", sides, sections, "")
 
 
 class _Look:
-    """A look at the rows of both versions, those that are new since the look before or all."""
+    """Looks at the rows of both versions, after each case at the new ones and at the end at all.
 
-    def __init__(self, sides: tuple[Side, Side], *, everything: bool) -> None:
+    With `deletes` it always looks at all of them. Rows that differ get some time to become equal,
+    which is limited for a case and for all of them together.
+    """
+
+    def __init__(self, sides: tuple[Side, Side], *, deletes: bool) -> None:
+        self._sides = sides
         self._databases = [side.database for side in sides]
-        self._everything = everything
-        self._seen: list[dict[str, int]] = []
+        self._deletes = deletes
+        self._patience = PATIENCE_SECONDS
         self.count = 0
 
-    def sections(self) -> list[Section]:
-        """The rows of each version; a version's own tables and columns are in the schema alone."""
-        one, other = self._databases
-        looks = [each.new_rows(everything=self._everything) for each in self._databases]
-        self._seen = [seen for _, seen in looks]
-        self.count = sum(len(found) for rows, _ in looks for found in rows.values())
-        schemas = (other.schema, one.schema)
-        return [
-            Section(aspect="rows", step="", text=as_text(shared(rows, schema)))
-            for (rows, _), schema in zip(looks, schemas, strict=True)
-        ]
-
-    def end(self) -> None:
-        """Let the next look begin here."""
-        for database, seen in zip(self._databases, self._seen, strict=True):
+    async def compare(
+        self, case: str, observed: Sequence[list[Section]], known: str
+    ) -> list[Difference]:
+        """Compare what was observed in a case, and the rows after it."""
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        while True:
+            rows, ends = self._look()
+            sections = [[*found, more] for found, more in zip(observed, rows, strict=True)]
+            found = _compared(case, self._sides, sections, known)
+            differ = any(difference.aspect == ROWS for difference in found)
+            if not differ or clock() - started >= min(ROWS_SECONDS, self._patience):
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        if differ:
+            self._patience -= clock() - started
+        for database, seen in zip(self._databases, ends, strict=True):
             database.advance(seen)
+        return found
+
+    def _look(self) -> tuple[list[Section], list[dict[str, int]]]:
+        if self._deletes:
+            return self._sections([each.all_rows(late=False) for each in self._databases]), [{}, {}]
+        looks = [each.new_rows() for each in self._databases]
+        return self._sections([rows for rows, _ in looks]), [seen for _, seen in looks]
+
+    def everything(self) -> list[list[Section]]:
+        """The schema and all rows of each version."""
+        rows = [database.all_rows() for database in self._databases]
+        self.count = sum(len(found) for each in rows for found in each.values())
+        schemas = [
+            Section(aspect="schema", step="", text=json.dumps(database.schema, indent=1))
+            for database in self._databases
+        ]
+        return [[*pair] for pair in zip(schemas, self._sections(rows), strict=True)]
+
+    def _sections(self, rows: list[Rows]) -> list[Section]:
+        """Tables and columns that only one version has are in the schema alone."""
+        one, other = self._databases
+        return [
+            Section(aspect=ROWS, step="", text=as_text(shared(found, schema)))
+            for found, schema in zip(rows, (other.schema, one.schema), strict=True)
+        ]
 
 
 def _is_timeout(section: Section) -> bool:
     return section.aspect == "status" and section.text.endswith(TIMEOUT)
-
-
-async def _settled(
-    case: str,
-    sides: tuple[Side, Side],
-    observed: Sequence[list[Section]],
-    known: str,
-    look: _Look | None,
-) -> list[Difference]:
-    """Compare the sections and the rows; rows that differ get some time to become equal."""
-    if look is None:
-        return _compared(case, sides, observed, known)
-    deadline = asyncio.get_running_loop().time() + ROWS_SECONDS
-    while True:
-        rows = look.sections()
-        sections = [[*found, more] for found, more in zip(observed, rows, strict=True)]
-        found = _compared(case, sides, sections, known)
-        is_late = asyncio.get_running_loop().time() >= deadline
-        if is_late or not any(difference.aspect == "rows" for difference in found):
-            look.end()
-            return found
-        await asyncio.sleep(POLL_SECONDS)
 
 
 def _compared(
@@ -231,9 +239,12 @@ class _Play:
         if step.background is None:
             self.observe(step, number, await self._send(step))
             return
-        task = asyncio.create_task(self._send(step))
+        begun = asyncio.Event()
+        task = asyncio.create_task(self._send(step, begun))
         self._running[step.background] = (number, step, task)
-        arrived = asyncio.create_task(upstream.wait_for(before + 1))
+        is_stream = step.body is not None and b'"stream":true' in step.body
+        waiting = begun.wait() if is_stream else upstream.wait_for(before + 1)
+        arrived = asyncio.ensure_future(waiting)
         await asyncio.wait({task, arrived}, return_when=asyncio.FIRST_COMPLETED)
         arrived.cancel()
 
@@ -254,7 +265,7 @@ class _Play:
             await self.join(name)
         await self.side.upstream.settle()
 
-    async def _send(self, step: Call) -> Response:
+    async def _send(self, step: Call, begun: asyncio.Event | None = None) -> Response:
         client = self.side.client if step.background is None else self.side.new_client()
         headers = {name: self._filled(value) for name, value in step.headers.items()}
         body = step.body
@@ -266,7 +277,7 @@ class _Play:
         else:
             path = self._filled(step.path)
             response = await client.send(
-                step.method, path, headers, body, leave_after=step.leave_after
+                step.method, path, headers, body, leave_after=step.leave_after, begun=begun
             )
         if client is not self.side.client:
             await client.close()
@@ -457,7 +468,7 @@ def _content(path: Path) -> str:
     data = path.read_bytes()
     if data.startswith(b"SQLite format 3"):
         database = Database(path)
-        rows, _ = database.new_rows(everything=True)
+        rows = database.all_rows()
         schema: Json = database.schema
         return f"{json.dumps(schema)}\n{as_text(rows)}"
     return _text(data)

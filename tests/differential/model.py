@@ -46,8 +46,8 @@ class Call:
 
     `save` maps a name to where its value is in the response: `header:NAME`, `json:PATH` with dots,
     or `body`. `leave_after` closes the connection after that many events of the stream. With
-    `background` the next step begins once the provider has the request; a `Join` waits for the
-    response. `is_raw` sends `body` as the whole request, head included.
+    `background` the next step begins once the provider has the request, or the client the first of
+    a stream; a `Join` waits for the response. `is_raw` sends `body` as the whole request.
     """
 
     path: str

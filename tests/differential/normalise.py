@@ -27,7 +27,6 @@ MEASURED = (
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "<amazon-time>"),
     (re.compile(r"(Credential=\w+/)\d{8}/"), r"\1<day>/"),
     (re.compile(r"(Signature=)[0-9a-f]{64}"), r"\1<signature>"),
-    (re.compile(r"(cllm_request_seconds\w*(?:\{[^}]*\})? )\S+"), r"\1<number>"),
 )
 """Durations, free space, and signatures that the time is part of."""
 HASH = re.compile(r"\b[0-9a-f]{64}\b")

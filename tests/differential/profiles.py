@@ -92,6 +92,7 @@ def summarised(root: str, nobody: str) -> Settings:
 PROFILES = {
     "plain": Profile(settings=plain),
     "deleting": Profile(settings=plain, deletes=True),
+    "fresh": Profile(settings=plain),
     "impatient": Profile(settings=impatient),
     "keyed": Profile(settings=keyed),
     "windowed": Profile(settings=windowed),
