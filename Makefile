@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) *
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests check format lint types contracts torture differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
+.PHONY: demo test tests surface check format lint types contracts torture differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -34,6 +34,11 @@ $(DEV)/ready: pyproject.toml requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# What a user can notice, written to tests/surface; a test fails where it has changed.
+surface: $(DEV)/ready
+	$(DEV)/bin/python -m tests.surface_generator
+	@git --no-pager diff --stat -- tests/surface
 
 check: format lint types contracts test
 

@@ -1,0 +1,76 @@
+"""The codes of notices, read from the source: where notices are made, and tables of sentences."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "cllm"
+MAKERS = ("Notice", "dropped", "_dropped")
+GATHERERS = ("notes", "_notes", "under_way")
+GATHERING = ("add", "changed")
+
+
+def notice_codes() -> set[str]:
+    """Every code that the source can produce."""
+    files = SOURCE.rglob("*.py")
+    return {code for path in files for code in codes_in(path.read_text(encoding="utf-8"))}
+
+
+def codes_in(source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    for node in ast.walk(Named(tree).visit(tree)):
+        match node:
+            case ast.Call():
+                yield from _codes_of_call(node)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as table):
+                yield from _codes_of_table(name, table)
+            case ast.FunctionDef(name="dropped"):
+                yield from _texts(*node.args.kw_defaults)
+
+
+class Named(ast.NodeTransformer):
+    """Puts the texts that a module has names for in the place of these names."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._texts = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if isinstance(node.value, ast.Constant)
+        }
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        known = isinstance(node.ctx, ast.Load) and node.id in self._texts
+        return self._texts[node.id] if known else node
+
+
+def _codes_of_call(call: ast.Call) -> Iterator[str]:
+    if _name_of(call.func) in MAKERS:
+        yield from _texts(*(word.value for word in call.keywords if word.arg == "code"))
+    match call.func:
+        case ast.Attribute(attr=word, value=of) if word in GATHERING and _name_of(of) in GATHERERS:
+            yield from _texts(*call.args[:1])
+
+
+def _codes_of_table(name: str, table: ast.Dict) -> Iterator[str]:
+    if name == "SENTENCES":
+        yield from _texts(*(v.elts[0] for v in table.values if isinstance(v, ast.Tuple)))
+    if name == "NOTICES":
+        yield from _texts(*table.keys)
+
+
+def _name_of(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _texts(*nodes: ast.expr | None) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.IfExp):
+            yield from _texts(node.body, node.orelse)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

@@ -1,0 +1,254 @@
+"""What was observed of the servers, as text: requests, response fields, metrics, log, and so on."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from tests.fake_provider import Request
+from tests.serving import Answer
+from tests.surface_generator import routes, source
+from tests.surface_generator.http_scenarios import Exchange, Observed
+from tests.surface_generator.shapes import Shape
+from tests.surface_generator.text import Normaliser, aligned, document, section
+
+STREAM = "text/event-stream"
+JSON = "application/json"
+HEADER = re.compile(r"(?:X-[A-Za-z-]+|x-[a-z-]+|(?:[A-Z][A-Za-z]+-)+[A-Z][A-Za-z]+)")
+SAMPLE = re.compile(r"^(\w+?)(?:\{(.*)\})? [-+.\deEInfNa]+$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+FREE = ("metadata",)
+"""What conversation_file.txt is about, or a client's own."""
+
+
+def surface(observed: Observed, normalise: Normaliser) -> dict[str, str]:
+    described = {"paths": {}, "components": {}} | json.loads(observed.body("description"))
+    found = Routes(described)
+    return {
+        **routes.surface(described),
+        "requests.txt": _requests(observed.exchanges, found, normalise),
+        "responses.txt": _responses(observed.exchanges, found),
+        "headers.txt": _headers(observed.exchanges),
+        "metrics.txt": _metrics(observed.body("metrics").decode()),
+        "exports.txt": _exports(observed, normalise),
+    }
+
+
+class Routes:
+    """Finds the route that a path is of."""
+
+    def __init__(self, described: dict[str, Any]) -> None:
+        self._routes = [
+            (template, re.compile(re.sub(r"\\\{\w+\\\}", r"[^/]+", re.escape(template))))
+            for template in routes.templates(described)
+        ]
+
+    def of(self, path: str) -> str:
+        plain = path.partition("?")[0]
+        for template, pattern in self._routes:
+            if pattern.fullmatch(plain):
+                return template
+        return "/v1/models/{model}" if plain.startswith("/v1/models/") else "(no route)"
+
+
+def _requests(exchanges: list[Exchange], found: Routes, normalise: Normaliser) -> str:
+    about = "One request of each kind: its status, the names of its headers, errors and notices."
+    return document(
+        about,
+        *(section(one.name, _request(one, found, normalise)) for one in exchanges),
+    )
+
+
+def _request(exchange: Exchange, found: Routes, normalise: Normaliser) -> Iterator[str]:
+    answer = exchange.answer
+    query = normalise(unquote(exchange.path.partition("?")[2]))
+    path = found.of(exchange.path) + (f"?{query}" if query else "")
+    yield f"  {exchange.method} {path}"
+    if exchange.sent_headers:
+        yield f"  sent: {', '.join(sorted(exchange.sent_headers, key=str.lower))}"
+    yield f"  {answer.status} {_media(answer)}".rstrip()
+    yield f"  headers: {', '.join(sorted(answer.headers))}"
+    for name in ("allow", "retry-after", "www-authenticate"):
+        if name in answer.headers:
+            yield f"  {name}: {answer.headers[name]}"
+    yield from (
+        f"  {name}: {value}"
+        for name, value in sorted(answer.headers.items())
+        if name.startswith("access-control")
+    )
+    yield from _stream(answer)
+    yield from (f"  error: {line}" for line in _errors(answer, normalise))
+    for notice in answer.notices:
+        yield f"  notice: {notice['code']} at {notice['path']!r}: {normalise(notice['message'])}"
+
+
+def _stream(answer: Answer) -> Iterator[str]:
+    """The kinds of lines and events in a stream."""
+    if _media(answer) == STREAM:
+        lines = {line.partition(":")[0] or "comment" for line in answer.body.decode().split("\n")}
+        yield f"  lines: {', '.join(sorted(lines - {'comment'}))}"
+        yield f"  events: {', '.join(dict.fromkeys(name for name, _ in _events(answer.body)))}"
+
+
+def _media(answer: Answer) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0]
+
+
+def _errors(answer: Answer, normalise: Normaliser) -> Iterator[str]:
+    """The errors in a response, as a stream can have one too."""
+    bodies: Iterable[Any] = ()
+    if answer.status >= 400 and answer.body:
+        bodies = [answer.json]
+    elif _media(answer) == STREAM:
+        bodies = answer.events
+    for body in bodies:
+        if isinstance(body, dict) and "error" in body:
+            message = body["error"].pop("message", "")
+            yield normalise(f"{json.dumps(body, sort_keys=True)} {message}")
+
+
+def _responses(exchanges: list[Exchange], found: Routes) -> str:
+    """The fields of responses; requests whose responses have the same ones are named together."""
+    groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for one in exchanges:
+        route = f"{one.method} {found.of(one.path)}, {one.answer.status}"
+        for suffix, shape in _shapes(one.answer):
+            lines = "\n".join(shape.lines())
+            groups[f"{route}{suffix}"][lines].append(one.name)
+    about = (
+        "Fields of responses and their types; a `?` behind one that not all objects of its list "
+        "have. Errors are in requests.txt."
+    )
+    return document(
+        about,
+        *(
+            section(title, [*(f"  of: {name}" for name in names), *lines.split("\n")])
+            for title, shapes in sorted(groups.items())
+            for lines, names in sorted(shapes.items(), key=lambda item: item[1])
+        ),
+    )
+
+
+def _shapes(answer: Answer) -> Iterator[tuple[str, Shape]]:
+    """The fields of a response, of a stream by the names of its events."""
+    if answer.status >= 400 or not answer.body:
+        return
+    if _media(answer) == JSON and b'"openapi"' not in answer.body[:20]:
+        yield "", Shape([answer.json], without=FREE)
+    if _media(answer) == STREAM:
+        events: dict[str, list[Any]] = defaultdict(list)
+        for name, data in _events(answer.body):
+            if isinstance(data, dict) and "error" not in data:
+                events[name].append(data)
+        for name, found in events.items():
+            yield f", event {name}", Shape(found)
+
+
+def _events(body: bytes) -> Iterator[tuple[str, Any]]:
+    """The events of a stream by name: its own, or the kind of its data."""
+    for block in body.decode().split("\n\n"):
+        lines = dict(line.partition(": ")[::2] for line in block.splitlines() if line[:1] != ":")
+        if "data" not in lines:
+            continue
+        data = lines["data"] if lines["data"] == "[DONE]" else json.loads(lines["data"])
+        kind = data.get("object", "error") if isinstance(data, dict) else "end"
+        yield lines.get("event", kind), data
+
+
+def _headers(exchanges: list[Exchange]) -> str:
+    seen: dict[str, set[str]] = defaultdict(set)
+    for one in exchanges:
+        for name in one.answer.headers:
+            seen[name].add(one.method)
+    sent = {name for one in exchanges for name in one.sent_headers}
+    named = {name for name in source.strings() if HEADER.fullmatch(name)}
+    return document(
+        "Headers: those of responses, those that the requests of requests.txt sent, and strings in "
+        "the source that have the form of one.",
+        section("responses", aligned((name,) for name in sorted(seen))),
+        section("requests", aligned((name,) for name in sorted(sent, key=str.lower))),
+        section("in the source", aligned((name,) for name in sorted(named, key=str.lower))),
+    )
+
+
+def _metrics(text: str) -> str:
+    kinds = re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)
+    abouts = dict(re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE))
+    samples = [found for line in text.splitlines() if (found := SAMPLE.match(line))]
+    about = "Metrics of /metrics after the requests of requests.txt: samples, labels and values."
+    return document(
+        about,
+        *(
+            section(name, [f"  {kind}: {abouts.get(name)}", *_samples(name, samples)])
+            for name, kind in sorted(kinds)
+        ),
+    )
+
+
+def _samples(metric: str, samples: list[re.Match[str]]) -> Iterator[str]:
+    labels: dict[str, set[str]] = defaultdict(set)
+    values: dict[str, set[str]] = defaultdict(set)
+    for sample in samples:
+        if sample[1] == metric or sample[1].rpartition("_")[0] == metric:
+            found = LABEL.findall(sample[2] or "")
+            labels[sample[1]].update(name for name, _ in found)
+            for name, value in found:
+                values[name].add(value)
+    for name in sorted(labels):
+        yield f"  {name}{{{', '.join(sorted(labels[name]))}}}"
+    for name in sorted(values):
+        yield f"  label {name}"
+        yield from (f"    {value}" for value in _order(values[name]))
+
+
+def _order(values: set[str]) -> list[str]:
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return sorted(values)
+
+
+def log_sections(observed: Observed, normalise: Normaliser) -> Iterator[list[str]]:
+    """The log of the servers: the fields of its records, other lines, and the exit code."""
+    records = [json.loads(line) for line in observed.logs if line.startswith("{")]
+    others = [normalise(line) for line in observed.logs if not line.startswith("{")]
+    yield from record_sections(records)
+    outcomes = {str(record["outcome"]) for record in records if "outcome" in record}
+    yield section("outcomes of requests", aligned((name,) for name in sorted(outcomes)))
+    yield section("other lines", [f"  {line}" for line in dict.fromkeys(others)])
+    yield section("exit code of the server after SIGTERM", [f"  {observed.exit_code}"])
+
+
+def record_sections(records: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """The fields of log records, by logger, level and message."""
+    shapes: dict[str, Shape] = defaultdict(Shape)
+    for record in records:
+        named = [str(record.get(name)) for name in ("logger", "level", "message")]
+        shapes[": ".join(named)].add(record)
+    for name, shape in sorted(shapes.items()):
+        yield section(name, shape.lines())
+
+
+def _exports(observed: Observed, normalise: Normaliser) -> str:
+    markdown = normalise(observed.body("export, Markdown").decode()).splitlines()
+    html = observed.body("export, HTML").decode()
+    tags = sorted(set(re.findall(r"<(\w+(?: class=\"[\w -]+\")?)", html)))
+    return document(
+        "Exports of a conversation: the Markdown, and the elements of the HTML.",
+        section("Markdown", [f"  {line}" for line in markdown]),
+        section("HTML", aligned((tag,) for tag in tags)),
+    )
+
+
+def sent_to_providers(requests: list[Request], about: str) -> Iterator[list[str]]:
+    """The names of the headers and fields of requests to providers, by path."""
+    by_path: dict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        by_path[request.path].append(request)
+    for path, sent in sorted(by_path.items()):
+        headers = Shape(dict.fromkeys(request.headers, "") for request in sent).lines()
+        names = [line.strip().partition(":")[0] for line in headers]
+        fields = Shape(request.json for request in sent).lines()
+        yield section(f"{about}: {path}", [*(f"  header {name}" for name in names), *fields])

@@ -1,0 +1,645 @@
+"""Requests to real servers, chosen so that every route, header and kind of error is met once.
+
+The first server has no keys and every provider, the second has keys, the third no time for a turn.
+"""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+from tests.command import Cllm
+from tests.fake_provider import (
+    PROTOCOLS,
+    FakeProvider,
+    OpenAIChat,
+    Reply,
+    Request,
+    Step,
+    ToolCall,
+    closed_port,
+    whole,
+)
+from tests.home import Home
+from tests.serving import COMPLETIONS, Answer, Server
+from tests.surface_generator import third_party
+from tests.surface_generator.shell import OFFLINE
+
+MESSAGES = "/v1/messages"
+COUNT = f"{MESSAGES}/count_tokens"
+CONVERSATIONS = "/v1/conversations"
+EMBEDDINGS = "/v1/embeddings"
+MODEL = "openai/gpt-test"
+SONNET = "claude-3-7-sonnet-20250219"
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+KEY = "key-of-ann-0123456789"
+TOKEN_HEADER = "ANTHROPIC_AUTH_TOKEN"
+ORIGIN = "https://page.example"
+HELLO = {"role": "user", "content": "Hello."}
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}},
+}
+CALL = ToolCall(id="call_1", name="look", arguments='{"at": "sky"}')
+PRICES = {"input": 1, "output": 2, "cache_read": 0.5, "cache_write": 1.5, "reasoning": 2}
+
+SERVERS: dict[str, dict[str, Any]] = {
+    "without keys": {
+        "allowed_origins": [ORIGIN],
+        "limits": {"body_bytes": 20_000, "depth": 20, "messages": 30, "parts": 30},
+        "routes": {"house": MODEL},
+    },
+    "with keys": {
+        "keys": [{"name": "laptop", "owner": "ann", "key": KEY}],
+        "system_prefix": "Be brief.",
+    },
+    "in a hurry": {"limits": {"turn_seconds": 0.1}, "on_disconnect": "cancel"},
+}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request that was made under a name, and its response."""
+
+    name: str
+    method: str
+    path: str
+    sent_headers: Mapping[str, str]
+    answer: Answer
+
+
+class Embeddings(OpenAIChat):
+    """Embeddings of one number."""
+
+    def echo(self, request: Request) -> Reply:  # noqa: ARG002
+        return Reply()
+
+    def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:  # noqa: ARG002
+        vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
+        usage = {"prompt_tokens": 2, "total_tokens": 2}
+        body = {"object": "list", "data": [vector], "model": "gpt-test", "usage": usage}
+        return whole(200, json.dumps(body).encode())
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that the servers did."""
+
+    exchanges: list[Exchange]
+    logs: list[str]
+    exit_code: int
+    sent: list[Request]
+    conversations: list[dict[str, Any]]
+
+    def body(self, name: str) -> bytes:
+        """The body of the response to a request."""
+        return next(one.answer.body for one in self.exchanges if one.name == name)
+
+
+def observe(folder: Path) -> Observed:
+    """Run every scenario."""
+    home = Home(folder)
+    with pytest.MonkeyPatch.context() as patch, FakeProvider() as upstream:
+        patch.setitem(PROTOCOLS, EMBEDDINGS, Embeddings())
+        _write(home, _settings(upstream))
+        store = f"sqlite:{folder / 'served.db'}"
+        cllm = Cllm(home)
+        cllm("Hello", "--conversation", "notes").succeeded()
+        cllm("Hello", "--conversation", "named", "--store", store).succeeded()
+        home.keep("broken", b"{")
+        upstream.requests.clear()
+        servers = {
+            "without keys": Talk.everything,
+            "with keys": Talk.with_keys,
+            "in a hurry": Talk.in_a_hurry,
+        }
+        exchanges: list[Exchange] = []
+        logs: list[str] = []
+        environment = home.environment | OFFLINE | third_party.install(home.path / "site")
+        for name, scenario in servers.items():
+            _write(home, _settings(upstream, **SERVERS[name]))
+            url = store if name == "without keys" else "memory:"
+            with Server(environment=environment, directory=home.work, store=url) as server:
+                talk = Talk(server, upstream)
+                scenario(talk)
+                exchanges += talk.exchanges
+                server.terminate()
+                exit_code = server.wait()
+            logs += server.log.splitlines()
+        return Observed(
+            exchanges=exchanges,
+            logs=logs,
+            exit_code=exit_code,
+            sent=upstream.requests,
+            conversations=[home.load("notes"), *_exported(exchanges)],
+        )
+
+
+def _exported(exchanges: list[Exchange]) -> list[dict[str, Any]]:
+    """The conversation files among the responses."""
+    exports = (one.answer for one in exchanges if one.path.endswith("/export"))
+    return [answer.json for answer in exports if answer.status == 200]
+
+
+def _settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "num_retries": 0,
+        "providers": {
+            "anthropic": {"api_base": upstream.root, "api_key": "sk-ant-0123456789"},
+            "bedrock": {"endpoint_url": upstream.root, "api_key": "bedrock-0123456789"},
+            "gone": {"type": "openai", "api_base": f"http://127.0.0.1:{closed_port()}/v1"},
+            "openai": {
+                "api_base": upstream.url,
+                "api_key": "sk-openai-0123456789",
+                "models": ["gpt-test"],
+                "prices": {"gpt-test": PRICES},
+            },
+        },
+        "server": server,
+    }
+
+
+def _write(home: Home, settings: dict[str, Any]) -> None:
+    file = home.path / ".cllm/Cllmfile.yml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    file.chmod(0o600)
+
+
+class Talk:
+    """Sends requests to one server and keeps each with its response."""
+
+    def __init__(self, server: Server, upstream: FakeProvider) -> None:
+        self.exchanges: list[Exchange] = []
+        self._server = server
+        self._upstream = upstream
+
+    def ask(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        **headers: str,
+    ) -> Answer:
+        """Send a request; header names are written with underscores, but for one that has some."""
+        named = {
+            key if key == TOKEN_HEADER else key.replace("_", "-"): value
+            for key, value in headers.items()
+        }
+        answer = self._server(method, path, body, named)
+        self.exchanges.append(Exchange(name, method, path, named, answer))
+        return answer
+
+    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+        """A chat completion; without messages, of one greeting."""
+        body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
+        return self.ask(name, "POST", COMPLETIONS, body, **(headers or {}))
+
+    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+        """A request to the Messages API; a field that is None is left out."""
+        body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
+        given = {key: value for key, value in body.items() if value is not None}
+        return self.ask(name, "POST", MESSAGES, given, **(headers or {}))
+
+    def everything(self) -> None:
+        self._about_the_server()
+        conversation = self._completions()
+        self._completion_errors()
+        self._provider_errors()
+        self._other_providers()
+        self._conflicts(conversation)
+        self._idempotency()
+        self._messages()
+        self._message_errors()
+        self._counting()
+        self._embeddings()
+        self._turns(conversation)
+        self._conversations(conversation)
+        self._origins()
+        self._leave()
+        self.ask("metrics", "GET", "/metrics")
+
+    def _about_the_server(self) -> None:
+        self.ask("health", "GET", "/health")
+        self.ask("health, HEAD", "HEAD", "/health")
+        self.ask("ready", "GET", "/ready")
+        self.ask("docs", "GET", "/docs")
+        self.ask("description", "GET", "/openapi.json")
+        self.ask("models", "GET", "/v1/models")
+        self.ask("a model", "GET", "/v1/models/openai/gpt-test")
+        self.ask("a model that is not known", "GET", "/v1/models/nobody/none")
+        self.ask("no such route", "GET", "/v2/nothing")
+        self.ask("no such route below messages", "GET", "/v1/messages/nothing")
+        self.ask("a method that a route does not have", "PUT", CONVERSATIONS)
+
+    def _completions(self) -> str:
+        self.complete("completion without a conversation")
+        self.complete("completion, streamed", stream=True)
+        self.complete(
+            "completion, streamed with usage", stream=True, stream_options={"include_usage": True}
+        )
+        self.complete("completion by a route of the settings", model="house")
+        self.complete("completion by a bare name", model="gpt-test")
+        self.complete(
+            "completion with X-Provider", model="gpt-test", headers={"X_Provider": "openai"}
+        )
+        self._upstream.say("Thinking is over.", reasoning=("Hm.",))
+        self.complete("completion with reasoning")
+        self._upstream.say("Thinking is over.", reasoning=("Hm.",))
+        self.complete("completion with reasoning, streamed", stream=True)
+        self._upstream.say("Cut", finish="length")
+        self.complete("completion that reached its limit", max_tokens=1)
+        begun = self.complete("completion that begins a conversation", headers=_in(""))
+        conversation = _conversation(begun)
+        self.complete("completion that begins a conversation by null", headers=_in("null"))
+        here = _in(conversation)
+        self.complete("completion that continues a conversation", headers=here)
+        self.complete("completion that continues, streamed", headers=here, stream=True)
+        self.complete(
+            "completion with two system messages",
+            {"role": "system", "content": "One."},
+            {"role": "developer", "content": "Two."},
+            HELLO,
+            headers=here,
+        )
+        self._tools(here)
+        self.ask("regenerate", "POST", COMPLETIONS, {"model": MODEL, "messages": []}, **here)
+        self.complete("completion in a conversation of the folder", headers=_in("files:notes"))
+        return conversation
+
+    def _tools(self, here: dict[str, str]) -> None:
+        for name, stream in (("completion with a tool call", False), ("the same, streamed", True)):
+            self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+            self.complete(name, HELLO, tools=[TOOL], stream=stream, headers=here)
+            result = {"role": "tool", "tool_call_id": "call_1", "content": "Blue."}
+            self.complete("completion with a tool result", result, tools=[TOOL], headers=here)
+
+    def _completion_errors(self) -> None:
+        wrong = {"X_Provider": "no name", "X_On_Conflict": "?", "X_CLLM_Strict": "?"}
+        wrong |= {"Idempotency_Key": "x" * 300, "x_anthropic_api_key": "two words"}
+        for header, value in wrong.items():
+            self.complete(f"a wrong {header.replace('_', '-')}", headers={header: value})
+        self.complete("X-Provider against the model", headers={"X_Provider": "anthropic"})
+        self.complete("X-Provider that is not known", headers={"X_Provider": "nobody"})
+        self.complete("a wrong X-Conversation-ID", headers=_in("two words"))
+        self.complete("an unknown conversation", headers=_in(UNKNOWN))
+        self.complete("an unknown conversation of the folder", headers=_in("files:none"))
+        self.complete("a broken conversation of the folder", headers=_in("files:broken"))
+        self.complete("an unknown model", model="nobody/none")
+        self.complete("a provider without a key", model="groq/none")
+        self.ask("no messages", "POST", COMPLETIONS, {"model": MODEL, "messages": []})
+        self.ask("no model", "POST", COMPLETIONS, {"messages": [HELLO]})
+        self.ask("a body that is no JSON", "POST", COMPLETIONS, b"{")
+        self.ask("a body that is a list", "POST", COMPLETIONS, [])
+        self.complete("messages of the wrong type", messages="Hello")
+        self.complete("a message without a role", {"content": "Hello"})
+        self.complete("too many messages", *[HELLO] * 31)
+        self.complete("a body that is too long", {"role": "user", "content": "x" * 30_000})
+        deep: Any = {}
+        for _ in range(30):
+            deep = {"deeper": deep}
+        self.complete("a body that is nested too deeply", metadata=deep)
+        self.complete(
+            "a strict request that has to be changed",
+            model=f"anthropic/{SONNET}",
+            seed=1,
+            headers={"X_CLLM_Strict": "true"},
+        )
+
+    def _provider_errors(self) -> None:
+        for status in (400, 401, 403, 404, 413, 422, 429, 500, 503, 529):
+            self._upstream.fail(status)
+            self.complete(f"the provider answers {status}")
+        self._upstream.fail(429, retry_after="7")
+        self.complete("the provider answers 429 with Retry-After")
+        self._upstream.fail(400, "Too long.", code="context_length_exceeded")
+        self.complete("the provider says that the prompt is too long")
+        self._upstream.fail(500)
+        self.complete("the provider answers 500 in a conversation", headers=_in(""))
+        self._upstream.fail(500)
+        self.complete("the provider answers 500 to a stream", stream=True)
+        self._upstream.say("Once ", "upon", stop_after=1)
+        self.complete("the provider breaks a stream off", stream=True)
+        self._upstream.say("Once ", "upon", stop_after=1)
+        self.complete("the provider breaks a stored stream off", stream=True, headers=_in(""))
+        self._upstream.say("Once", stop_after=1)
+        self.complete("the provider breaks a whole answer off")
+        self._upstream.say("Once", garbage_before=0)
+        self.complete("the provider streams what is no JSON", stream=True)
+        self._upstream.answer(*whole(200, b"<html>"))
+        self.complete("the provider answers with what is no JSON")
+        self.complete("the provider cannot be reached", model="gone/none")
+        self.complete("a provider of another package", model="parrot/grey")
+        self.complete("a provider of another package that fails", model="faulty/grey")
+        self.message("the same, Messages API", model="faulty/grey")
+
+    def _other_providers(self) -> None:
+        for model in (f"anthropic/{SONNET}", f"bedrock/{SONNET}"):
+            for stream in (False, True):
+                name = f"completion of {model}{', streamed' * stream}"
+                self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+                self.complete(name, model=model, stream=stream, headers=_in(""))
+                self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+                self.complete(f"{name}, with a tool call", model=model, stream=stream, tools=[TOOL])
+        self.complete(
+            "completion with fields that Anthropic does not have",
+            {"role": "user", "name": "Ann", "content": "Hello."},
+            model=f"anthropic/{SONNET}",
+            seed=1,
+            logit_bias={},
+            novel=True,
+        )
+
+    def _conflicts(self, conversation: str) -> None:
+        here = _in(conversation)
+        gate = self._upstream.say_held("Held.", at=0)
+        count = len(self._upstream.requests)
+        with ThreadPoolExecutor(2) as pool:
+            running = pool.submit(self.complete, "the turn that runs", headers=here, stream=True)
+            self._upstream.wait_for(count + 1)
+            self.complete("another turn runs", headers=here)
+            self.complete("another turn runs: branch", headers={**here, "X_On_Conflict": "branch"})
+            self.message("another turn runs, Messages API", headers=here)
+            queued = pool.submit(
+                self.complete,
+                "another turn runs: queue",
+                headers={**here, "X_On_Conflict": "queue"},
+            )
+            gate.open()
+            running.result()
+            queued.result()
+        last = [
+            one for one in self.exchanges if "turn that runs" in one.name or "queue" in one.name
+        ]
+        self.exchanges = [one for one in self.exchanges if one not in last]
+        self.exchanges += sorted(last, key=lambda one: one.name)
+
+    def _idempotency(self) -> None:
+        once = {"Idempotency_Key": "once", **_in("")}
+        self.complete("a request with a key", headers=once)
+        self.complete("the same request with that key", headers=once)
+        self.complete("another request with that key", novel=1, headers=once)
+        self._upstream.fail(500)
+        again = {**_in(""), "x_stainless_retry_count": "0"}
+        self.complete("the first attempt of a library", headers=again)
+        self.complete(
+            "the second attempt of a library", headers={**again, "x_stainless_retry_count": "1"}
+        )
+
+    def _messages(self) -> None:
+        for provider in ("anthropic", "bedrock", "openai"):
+            model = MODEL if provider == "openai" else f"{provider}/{SONNET}"
+            for stream in (False, True):
+                name = f"message of {provider}{', streamed' * stream}"
+                self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+                begun = self.message(name, model=model, stream=stream, headers=_in(""))
+                self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+                tool = {"name": "look", "input_schema": {"type": "object"}}
+                here = _in(_conversation(begun))
+                self.message(
+                    f"{name}, with a tool call",
+                    model=model,
+                    stream=stream,
+                    tools=[tool],
+                    headers=here,
+                )
+        self.message("message without a conversation")
+        self.message("message without max_tokens", max_tokens=None)
+        self.message("message with another version", headers={"anthropic_version": "2020-01-01"})
+        self.message("message with an unknown beta", headers={"anthropic_beta": "novel-2020-01-01"})
+        self.message("message with the caller's key", headers={"x_anthropic_api_key": "sk-ant-own"})
+        own = {"x_anthropic_api_key": "sk-ant-own"}
+        self.message("message with a caller's key that is not used", model=MODEL, headers=own)
+        token = {TOKEN_HEADER: "sk-ant-oat-own"}
+        self.message("message with the caller's token", headers=token)
+        body = {"model": SONNET, "max_tokens": 9, "messages": [HELLO]}
+        self.ask("message with ?beta=true", "POST", f"{MESSAGES}?beta=true", body)
+
+    def _message_errors(self) -> None:
+        for status in (400, 401, 403, 404, 413, 429, 500, 529):
+            self._upstream.fail(status)
+            self.message(f"message, the provider answers {status}")
+        self._upstream.fail(429, retry_after="7")
+        self.message("message, the provider answers 429 with Retry-After")
+        self._upstream.say("Once ", "upon", stop_after=1, error=("overloaded_error", "Too much."))
+        self.message("message, an error in the stream", stream=True)
+        self._upstream.say("Once ", "upon", stop_after=1)
+        self.message("message, the stream breaks off", stream=True)
+        self.message("message, an unknown model", model="nobody/none")
+        self.message("message, an unknown conversation", headers=_in(UNKNOWN))
+        self.message("message, a wrong conversation", headers=_in("two words"))
+        self.message("message, no messages", messages=[])
+        self.message("message, a wrong field", max_tokens="many")
+        self.message("message, a body that is too long", {"role": "user", "content": "x" * 30_000})
+        self.message("message, a thread", model=MODEL, thread={"id": "thread_1"})
+
+    def _counting(self) -> None:
+        for name, model in (
+            ("Anthropic", SONNET),
+            ("Bedrock", f"bedrock/{SONNET}"),
+            ("OpenAI", MODEL),
+        ):
+            body = {"model": model, "messages": [HELLO]}
+            self.ask(f"count tokens of {name}", "POST", COUNT, body)
+        self.ask("count tokens, no messages", "POST", COUNT, {"model": SONNET, "messages": []})
+
+    def _embeddings(self) -> None:
+        body = {"model": MODEL, "input": "Hello."}
+        self.ask("embeddings", "POST", EMBEDDINGS, body)
+        self.ask("embeddings of a provider without", "POST", EMBEDDINGS, body | {"model": SONNET})
+        self.ask(
+            "embeddings of an unknown model", "POST", EMBEDDINGS, body | {"model": "nobody/none"}
+        )
+        self.ask("embeddings without input", "POST", EMBEDDINGS, {"model": MODEL})
+
+    def _turns(self, conversation: str) -> None:
+        here = f"{CONVERSATIONS}/{conversation}"
+        streamed = self.complete("a stream to look at", headers=_in(conversation), stream=True)
+        turns = f"{here}/turns"
+        turn = f"{turns}/{_turn(streamed)}"
+        self.ask("a turn", "GET", turn)
+        self.ask("what a turn sent", "GET", f"{turn}/prompt")
+        self.ask("the events of a turn", "GET", f"{turn}/events")
+        self.ask("the events of a turn, the rest", "GET", f"{turn}/events", Last_Event_ID="1")
+        self.ask("the events of a turn, wrong", "GET", f"{turn}/events", Last_Event_ID="x")
+        self.ask("an unknown turn", "GET", f"{turns}/none")
+        whole_turn = self.complete("a whole answer to look at", headers=_in(conversation))
+        self.ask("the events of a whole answer", "GET", f"{turns}/{_turn(whole_turn)}/events")
+        failed = self._exchange("the provider answers 500 in a conversation").answer
+        path = f"{CONVERSATIONS}/{_conversation(failed)}"
+        self.ask("a failed turn", "GET", f"{path}/turns/{_turn(failed)}")
+        self.ask("a conversation with a failed turn", "GET", path)
+
+    def _conversations(self, conversation: str) -> None:
+        here = f"{CONVERSATIONS}/{conversation}"
+        self._lists()
+        self._new_conversations()
+        self._reading(here)
+        self._exports(here)
+        self._changes(conversation)
+        self._folder()
+        self.ask("usage", "GET", "/v1/usage")
+        self.ask("usage by model", "GET", "/v1/usage?by=model")
+        self.ask("usage, wrong", "GET", "/v1/usage?from=yesterday")
+
+    def _lists(self) -> None:
+        listed = self.ask("list", "GET", CONVERSATIONS).json.get("conversations", [])
+        named = next((one.get("id") for one in listed if one.get("name") == "named"), UNKNOWN)
+        self.ask("export of a conversation with a name", "GET", f"{CONVERSATIONS}/{named}/export")
+        page = self.ask("list, a page", "GET", f"{CONVERSATIONS}?limit=1")
+        cursor = quote(str(page.json.get("next_cursor")))
+        self.ask("list, the next page", "GET", f"{CONVERSATIONS}?limit=1&cursor={cursor}")
+        self.ask("list, archived", "GET", f"{CONVERSATIONS}?archive_filter=archived")
+        self.ask("list of the folder", "GET", f"{CONVERSATIONS}?store=files")
+        self.ask("list, a wrong limit", "GET", f"{CONVERSATIONS}?limit=0")
+        self.ask("list, a wrong cursor", "GET", f"{CONVERSATIONS}?cursor=none")
+        self.ask("search", "GET", f"{CONVERSATIONS}/search?q=hello&limit=2")
+        self.ask("search of the folder", "GET", f"{CONVERSATIONS}/search?q=hello&store=files")
+        self.ask("search without words", "GET", f"{CONVERSATIONS}/search")
+
+    def _new_conversations(self) -> None:
+        self.ask("create", "POST", CONVERSATIONS)
+        full = {"title": "Cats", "metadata": {"colour": "red"}, "system_policy": "captured"}
+        made = self.ask("create with everything", "POST", CONVERSATIONS, full).json.get(
+            "id", UNKNOWN
+        )
+        self.ask("create with a wrong field", "POST", CONVERSATIONS, {"title": 7})
+        self.ask("create with an unknown field", "POST", CONVERSATIONS, {"novel": 7})
+        pinned = {"system_policy": "pinned"}
+        pin = self.ask("create, pinned", "POST", CONVERSATIONS, pinned).json.get("id", UNKNOWN)
+        system = {"role": "system", "content": "Be kind."}
+        self.complete("completion that pins a prompt", system, HELLO, headers=_in(pin))
+        self.complete("completion under a captured prompt", system, HELLO, headers=_in(made))
+        self.complete("completion with an ignored prompt", system, HELLO, headers=_in(pin))
+        self.ask("a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}")
+        self.ask("export of a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}/export")
+
+    def _reading(self, here: str) -> None:
+        self.ask("a conversation", "GET", here)
+        self.ask("a conversation with variants", "GET", f"{here}?variants=true")
+        self.ask("a part of a conversation", "GET", f"{here}?after=1&limit=2")
+        self.ask("a conversation of the folder", "GET", f"{CONVERSATIONS}/files:notes")
+        self.ask("an unknown conversation to read", "GET", f"{CONVERSATIONS}/{UNKNOWN}")
+        self.ask("a wrong id to read", "GET", f"{CONVERSATIONS}/two%20words")
+        number = self.ask("a message by number", "GET", f"{here}/messages/2").json
+        self.ask("a message by id", "GET", f"{here}/messages/{number.get('id')}")
+        self.ask("an unknown number", "GET", f"{here}/messages/999")
+        self.ask("an unknown message", "GET", f"{here}/messages/none")
+
+    def _changes(self, conversation: str) -> None:
+        here = f"{CONVERSATIONS}/{conversation}"
+        branch = {"branch_at_sequence": 2}
+        branched = self.ask("branch", "POST", f"{here}/branch", branch).json.get("id", UNKNOWN)
+        self.ask("branch at no message", "POST", f"{here}/branch", {"branch_at_sequence": 999})
+        self.ask("branch at a wrong number", "POST", f"{here}/branch", {"branch_at_sequence": 0})
+        self.ask("rename", "PATCH", here, {"title": "Dogs", "metadata": {"a": [1]}})
+        self.ask("archive", "PATCH", here, {"archived": True})
+        self.complete("completion in the archive", headers=_in(conversation))
+        self.ask("bring back", "PATCH", here, {"archived": False})
+        self.ask("rename wrongly", "PATCH", here, {"archived": "yes"})
+        self.ask("delete messages", "DELETE", f"{here}/messages/3")
+        self.ask("delete no message", "DELETE", f"{here}/messages/999")
+        self.ask("delete a wrong message", "DELETE", f"{here}/messages/x")
+        self.ask("delete", "DELETE", f"{CONVERSATIONS}/{branched}")
+        self.ask("delete for good", "DELETE", f"{CONVERSATIONS}/{branched}?permanent=true")
+        self.ask("delete an unknown one", "DELETE", f"{CONVERSATIONS}/{UNKNOWN}")
+
+    def _exports(self, here: str) -> None:
+        exported = self.ask("export", "GET", f"{here}/export").body
+        thinking = _conversation(self._exchange("message of anthropic").answer)
+        short = f"{CONVERSATIONS}/{thinking}/export"
+        self.ask("export of other messages", "GET", short)
+        self.ask("export, Markdown", "GET", f"{short}?format=markdown")
+        self.ask("export, HTML", "GET", f"{short}?format=html")
+        self.ask("export, wrong", "GET", f"{short}?format=pdf")
+        self.ask("export of the folder", "GET", f"{CONVERSATIONS}/files:notes/export")
+        self.ask("import", "POST", f"{CONVERSATIONS}/import", exported)
+        self.ask("import, wrong", "POST", f"{CONVERSATIONS}/import", {"messages": 7})
+
+    def _folder(self) -> None:
+        """Changes to a conversation of the folder, which leave their marks in its file."""
+        here, notes = _in("files:notes"), f"{CONVERSATIONS}/files:notes"
+        self._upstream.fail(500)
+        self.complete("a failed turn in a conversation of the folder", headers=here)
+        self.complete("regenerate in the folder", messages=[], headers=here)
+        self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+        self.message("message in a conversation of the folder", headers=here)
+        calls = (CALL, replace(CALL, id="call_2"))
+        self._upstream.say(tool_calls=calls, finish="tool_calls")
+        tool = {"name": "look", "input_schema": {"type": "object"}}
+        self.message("two tool calls in the folder", tools=[tool], headers=here)
+        results = [
+            {"type": "tool_result", "tool_use_id": call.id, "content": "Blue."} for call in calls
+        ]
+        answered = {"role": "user", "content": results}
+        self.message("two tool results in the folder", answered, tools=[tool], headers=here)
+        self._upstream.fail(500)
+        self.complete("a failed turn that stays in the folder", headers=here)
+        mine = {"title": "Notes", "metadata": {"colour": "red", "cllm": 1, "system": {}}}
+        self.ask("rename a conversation of the folder", "PATCH", notes, mine)
+        self.ask("archive a conversation of the folder", "PATCH", notes, {"archived": True})
+        self.ask("export of the changed folder", "GET", f"{notes}/export")
+
+    def _exchange(self, name: str) -> Exchange:
+        return next(one for one in self.exchanges if one.name == name)
+
+    def _origins(self) -> None:
+        self.ask("an allowed origin", "GET", "/health", Origin=ORIGIN)
+        self.ask("a foreign origin", "GET", "/health", Origin="https://evil.example")
+        self.ask("a foreign host", "GET", "/health", Host="evil.example")
+        self.ask("a foreign host, Messages API", "GET", f"{MESSAGES}/x", Host="evil.example")
+        self.ask(
+            "a preflight",
+            "OPTIONS",
+            COMPLETIONS,
+            Origin=ORIGIN,
+            Access_Control_Request_Method="POST",
+            Access_Control_Request_Headers="content-type, x-conversation-id",
+        )
+
+    def _leave(self) -> None:
+        """A client that leaves in the middle of a stream."""
+        gate = self._upstream.say_held("Once ", "upon", at=1)
+        body = {"model": MODEL, "messages": [HELLO], "stream": True}
+        opened = self._server.open("POST", COMPLETIONS, body)
+        opened.event()
+        opened.leave()
+        self._upstream.requests[-1].wait_disconnected()
+        gate.open()
+
+    def with_keys(self) -> None:
+        self.ask("health without a key", "GET", "/health")
+        self.ask("metrics without a key", "GET", "/metrics")
+        self.ask("no key", "GET", CONVERSATIONS)
+        self.ask("no key, Messages API", "POST", MESSAGES, {"model": SONNET})
+        self.ask("a wrong key", "GET", CONVERSATIONS, Authorization="Bearer wrong-0123456789")
+        self.ask("a key in Authorization", "GET", CONVERSATIONS, Authorization=f"Bearer {KEY}")
+        self.ask("a key in x-api-key", "GET", CONVERSATIONS, x_api_key=KEY)
+        mine = {"x_api_key": KEY}
+        self.ask("files of a server with keys", "GET", f"{CONVERSATIONS}?store=files", **mine)
+        system = {"role": "system", "content": "Be kind."}
+        self.complete("completion under the operator's prompt", system, HELLO, headers=mine)
+
+    def in_a_hurry(self) -> None:
+        gate = self._upstream.say_held("Late.", at=0)
+        self.complete("a turn that takes too long", headers=_in(""))
+        gate.open()
+
+
+def _conversation(answer: Answer) -> str:
+    return answer.headers.get("x-conversation-id", UNKNOWN)
+
+
+def _turn(answer: Answer) -> str:
+    return answer.headers.get("x-turn-id", UNKNOWN)
+
+
+def _in(conversation: str) -> dict[str, str]:
+    return {"X_Conversation_ID": conversation}

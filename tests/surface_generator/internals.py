@@ -1,0 +1,117 @@
+"""The private names of cllm that the generator needs. No other file of the generator has any.
+
+Everything else is observed: commands are run, requests are sent, files are read. When a refactoring
+moves or renames one of these, adapt its function here; what it returns stays the same.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cllm.core.errors import CllmError
+
+
+def root_command() -> click.Group:
+    """The click group behind the command `cllm`."""
+    from cllm.cli.main import root  # noqa: PLC0415
+
+    return root
+
+
+def main_command() -> click.Command:
+    """The click command behind `cllm PROMPT`."""
+    from cllm.cli.main import ASK  # noqa: PLC0415
+
+    found = root_command().get_command(click.Context(root_command()), ASK)
+    assert found is not None
+    return found
+
+
+def command_aliases() -> Mapping[str, str]:
+    """Short names of commands, with the full ones."""
+    from cllm.cli.main import ALIASES  # noqa: PLC0415
+
+    return ALIASES
+
+
+def settings_keys() -> Mapping[str, frozenset[str]]:
+    """The known top-level keys of a Cllmfile, by who uses them."""
+    from cllm.settings import keys  # noqa: PLC0415
+
+    return {
+        "cllm": keys.CLLM_KEYS,
+        "provider": keys.PROVIDER_KEYS,
+        "request body": keys.BODY_KEYS,
+    }
+
+
+def settings_defaults(home: Path) -> Mapping[str, Any]:
+    """The value of each setting that has a default, with empty settings."""
+    from cllm.core.context import ContextCommand  # noqa: PLC0415
+    from cllm.providers.http import Timeouts  # noqa: PLC0415
+    from cllm.settings.load import CommandLine, Place, load_settings  # noqa: PLC0415
+
+    place = Place(home=home, directory=home, environment={})
+    settings = load_settings(place, CommandLine())
+    fields = {field.name: field.default for field in msgspec.structs.fields(ContextCommand)}
+    return {
+        "context_commands[].on_failure": fields["on_failure"],
+        "context_commands[].timeout": fields["timeout"],
+        "dynamic_commands.max_commands": settings.commands.most,
+        "dynamic_commands.require_confirmation": settings.commands.confirm,
+        "dynamic_commands.timeout": settings.commands.timeout,
+        "num_retries": settings.retries,
+        "on_interrupt": settings.on_interrupt,
+        "raw_response": settings.raw,
+        "server": msgspec.to_builtins(settings.server),
+        "stream": settings.stream,
+        "strict": settings.strict,
+        "timeout": msgspec.to_builtins(Timeouts()),
+        "verbosity": settings.verbosity,
+        "window.max_tokens": settings.window.max_tokens,
+        "window.max_turns": settings.window.max_turns,
+        "window.strategy": settings.window.strategy,
+        "window.summary_tokens": settings.window.summary_tokens,
+    }
+
+
+def settings_records() -> Mapping[str, tuple[str, ...]]:
+    """The keys of mappings in lists of the settings."""
+    from cllm.commands.tool import Offer  # noqa: PLC0415
+    from cllm.settings.server import KeySettings  # noqa: PLC0415
+
+    return {
+        "dynamic_commands.available_commands[]": Offer.__struct_fields__,
+        "server.keys[]": KeySettings.__struct_fields__,
+    }
+
+
+def provider_rows() -> Mapping[str, Mapping[str, Any]]:
+    """The built-in providers: address, variable of the key, protocol."""
+    from cllm.providers.registry import ROWS  # noqa: PLC0415
+
+    return {name: msgspec.to_builtins(row) for name, row in ROWS.items()}
+
+
+def provider_prefixes() -> Mapping[str, str]:
+    """The beginnings of model names that are known without a provider."""
+    from cllm.providers.registry import KNOWN_PREFIXES  # noqa: PLC0415
+
+    return KNOWN_PREFIXES
+
+
+def error_statuses() -> Mapping[str, int]:
+    """The status of every error code of the server."""
+    from cllm.server.told import STATUS_OF  # noqa: PLC0415
+
+    return STATUS_OF
+
+
+def error_response(error: CllmError, protocol: str) -> tuple[int, Mapping[str, str], bytes]:
+    """The response of the server to an error: status, headers and body."""
+    from cllm.server.errors import to_anthropic, to_openai  # noqa: PLC0415
+
+    return to_anthropic(error) if protocol == "anthropic" else to_openai(error)
