@@ -160,6 +160,7 @@ def asking(shell: Shell) -> None:
     shell("--temperature", "0.5", "--system", "Be brief.", "Hello")
     shell.note_sent()
     shell("--list-models")
+    shell("--version")
     shell("--", "-5 + 3")
 
 

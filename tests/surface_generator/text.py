@@ -16,8 +16,8 @@ PATTERNS = (
     (re.compile(r"\b(127\.0\.0\.1|localhost|\[::1\]):\d{4,5}\b"), r"\1:<port>"),
     (re.compile(r"\bport \d{4,5}\b"), "port <port>"),
     (re.compile(r"\b\d+\.\d+ s\b"), "<seconds> s"),
+    (re.compile(r"\bcllm \d+\.\d+\.\d+\S*"), "cllm <version>"),
     (re.compile(r"\bseconds=\d+\.\d+"), "seconds=<seconds>"),
-    (re.compile(r"\b\d+\.\d+(?:\.\d+)*(?:rc\d+)?(?=[,.;)]? )(?<= \d\.\d\.\d)"), "<version>"),
 )
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
