@@ -10,14 +10,13 @@ from tests.surface_generator import internals
 from tests.surface_generator.text import aligned, document, section
 
 from cllm.core import errors
-from cllm.core.notice import Notice
 
 SAMPLES: dict[str, Any] = {
     "available": 10,
     "keys": ("KEY",),
     "line": 3,
     "needed": 20,
-    "notices": (Notice(code="CODE", message="MESSAGE", path="PATH"),),
+    "notices": (internals.notice(),),
     "pinned": 0,
     "sequence": 7,
 }

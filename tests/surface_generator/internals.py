@@ -115,3 +115,10 @@ def error_response(error: CllmError, protocol: str) -> tuple[int, Mapping[str, s
     from cllm.server.errors import to_anthropic, to_openai  # noqa: PLC0415
 
     return to_anthropic(error) if protocol == "anthropic" else to_openai(error)
+
+
+def notice() -> Any:
+    """A notice with the names of its fields as their values."""
+    from cllm.core.notice import Notice  # noqa: PLC0415
+
+    return Notice(code="CODE", message="MESSAGE", path="PATH")
