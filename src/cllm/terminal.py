@@ -33,7 +33,7 @@ _KEYCAPS = "0-9#*"
 
 _HIDDEN = re.compile(
     f"[{_HIDDEN_CHARACTERS}]"
-    f"|(?<![{_CARRIERS}{_SELECTORS}])[{_JOINERS}]"
+    f"|(?<![{_CARRIERS}])(?<![{_CARRIERS}{_KEYCAPS}][{_SELECTORS}])[{_JOINERS}]"
     f"|(?<![{_CARRIERS}{_KEYCAPS}])[{_SELECTORS}]"
 )
 _UNCLEAR = re.compile(f"[{_HIDDEN_CHARACTERS}{_JOINERS}{_SELECTORS}\u2800]")

@@ -344,14 +344,14 @@ def test_a_project_s_folder_that_is_a_link_does_not_choose_where_i_write(
     link, hostile, home, tmp_path
 ):
     outside = tmp_path / "outside"
-    outside.mkdir()
+    (outside / "conversations").mkdir(parents=True)
     (home.work / link).parent.mkdir(exist_ok=True)
     (home.work / link).symlink_to(outside)
 
     done = hostile(None, "Hello", "--conversation", "new")
 
     done.failed_with_one_sentence("--conversations-path", prefix=CONFIGURATION)
-    assert list(outside.iterdir()) == []
+    assert list(outside.rglob("*")) == [outside / "conversations"]
 
 
 def test_a_link_inside_the_project_is_harmless(hostile, home, provider):
