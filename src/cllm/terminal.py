@@ -8,13 +8,12 @@ It never decides what is printed.
 
 import io
 import re
-import shutil
 from collections.abc import Iterator
 from typing import TextIO
 
 # Characters that move the cursor, change the direction of writing, break lines or are invisible:
 # controls but \t and \n, direction marks, separators, default-ignorable characters, surrogates.
-_HIDDEN_CHARACTERS = (
+_HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
@@ -23,21 +22,14 @@ _HIDDEN_CHARACTERS = (
 # letter of such a script or an emoji, selectors after the character whose form they select.
 _JOINERS = "\u034f\u180e\u200b-\u200d"
 _SELECTORS = "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# Latin letters need none of them. Digits, # and * begin the keycap emoji.
-_CARRIERS = (
-    "\xa9\xae\u0250-\u034e\u0350-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1fff"
-    "\u203c\u2049\u2070-\u3163\u3165-\ud7ff\ue000-\ufdff\ufe10-\ufefe\uff00-\uff9f\uffa1-\uffef"
-    "\U00010000-\U0001bc9f\U0001bca4-\U0001d172\U0001d17b-\U000dffff"
-)
-_KEYCAPS = "0-9#*"
-
-_HIDDEN = re.compile(
-    f"[{_HIDDEN_CHARACTERS}]"
-    f"|(?<![{_CARRIERS}])(?<![{_CARRIERS}{_KEYCAPS}][{_SELECTORS}])[{_JOINERS}]"
-    f"|(?<![{_CARRIERS}{_KEYCAPS}])[{_SELECTORS}]"
-)
-_UNCLEAR = re.compile(f"[{_HIDDEN_CHARACTERS}{_JOINERS}{_SELECTORS}\u2800]")
-_CONTEXT = re.compile(f"[{_CARRIERS}{_KEYCAPS}][{_SELECTORS}]?\\Z")
+_INVISIBLE = re.compile(f"[{_HIDDEN}{_JOINERS}{_SELECTORS}]")
+_JOINER = re.compile(f"[{_JOINERS}]")
+_SELECTOR = re.compile(f"[{_SELECTORS}]")
+# These carry selectors although they are below the letters that do: emoji with their own digits.
+_KEYCAPS = frozenset("0123456789#*")
+_SIGNS = frozenset("©®‼⁉")
+_PUNCTUATION = ("\u2000", "\u206f")
+_LAST_LATIN = "\u024f"
 _BREAKS = re.compile("[ \r]*[\n\t]+[ \r\n\t]*")
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 CLEAR_LINE = "\r\x1b[K"
@@ -45,7 +37,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 def escape(text: str) -> str:
     r"""Return text that a terminal shows in full; \n, \t and the line end \r\n keep working."""
-    return _HIDDEN.sub(_escaped, text.replace("\r\n", "\n"))
+    return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))
 
 
 def escape_styled(text: str) -> str:
@@ -67,7 +59,7 @@ def make_visible(text: str) -> str:
     Stricter than `escape`: also line feeds, unusual spaces, and all joiners and selectors.
     """
     return "".join(
-        sign if sign.isprintable() and not _UNCLEAR.match(sign) else escaped(sign) for sign in text
+        sign if sign.isprintable() and not _is_blank(sign) else escaped(sign) for sign in text
     )
 
 
@@ -78,13 +70,39 @@ def escaped(sign: str) -> str:
 
 def hidden_characters() -> Iterator[str]:
     """The characters that `escape` shows wherever they stand, but those that need a context."""
-    ranges = re.findall("(.)(?:-(.))?", _HIDDEN_CHARACTERS, re.DOTALL)
+    ranges = re.findall("(.)(?:-(.))?", _HIDDEN, re.DOTALL)
     for first, last in ranges:
         yield from map(chr, range(ord(first), ord(last or first) + 1))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return escaped(found[0])
+def _shown(found: re.Match[str]) -> str:
+    """The character itself where a script or an emoji needs it, else its escape."""
+    sign, text, start = found[0], found.string, found.start()
+    before = text[start - 1 : start] if start else ""
+    if _JOINER.match(sign):
+        two_before = text[start - 2 : start - 1] if start > 1 else ""
+        selected = _SELECTOR.match(before) is not None and _can_be_selected(two_before)
+        return sign if selected or _is_carrier(before) else escaped(sign)
+    if _SELECTOR.match(sign) and _can_be_selected(before):
+        return sign
+    return escaped(sign)
+
+
+def _is_carrier(sign: str) -> bool:
+    """Whether it is a visible character beyond Latin letters and punctuation, or an emoji."""
+    if sign in _SIGNS:
+        return True
+    first, last = _PUNCTUATION
+    return sign > _LAST_LATIN and not first <= sign <= last and not _INVISIBLE.match(sign)
+
+
+def _can_be_selected(sign: str) -> bool:
+    return _is_carrier(sign) or sign in _KEYCAPS
+
+
+def _is_blank(sign: str) -> bool:
+    """Whether a printable character shows nothing."""
+    return sign == "\u2800" or _INVISIBLE.match(sign) is not None
 
 
 class Escaper:
@@ -101,9 +119,15 @@ class Escaper:
         self._return = "\r" if joined.endswith("\r") else ""
         complete = self._context + joined.removesuffix("\r")
         shown = escape(complete)[len(self._context) :]
-        found = _CONTEXT.search(complete[-2:])
-        self._context = found[0] if found else ""
+        self._context = _context_of(complete[-2:])
         return shown
+
+
+def _context_of(end: str) -> str:
+    """What of a text's last two characters decides on a joiner or selector after them."""
+    if end and _can_be_selected(end[-1]):
+        return end[-1]
+    return end if _SELECTOR.match(end[-1:]) and _can_be_selected(end[:-1]) else ""
 
 
 class TerminalStream(io.TextIOWrapper):
@@ -154,7 +178,9 @@ def draw_line(stream: TextIO, text: str) -> None:
 
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:
     """Whether a terminal shows the text without scrolling its beginning away."""
-    size = shutil.get_terminal_size()
+    from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
+
+    size = get_terminal_size()
     widths = (sum(1 if sign.isascii() else 2 for sign in line) for line in text.split("\n"))
     rows = sum(max(1, -(-width // size.columns)) for width in widths)
     return rows <= size.lines - margin
