@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from tests.differential.catalogue.everything import all_cases, chosen, groups_of
 from tests.differential.compare import Difference, Section, compare
 from tests.differential.intended import read_rules, reasons_for
 from tests.differential.model import Case
 from tests.differential.normalise import Normaliser
 from tests.differential.report import grouped, matrix
-from tests.differential.versions import VersionError, install
+from tests.differential.versions import VersionError, install, missing
 
 REPOSITORY = Path(__file__).parents[2]
 ONE, OTHER = (f"6a5ed61c-5e0c-4f2e-8d2c-0c8d2ad5a1f{digit}" for digit in "12")
@@ -159,6 +160,11 @@ def test_a_wheel_is_a_version(tmp_path: Path) -> None:
         )
     version = install(str(wheel), tmp_path / "cache", REPOSITORY)
     assert version.number.count(".") == 2
+
+
+def test_only_packages_that_the_environment_lacks_are_installed_for_a_version() -> None:
+    wanted = ["click>=8", "click>=9999", "nobody-has-this>=1; python_version > '3'"]
+    assert list(missing(map(Requirement, wanted))) == ["click>=9999", "nobody-has-this>=1"]
 
 
 def test_what_is_no_version_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,10 +125,10 @@ def _make_environment(folder: Path) -> None:
     shared = sysconfig.get_path("purelib")
     own = folder / "packages"
     own.mkdir()
-    missing = sorted(_missing(_requirements(folder)))
-    if missing:
+    lacking = sorted(missing(_requirements(folder)))
+    if lacking:
         subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), *missing],
+            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), *lacking],
             check=True,
         )
     paths = (folder / "src", own, shared)
@@ -149,7 +149,7 @@ def _requirements(folder: Path) -> list[Requirement]:
     return [r for r in found if r.marker is None or any(map(r.marker.evaluate, contexts))]
 
 
-def _missing(requirements: list[Requirement]) -> Iterable[str]:
+def missing(requirements: Iterable[Requirement]) -> Iterator[str]:
     """The requirements that the development environment does not meet."""
     for requirement in requirements:
         try:
