@@ -30,8 +30,8 @@ UNSUPPORTED = {
     "<": "a redirection",
     ">": "a redirection",
     "&": "a background job",
-    "\r": "a control character",
-    "\0": "a control character",
+    **dict.fromkeys(map(chr, range(32)), "a control character"),
+    "\x7f": "a control character",
 }
 
 

@@ -85,10 +85,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
     reason: str = ""
 
-    @property
-    def allowed(self) -> bool:
-        return self.plan is not None
-
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
     """How a list allows a command: the indexes of the words that it contains literally.
@@ -116,9 +112,16 @@ def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict
             return Verdict(plan=shell_plan(line))
         return Verdict(plan=_build_plan(line, rules, surroundings))
     except RefusedError as error:
-        if line in rules.entries and not isinstance(error, DeniedError):
+        if _is_listed(line, rules) and not isinstance(error, DeniedError):
             return Verdict(plan=shell_plan(line))
         return Verdict(reason=str(error))
+
+
+def _is_listed(line: str, rules: CommandRules) -> bool:
+    """Whether the list contains a line word for word. A pattern of one command is no such line."""
+    if line not in rules.entries or line == READ_SET:
+        return False
+    return all(word.pattern is None for word in _entry_words(line))
 
 
 def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> Plan:

@@ -401,6 +401,8 @@ _GIT_GLOBAL = (
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "diff.autoRefreshIndex=false"),
     *("-c", "gpg.program=false"),
+    *("-c", "gpg.ssh.program=false"),
+    *("-c", "gpg.x509.program=false"),
     *("-c", "log.showSignature=false"),
     *("-c", "status.submoduleSummary=false"),
 )
@@ -479,6 +481,10 @@ _GIT_FILE_OPTIONS = frozenset(
     )
 )
 _LISTING = ("-l", "--list")
+# git ignores colons in braces; a revision with other braces than `@{1}` is refused.
+_FILE_IN_REVISION = re.compile(
+    r"(?P<revision>[\w@][\w./~^@-]*(?:@\{\d+\})?[~^\d]*):(?P<path>[^:{}]+)"
+)
 _RANGE = re.compile(r"(\.{2,3})")
 
 
@@ -574,9 +580,10 @@ def _show_git_file(arguments: Arguments) -> tuple[str, ...] | None:
     git show itself would also list a folder, with its hidden files.
     """
     match arguments.words:
-        case ("show", operand) if not operand.startswith(("-", ":")) and ":" in operand:
-            revision, _, path = operand.partition(":")
+        case ("show", operand) if found := _FILE_IN_REVISION.fullmatch(operand):
+            path = found["path"]
             _check_git_path(arguments, Argument(text=path, index=1))
+            revision = found["revision"]
             return (*_GIT_GLOBAL, "cat-file", "blob", f"{revision}:./{path.removeprefix('./')}")
     return None
 

@@ -1,7 +1,7 @@
 """What a person should know about a turn that went well: something ignored, changed or left out.
 
 One request can cause as many notices as its body has fields. `NoticeCollector` bounds them: it
-keeps the first ones, each once, and counts the others.
+keeps the first ones, each once, and counts the others with their repetitions.
 """
 
 from collections.abc import Iterable, Iterator
