@@ -1,0 +1,87 @@
+"""One request, asked for whole and as a stream, in any order: each gets what it asked for."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.fake_provider import FakeProvider, Request
+from tests.messages import MESSAGES, MODELS, settings, start
+from tests.serving import COMPLETIONS, Answer, Server
+
+LONG = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 20
+STREAM_FIELDS = ("stream", "stream_options")
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start(tmp_path_factory.mktemp("whole"), settings(upstream)) as running:
+        yield running
+
+
+def body_for(model: str, name: str) -> dict[str, Any]:
+    """A request with a history that is long enough to be remembered by whatever remembers one."""
+    said = [
+        ("user", f"{name}: {LONG}"),
+        ("assistant", LONG),
+        ("user", LONG),
+        ("assistant", LONG),
+        ("user", f"What did I say in {name}?"),
+    ]
+    messages = [{"role": role, "content": content} for role, content in said]
+    return {"model": model, "max_tokens": 100, "messages": messages}
+
+
+def streamed_text(answer: Answer) -> str:
+    """The text of a stream, of either protocol."""
+    if b"event: " not in answer.body:
+        return answer.streamed_text
+    deltas = [event["delta"] for event in answer.events if event["type"] == "content_block_delta"]
+    return "".join(delta.get("text", "") for delta in deltas)
+
+
+def whole_text(answer: Answer) -> str:
+    if "choices" in answer.json:
+        return answer.text
+    return "".join(block["text"] for block in answer.json["content"])
+
+
+def is_stream(request: Request) -> bool:
+    return bool(request.json.get("stream")) or request.path.endswith("-stream")
+
+
+def beside_stream(request: Request) -> dict[str, Any]:
+    return {name: value for name, value in request.json.items() if name not in STREAM_FIELDS}
+
+
+@pytest.mark.parametrize("streams", [(False, True, False, True), (True, False, True, False)])
+@pytest.mark.parametrize("provider", MODELS)
+@pytest.mark.parametrize("path", [COMPLETIONS, MESSAGES])
+def test_a_request_asked_whole_and_streamed_is_sent_and_answered_as_asked(
+    server: Server,
+    upstream: FakeProvider,
+    path: str,
+    provider: str,
+    streams: tuple[bool, ...],
+):
+    name = f"{path} {provider} {streams}"
+    body = body_for(MODELS[provider], name)
+    sent: list[Request] = []
+    for stream in streams:
+        answer = server("POST", path, {**body, "stream": stream})
+        sent.append(upstream.requests[-1])
+
+        assert answer.status == 200, answer.body
+        assert is_stream(sent[-1]) == stream
+        assert answer.headers["content-type"].startswith(
+            "text/event-stream" if stream else "application/json"
+        )
+        text = streamed_text(answer) if stream else whole_text(answer)
+        assert text == f"echo: What did I say in {name}?"
+
+    assert len({json.dumps(beside_stream(request)) for request in sent}) == 1
+    by_kind = {
+        stream: {request.body for request in sent if is_stream(request) == stream}
+        for stream in (False, True)
+    }
+    assert [len(bodies) for bodies in by_kind.values()] == [1, 1]
