@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -141,6 +142,33 @@ def test_a_key_with_another_request_is_a_conflict(server: Server):
 
     assert answer.status == 409
     assert answer.error["code"] == "idempotency_conflict"
+
+
+@pytest.mark.parametrize("first", ["begin", "continue", "stateless"])
+@pytest.mark.parametrize("second", ["begin", "continue", "stateless", "continue another"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_key_stands_for_its_request_in_one_conversation_only(
+    server: Server, upstream: FakeProvider, first: str, second: str, stream: bool
+):
+    """The body is the same; only the header says in which conversation it is said."""
+    one = server.complete(HELLO, conversation="").conversation
+    other = server.complete(HELLO, conversation="").conversation
+    meant = {"begin": "", "continue": one, "stateless": None, "continue another": other}
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    fields = {"stream": stream, "headers": key}
+    answered = server.complete(HELLO, conversation=meant[first], **fields)
+    asked = len(upstream.requests)
+    again = server.complete(HELLO, conversation=meant[second], **fields)
+
+    assert answered.status == 200
+    assert len(upstream.requests) == asked
+    if first == second:
+        assert (again.status, again.body) == (200, answered.body)
+    else:
+        assert again.status == 409
+        assert again.error["code"] == "idempotency_conflict"
+    assert len(list(stored_messages(server, one))) == (4 if first == "continue" else 2)
+    assert len(list(stored_messages(server, other))) == 2
 
 
 def test_a_request_that_failed_can_be_sent_again_with_its_key(
