@@ -1,0 +1,76 @@
+"""A client that does not read its stream: the turn is completed, stored, and in nobody's way."""
+
+import json
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from tests.fake_provider import WAIT, FakeProvider
+from tests.messages import MESSAGES, MODELS, settings, start
+from tests.serving import COMPLETIONS, Server
+
+PIECE = "x" * 50_000
+PIECES = 140
+"""Seven megabytes: more than the server, the sockets and the client hold together."""
+RECEIVE_BYTES = 4096
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("unread")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+def ask_and_never_read(
+    server: Server, path: str, body: dict[str, Any], headers: dict[str, str]
+) -> socket.socket:
+    """A connection on which a request was sent; as little as possible of its answer fits in it."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+    connection.settimeout(WAIT)
+    connection.connect((server.host, server.port))
+    data = json.dumps(body).encode()
+    named = {"Host": f"{server.host}:{server.port}", "Content-Length": str(len(data)), **headers}
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+    connection.sendall("\r\n".join((*lines, "", "")).encode() + data)
+    return connection
+
+
+def texts(server: Server, conversation: str) -> list[str]:
+    shown = server("GET", f"/v1/conversations/{conversation}").json
+    return [
+        content if isinstance(content := message["content"], str) else content[0]["text"]
+        for message in shown["messages"]
+        if message["state"] == "complete"
+    ]
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("path", [COMPLETIONS, MESSAGES])
+def test_a_saved_turn_does_not_wait_for_a_client_that_does_not_read(
+    server: Server,
+    upstream: FakeProvider,
+    until: Callable[..., bool],
+    path: str,
+    provider: str,
+    keyed: bool,
+):
+    said = [{"role": "user", "content": "Hello."}]
+    body = {"model": MODELS[provider], "max_tokens": 100, "messages": said}
+    begun = server("POST", path, body, {"X-Conversation-ID": ""})
+    conversation = begun.conversation
+    headers = {"X-Conversation-ID": conversation}
+    key = {"Idempotency-Key": str(uuid.uuid4())} if keyed else {}
+    upstream.say(*[PIECE] * PIECES)
+    with closing(ask_and_never_read(server, path, {**body, "stream": True}, headers | key)):
+        assert until(lambda: len(texts(server, conversation)) == 4)
+        assert texts(server, conversation)[-1] == PIECE * PIECES
+
+        again = server("POST", path, body, headers)
+        assert again.status == 200, again.body
+        assert len(texts(server, conversation)) == 6
