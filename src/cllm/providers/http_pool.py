@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -62,6 +63,20 @@ class PooledResponse(Response):
         self._response.close()
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Reuses no connection on which bytes arrived that belong to no request.
+
+    aiohttp would hand a response that arrived while the connection was idle to the next request.
+    """
+
+    async def _get(self, *args: Any) -> Any:
+        while (connection := await super()._get(*args)) is not None:
+            if not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
+
+
 class PooledHttp:
     """A pool of connections, made when the first request is sent."""
 
@@ -109,7 +124,7 @@ class PooledHttp:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None),
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=_Connector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
