@@ -62,31 +62,47 @@ def compare(case: str, old: list[Section], new: list[Section]) -> list[Differenc
 
 
 def _diff(old: str, new: str) -> list[str]:
-    before, after = _laid_out(old), _laid_out(new)
-    if before == after:
-        before, after = old.split("\n"), new.split("\n")
-    if before == after:
-        before, after = [repr(old)], [repr(new)]
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
+    before, after = old.split("\n"), new.split("\n")
+    lines: list[str] = []
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag != "equal" and len(lines) <= MOST_LINES:
+            lines.append(f"@@ line {i1 + 1} @@")
+            lines += _hunk(before[i1:i2], after[j1:j2])
     cut = [_cut(line) for line in _aligned(lines)]
     if len(cut) > MOST_LINES:
-        left_out = len(cut) - MOST_LINES
-        cut = [*cut[:MOST_LINES], f" ({left_out} more lines)"]
+        cut = [*cut[:MOST_LINES], " (and more)"]
     return cut
 
 
-def _laid_out(text: str) -> list[str]:
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith(("{", "[")):
-            try:
-                value = json.loads(NUMBER_TOKEN.sub(r'"<\1>"', line))
-                lines += json.dumps(value, ensure_ascii=False, indent=1).split("\n")
-                continue
-            except ValueError:
-                pass
-        lines.append(line)
-    return lines
+def _hunk(old: list[str], new: list[str]) -> list[str]:
+    """The lines that were replaced by others, laid out unless only their layout differs."""
+    before, after = _laid_out(old), _laid_out(new)
+    if before == after:
+        before, after = old, new
+    found = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+    return [line for line in found if not line.startswith("@@")]
+
+
+def _laid_out(lines: list[str]) -> list[str]:
+    """JSON one field on a line; a word may stand before it, as in a row or an event."""
+    result: list[str] = []
+    for line in lines:
+        name, text = "", line
+        if not line.startswith(("{", "[")):
+            name, _, text = line.partition(" ")
+        try:
+            value = (
+                json.loads(NUMBER_TOKEN.sub(r'"<\1>"', text)) if text[:1] in {"{", "["} else None
+            )
+        except ValueError:
+            value = None
+        if value is None:
+            result.append(line)
+            continue
+        found = json.dumps(value, ensure_ascii=False, indent=1).split("\n")
+        result += [f"{name} {found[0]}".strip(), *found[1:]]
+    return result
 
 
 def _aligned(lines: list[str]) -> list[str]:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 LATE = frozenset({"calls"})
+REVISION = ["version_num"]
+"""The columns of a table in which Alembic notes the revision, which is part of the schema."""
 Rows = dict[str, list[dict[str, Any]]]
 NAMES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"
 
@@ -38,12 +40,20 @@ class Database:
                     }
         return self._schema
 
+    def revision(self) -> Rows:
+        """The rows that name the revision of the schema."""
+        tables = [table for table, columns in self.schema.items() if columns == REVISION]
+        with self._connected() as connection:
+            if connection is None:
+                return {}
+            return _read(connection, dict.fromkeys(tables, -1))[0]
+
     def new_rows(self) -> tuple[Rows, dict[str, int]]:
         """The rows since the last look, but for those that come late; and where they end."""
         with self._connected() as connection:
             if connection is None:
                 return {}, {}
-            tables = [table for table in _tables(connection) if table not in LATE]
+            tables = [table for table in self._stored() if table not in LATE]
             return _read(connection, {table: self._seen.get(table, -1) for table in tables})
 
     def all_rows(self, *, late: bool = True) -> Rows:
@@ -51,13 +61,17 @@ class Database:
         with self._connected() as connection:
             if connection is None:
                 return {}
-            tables = [table for table in _tables(connection) if late or table not in LATE]
+            tables = [table for table in self._stored() if late or table not in LATE]
             rows, _ = _read(connection, dict.fromkeys(tables, -1))
             for table in LATE & rows.keys():
                 numbers = [name for name, is_number in _columns(connection, table) if is_number]
                 plain = [{n: v for n, v in row.items() if n not in numbers} for row in rows[table]]
                 rows[table] = sorted(plain, key=json.dumps)
         return rows
+
+    def _stored(self) -> list[str]:
+        """The tables of what was stored."""
+        return [table for table, columns in self.schema.items() if columns != REVISION]
 
     def advance(self, seen: dict[str, int]) -> None:
         """Let the next look begin where this one ended."""

@@ -21,7 +21,6 @@ from tests.differential.model import (
     Case,
     CommandCase,
     Join,
-    Json,
     Open,
     Run,
     Settle,
@@ -178,7 +177,7 @@ class _Look:
         rows = [database.all_rows() for database in self._databases]
         self.count = sum(len(found) for each in rows for found in each.values())
         schemas = [
-            Section(aspect="schema", step="", text=json.dumps(database.schema, indent=1))
+            Section(aspect="schema", step="", text=_schema_text(database))
             for database in self._databases
         ]
         return [[*pair] for pair in zip(schemas, self._sections(rows), strict=True)]
@@ -190,6 +189,10 @@ class _Look:
             Section(aspect=ROWS, step="", text=as_text(shared(found, schema)))
             for found, schema in zip(rows, (other.schema, one.schema), strict=True)
         ]
+
+
+def _schema_text(database: Database) -> str:
+    return f"{as_text(database.revision())}\n{json.dumps(database.schema, indent=1)}"
 
 
 def _is_timeout(section: Section) -> bool:
@@ -469,6 +472,5 @@ def _content(path: Path) -> str:
     if data.startswith(b"SQLite format 3"):
         database = Database(path)
         rows = database.all_rows()
-        schema: Json = database.schema
-        return f"{json.dumps(schema)}\n{as_text(rows)}"
+        return f"{_schema_text(database)}\n{as_text(rows)}"
     return _text(data)

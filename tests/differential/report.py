@@ -82,10 +82,10 @@ def state_of(call: Call, case: Case) -> str:
 
 
 def grouped(differences: Iterable[Difference]) -> list[list[Difference]]:
-    """Differences that say the same, but for numbers, together; the largest group first."""
+    """Differences that say the same, however often and but for numbers; the largest group first."""
     found: dict[tuple[str, ...], list[Difference]] = {}
     for difference in differences:
-        changed = (NUMBER.sub("0", line) for line in difference.changed)
+        changed = dict.fromkeys(NUMBER.sub("0", line) for line in difference.changed)
         found.setdefault((difference.aspect, *changed), []).append(difference)
     return sorted(found.values(), key=len, reverse=True)
 
