@@ -56,7 +56,15 @@ OF_ONE = {
     "events_after": ("t1", 0),
 }
 OF_ALL = {
-    *("list_conversations", "count_conversations", "search", "usage", "create", "count_call"),
+    *(
+        "list_conversations",
+        "count_conversations",
+        "search",
+        "usage",
+        "add",
+        "create",
+        "count_call",
+    ),
     "forget_responses",
 }
 STATEMENTS = (
