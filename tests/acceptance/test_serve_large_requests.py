@@ -1,0 +1,47 @@
+"""`cllm serve` and one request of very many things: the server answers others all the while."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.fake_provider import WAIT, FakeProvider
+from tests.messages import MODELS, settings, start
+from tests.serving import COMPLETIONS, Answer, Server, completion
+
+KEYS = 200_000
+
+
+@pytest.fixture(scope="module")
+def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("large")
+    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+        yield running
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}], ids=["stateless", "saved"])
+def test_two_hundred_thousand_unknown_fields_stop_nobody(server: Server, headers: dict[str, str]):
+    unknown = {f"k{number}": 0 for number in range(KEYS)}
+    asked = completion(("user", "Hello."), model=MODELS["anthropic"], **unknown)
+    body = json.dumps(asked, separators=(",", ":")).encode()
+    assert len(body) > 2_000_000
+    answered = threading.Event()
+
+    def send() -> Answer:
+        try:
+            return server("POST", COMPLETIONS, body, headers)
+        finally:
+            answered.set()
+
+    with ThreadPoolExecutor(1) as other:
+        sent = other.submit(send)
+        while not answered.wait(0.01):
+            assert server("GET", "/health", timeout=WAIT).status == 200
+
+    answer = sent.result()
+    assert answer.status == 200, answer.body
+    assert len(answer.headers["x-cllm-notice"]) < 8192
+    *_, last = answer.notices
+    assert (last["code"], last["path"]) == ("more_notices", "")
+    assert last["message"] == f"There are {KEYS - len(answer.notices) + 1} notices more."

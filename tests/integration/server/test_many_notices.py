@@ -1,0 +1,51 @@
+"""A request that causes very many notices: what its client is told and what is kept."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.scaling import MODELS, PAIRS, Scaled, scaled_server
+
+from cllm.core.notice import LEFT_OUT, MAX_NOTICES
+from cllm.server.running import LONGEST_NOTICES
+
+KEYS = 3000
+HELLO = {"role": "user", "content": "Hello"}
+
+
+@pytest.fixture
+async def canned(tmp_path: Path) -> AsyncIterator[Scaled]:
+    async with scaled_server(tmp_path) as running:
+        yield running
+
+
+def asked(provider: str, **fields: Any) -> bytes:
+    body = {"model": MODELS[provider], "max_tokens": 99, "messages": [HELLO], **fields}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
+    canned: Scaled, stream: bool
+):
+    unknown = {f"k{number}": 0 for number in range(KEYS)}
+    for client, provider in PAIRS:
+        if client == provider or {client, provider} == {"messages", "anthropic"}:
+            continue
+        body = asked(provider, stream=stream, **unknown)
+        answer = await canned.send(client, body, {"X-Conversation-ID": ""})
+
+        assert answer.status_code == 200, answer.text
+        header = answer.headers["X-CLLM-Notice"]
+        assert len(header) < 2 * LONGEST_NOTICES
+        *shown, last = json.loads(header)
+        conversation = await canned.server.stored(answer.headers["X-Conversation-ID"])
+        *kept, rest = conversation.turns[0].notices
+        assert [notice.path for notice in kept[: len(shown)]] == [told["path"] for told in shown]
+        assert (len(kept), rest.code) == (MAX_NOTICES, LEFT_OUT)
+        assert MAX_NOTICES + rest.count >= KEYS
+        assert last["code"] == "more_notices"
+        missing = MAX_NOTICES + rest.count - len(shown)
+        assert last["message"] == f"There are {missing} notices more."
