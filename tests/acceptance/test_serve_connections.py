@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider, Gate
+from tests.messages import settings, start
 from tests.serving import COMPLETIONS, Server, completion
 
 BODY = json.dumps(completion(("user", "Hello."))).encode()
@@ -16,6 +17,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 SHORT = {"limits": {"head_seconds": 0.5, "head_bytes": 4096}}
 MEGABYTE = 2**20
+KEY = "k" * 20
 
 
 @contextmanager
@@ -235,6 +237,73 @@ def test_an_older_http_is_answered_and_the_connection_closed(server: Server):
         said = to_the_end(connection)
 
     assert said.startswith(b"HTTP/1.1 200 ")
+
+
+HOSTS = {
+    "no Host": b"",
+    "an empty Host": b"Host:\r\n",
+    "a blank Host": b"Host:  \r\n",
+    "two Hosts": b"Host: localhost\r\nHost: localhost\r\n",
+    "two different Hosts": b"Host: localhost\r\nHost: example.org\r\n",
+    "no name in Host": b"Host: :80\r\n",
+    "two names in Host": b"Host: localhost, localhost\r\n",
+}
+LINES = {
+    "a route": b"GET /health HTTP/1.1\r\n",
+    "a completion": b"POST /v1/chat/completions HTTP/1.1\r\n",
+    "a message": b"POST /v1/messages HTTP/1.1\r\n",
+    "no route": b"GET /nowhere HTTP/1.1\r\n",
+}
+
+
+@pytest.fixture(scope="module")
+def keyed(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with keys, which goes by any name."""
+    key = {"name": "n", "owner": "o", "key": KEY}
+    with start(tmp_path_factory.mktemp("keyed"), settings(upstream, keys=[key])) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without keys, which goes by the names of loopback."""
+    with start(tmp_path_factory.mktemp("plain"), settings(upstream)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("which", ["plain", "keyed"])
+def test_a_request_without_one_host_is_refused(
+    request: pytest.FixtureRequest, upstream: FakeProvider, which: str, host: str, line: str
+):
+    known = b"Authorization: Bearer %b\r\nConnection: close\r\n" % KEY.encode()
+    asked = len(upstream.requests)
+    with connected(request.getfixturevalue(which)) as connection:
+        connection.sendall(LINES[line] + HOSTS[host] + known + LENGTH + b"\r\n" + BODY)
+        said = to_the_end(connection)
+
+    assert said.startswith(b"HTTP/1.1 400 "), said
+    assert b"Host" in said.partition(b"\r\n\r\n")[2]
+    assert len(upstream.requests) == asked
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_that_was_refused_is_refused_again(plain: Server, host: str):
+    for _ in range(3):
+        with connected(plain) as connection:
+            connection.sendall(LINES["a route"] + HOSTS[host] + b"Connection: close\r\n\r\n")
+            assert to_the_end(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_older_http_needs_no_host_where_any_will_do(keyed: Server, plain: Server):
+    statuses = []
+    for each in (keyed, plain):
+        with connected(each) as connection:
+            connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            statuses.append(to_the_end(connection)[:13])
+
+    assert statuses == [b"HTTP/1.1 200 ", b"HTTP/1.1 403 "]
 
 
 def test_a_line_about_what_was_refused_is_json_too(serve: Callable[..., Server]):

@@ -26,7 +26,7 @@ from cllm.server.errors import (
     to_openai,
     unexpected,
 )
-from cllm.server.hosts import HostRules
+from cllm.server.hosts import HostRules, check_host_header
 from cllm.server.metrics import Metrics
 from cllm.server.refusal import RefusedError
 from cllm.server.request_log import SCOPE_KEY, RequestRecord, log_request
@@ -37,7 +37,8 @@ REQUEST_ID = b"x-request-id"
 DISCONNECTED = "disconnected"
 HOST = b"host"
 SOURCE = (HOST, b"origin")
-FORBIDDEN = 403
+WITHOUT_HOST = "1.0"
+"""The version of HTTP in which a request needs no Host header."""
 MOST_KNOWN = 64
 
 Source = tuple[tuple[bytes, bytes], ...]
@@ -79,7 +80,6 @@ class Edge:
                 await self._pass_on(scope, receive, passage)
             else:
                 await self._let_in(scope, receive, passage)
-                self._remember(source, record)
         finally:
             self._metrics.running -= 1
             self._end(record, passage)
@@ -91,22 +91,26 @@ class Edge:
         origin = headers.get("origin")
         if origin is not None and self._rules.shares_with(origin):
             passage.added += self._rules.sharing(origin)
+        hosts = headers.getlist("host")
         try:
-            self._rules.check(headers.getlist("host"), origin)
+            if hosts or scope["http_version"] != WITHOUT_HOST:
+                check_host_header(hosts)
+            self._rules.check(hosts, origin)
         except RefusedError as error:
             passage.record.outcome = error.code
             await passage.answer(_answer_at(scope["path"], error))
             return
+        self._remember(_source_of(scope))
         if _is_preflight(scope, headers) and origin is not None:
             wanted = headers.get("access-control-request-headers", "")
             await passage.answer_empty(self._rules.preflight(origin, wanted))
             return
         await self._pass_on(scope, receive, passage)
 
-    def _remember(self, source: Source, record: RequestRecord) -> None:
+    def _remember(self, source: Source) -> None:
         """A name that was let in, and came from no page, is let in again without a look."""
         is_name = len(source) == 1 and source[0][0] == HOST
-        if is_name and record.status != FORBIDDEN and len(self._known) < MOST_KNOWN:
+        if is_name and len(self._known) < MOST_KNOWN:
             self._known.add(source)
 
     async def _pass_on(self, scope: Scope, receive: Receive, passage: "_Passage") -> None:

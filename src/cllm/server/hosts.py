@@ -4,7 +4,8 @@ A server without keys would answer any web page that its person looks at, so a n
 own and a page that is not its own are refused before anything else is looked at. Pure.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,6 +21,9 @@ METHODS = "GET, POST, PATCH, DELETE"
 PREFLIGHT_SECONDS = "600"
 
 Headers = tuple[tuple[bytes, bytes], ...]
+
+
+HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?")
 
 
 class HostRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +83,21 @@ def read_host_rules(settings: ServerSettings) -> HostRules:
     return HostRules(names=names, origins=origins)
 
 
+def check_host_header(hosts: Sequence[str]) -> None:
+    """RefusedError unless there is one Host header, and a name in it, as HTTP/1.1 demands."""
+    if len(hosts) != 1 or not host_name(hosts[0]):
+        raise RefusedError(
+            "invalid_request",
+            "A request needs exactly one Host header with the name of the server in it.",
+            param="Host",
+        )
+
+
 @lru_cache(maxsize=100)
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port; empty if it is none."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
+    """The name in a Host header, in lower case and without its port; empty if it is none."""
+    found = HOST.fullmatch(host)
+    return "" if found is None else (found[1] or found[2]).lower().rstrip(".")
 
 
 def urlsplit_host(origin: str) -> str | None:
