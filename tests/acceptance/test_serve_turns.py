@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
@@ -155,7 +156,7 @@ def test_a_key_stands_for_its_request_in_one_conversation_only(
     other = server.complete(HELLO, conversation="").conversation
     meant = {"begin": "", "continue": one, "stateless": None, "continue another": other}
     key = {"Idempotency-Key": str(uuid.uuid4())}
-    fields = {"stream": stream, "headers": key}
+    fields: dict[str, Any] = {"stream": stream, "headers": key}
     answered = server.complete(HELLO, conversation=meant[first], **fields)
     asked = len(upstream.requests)
     again = server.complete(HELLO, conversation=meant[second], **fields)

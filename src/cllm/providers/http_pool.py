@@ -71,7 +71,8 @@ class _Connector(aiohttp.TCPConnector):
 
     async def _get(self, *args: Any) -> Any:
         while (connection := await super()._get(*args)) is not None:
-            if not connection.protocol.should_close:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
                 return connection
             connection.close()
         return None
