@@ -93,7 +93,7 @@ def provider_rows() -> Mapping[str, Mapping[str, Any]]:
     """The built-in providers: address, variable of the key, protocol."""
     from cllm.providers.registry import ROWS  # noqa: PLC0415
 
-    return {name: msgspec.to_builtins(row) for name, row in ROWS.items()}
+    return {name: msgspec.to_builtins(row, order="deterministic") for name, row in ROWS.items()}
 
 
 def provider_prefixes() -> Mapping[str, str]:
