@@ -163,6 +163,8 @@ class Request:
 
 Answer = Reply | tuple[Step, ...]
 Refuse = Callable[[Request], str | None]
+Choose = Callable[[Request], Reply | None]
+"""The reply to a request, before the queue of replies is used; None for the next of the queue."""
 """Returns why a request is refused with status 400; None if it is answered."""
 
 
@@ -702,6 +704,7 @@ class FakeProvider:
         self._ready = threading.Event()
         self.cache: PromptCache | None = None
         self.refuse: Refuse | None = None
+        self.choose: Choose | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -825,8 +828,11 @@ class FakeProvider:
             self.requests.append(request)
             number = len(self.requests)
             reason = self.refuse(request) if protocol and self.refuse else None
-            is_answered = protocol and not reason and self._answers
-            answer = self._answers.popleft() if is_answered else None
+            answer: Answer | tuple[int, str, str | None, dict[str, str]] | None = None
+            if protocol and not reason:
+                answer = self.choose(request) if self.choose else None
+                if answer is None and self._answers:
+                    answer = self._answers.popleft()
             self._arrived.notify_all()
         if protocol is None or request.method != "POST" or not isinstance(request.json, dict):
             return whole(404, OpenAIChat().error(404, f"No route {request.path}", None))

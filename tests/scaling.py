@@ -27,7 +27,7 @@ from cllm.wire import anthropic_request, framing, openai_request
 
 LINEAR = 2.5
 """The most that the processor time may be multiplied by when the size is doubled."""
-ROUNDS = 6
+ROUNDS = 30
 PIECE_BYTES = 65_536
 
 CLIENTS = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}

@@ -9,6 +9,8 @@ import pytest
 from tests.fake_provider import FakeProvider
 from tests.messages import COUNT, MESSAGES, MODELS, ask, codes, settings, start
 from tests.serving import Answer, Server, stored_messages
+from tests.text_corpus import text_of
+from tests.tokenizers import o200k
 
 CAT = ("user", "My cat is called Luna.")
 QUESTION = ("user", "What is my cat called?")
@@ -78,6 +80,17 @@ def test_an_estimate_is_of_the_history_too(server: Server):
 
     assert counted.json["input_tokens"] > alone.json["input_tokens"] + 8
     assert codes(counted) == ["tokens_estimated"]
+
+
+@pytest.mark.parametrize("kind", ["data: letters", "data: dna", "data: hex", "run: 'a'"])
+def test_an_estimate_of_a_long_run_of_letters_is_within_half_and_twice_its_tokens(
+    server: Server, kind: str
+):
+    text = text_of(kind, 100_000)
+    counted = ask(server, ("user", text), path=COUNT, model=MODELS["openai"])
+
+    assert codes(counted) == ["tokens_estimated"]
+    assert 0.5 <= counted.json["input_tokens"] / o200k()(text) <= 2
 
 
 def test_counting_keeps_nothing(server: Server):

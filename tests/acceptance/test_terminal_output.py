@@ -328,7 +328,7 @@ def test_the_question_about_a_command_shows_all_of_it_and_of_its_reason(provider
 @pytest.mark.parametrize("blank", ["x", " "])
 def test_a_command_that_does_not_fit_on_the_screen_is_not_run(blank, provider, settings, cllm):
     settings(dynamic_commands={"allow": ["echo *"], "require_confirmation": True})
-    ask_for(provider, f"echo {blank * 3000}; echo more")
+    ask_for(provider, f"echo '{blank * 3000}'; echo more")
 
     running = cllm.start(
         "Go.", "--allow-commands", terminal=True, env={"LINES": "24", "COLUMNS": "80"}

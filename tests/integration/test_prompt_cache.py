@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.fake_cache import Counted, PromptCache
-from tests.fake_provider import WAIT, FakeProvider, Request
+from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
 from tests.judges import judge_anthropic, judge_bedrock
 
@@ -269,7 +269,12 @@ def is_summary(request: Request) -> bool:
     return "Summarise our conversation up to here" in said_in(request)[-1]
 
 
+def give_summary(request: Request) -> Reply | None:
+    return Reply(pieces=("They asked and answered. " * 10,)) if is_summary(request) else None
+
+
 async def test_a_summary_request_is_read_from_what_was_sent_before_it(talk):
+    talk.server.choose = give_summary
     for n in range(30):
         await talk.say(f"Question {n}", rounds=(2,) if n % 4 == 0 else (), window=summarise)
 

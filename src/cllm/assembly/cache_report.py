@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from cllm.assembly.marks import minimum_for
-from cllm.assembly.tokens import estimate_tokens
+from cllm.assembly.tokens import estimate_tokens, weights_for
 from cllm.assembly.window.price import PROVIDERS, prices_for
 from cllm.core.conversation import Conversation, StandingSummary, Turn
 from cllm.core.reply import Usage
@@ -268,7 +268,9 @@ def _shared(before: Turn, turn: Turn) -> int:
     if last is None or not same:
         return 0
     if context := _context(before):
-        last -= context + sum(estimate_tokens(message) for message in before.messages[:-1])
+        weights = weights_for(before.provider or "")
+        said = sum(estimate_tokens(message, weights) for message in before.messages[:-1])
+        last -= context + said
     return last if last >= _least(turn) else 0
 
 

@@ -1,14 +1,15 @@
-"""How many tokens something is, where the provider did not say.
+"""Token estimates, for text that no provider has counted.
 
-Before anything is reported, a text is weighed by what it is made of: words, capitals, numbers,
-marks, lines and wide characters, by a table that errs upwards. What a provider reports is the truth
-for what it covered, and the ratio between the two serves whatever comes after. Needs no tokenizer,
-and never claims that an estimate is a count.
+An estimate is a weighted sum over the runs of letters, digits, punctuation and line breaks in a
+text, and over its characters outside ASCII. What a provider reports is exact for what it covered;
+the bounded ratio between report and estimate corrects the estimates of later text. Needs no
+tokenizer, and never presents an estimate as a count.
 """
 
+import re
 import string
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from math import ceil
 from typing import Any
@@ -26,59 +27,95 @@ CHARACTERS_PER_FILE_TOKEN = 16
 MOST_REMEMBERED = 4096
 LONGEST_REMEMBERED = 2048
 """How many messages are not weighed twice, and the bytes of the longest that is remembered."""
+SHORT_RUN = 6
+"""Letters. Most words up to this length are one token; longer runs are weighed by their length."""
+LONG_RUN = 16
+"""Characters. From this length on, a run of one character is weighed by `Weights.repeated`."""
 MARGIN = 1.2
 """On what follows a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
 """Tokens. A report that says less than was estimated is believed as far as it is longer."""
+LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.0
+"""Bounds of reported to estimated tokens. The vocabularies in the tests stay within them on prose,
+code and data; a report outside them is about an unusual text and says nothing about the next."""
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens for each thing that a text is made of.
+class Run(msgspec.Struct, frozen=True):
+    """Tokens of a run of characters of one class.
 
-    `word` is a run of small letters and `capital` one capital letter; `number` and `marks` are
-    runs too, with `digit` and `mark` for each character in them. `ideograph` and `wide` are
-    characters of three bytes in UTF-8, `letter` those of two, and `symbol` those of four.
+    `start` counts once, `each` for every character, `more` for every character past `SHORT_RUN`.
     """
 
-    word: float
-    capital: float
-    number: float
-    digit: float
-    marks: float
-    mark: float
-    line: float
-    ideograph: float
-    wide: float
+    start: float
+    each: float = 0.0
+    more: float = 0.0
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Tokens of the parts of a text, fitted to a family of vocabularies.
+
+    ASCII text is weighed in runs: lower-case letters (`word`), `capitals`, digits (`number`),
+    punctuation (`marks`), line feeds and tabs. Other characters are weighed one by one: `accented`
+    is Latin with diacritics; `letter` is Greek, Cyrillic, Hebrew and Arabic; `indic` the scripts of
+    South and South-East Asia; `symbol` punctuation and signs; `wide` Chinese, Japanese and Korean;
+    `emoji` everything of four bytes. `byte` is added for every byte, so that spaces count too.
+    `repeated` replaces all this for long runs of one character, which vocabularies have entries
+    for; it gives characters and the tokens of each of them in such a run.
+    """
+
+    word: Run
+    capitals: Run
+    number: Run
+    marks: Run
+    lines: Run
+    tabs: Run
+    accented: float
     letter: float
+    indic: float
     symbol: float
+    wide: float
+    emoji: float
+    byte: float
+    repeated: tuple[tuple[str, float], ...]
 
 
 GENERAL = Weights(
-    word=1.1,
-    capital=0.75,
-    number=0.8,
-    digit=0.5,
-    marks=1.05,
-    mark=0.15,
-    line=0.8,
-    ideograph=1.75,
-    wide=1.75,
+    word=Run(1.0, more=0.33),
+    capitals=Run(0.95, more=0.5),
+    number=Run(0.8, each=0.6),
+    marks=Run(0.65, each=0.5),
+    lines=Run(0.5, each=0.2),
+    tabs=Run(0.85, each=0.1),
+    accented=1.3,
     letter=1.0,
-    symbol=3.0,
+    indic=1.4,
+    symbol=1.0,
+    wide=1.75,
+    emoji=3.0,
+    byte=0.012,
+    repeated=(("#*-=_~", 0.05), ("./+", 0.1)),
 )
 """For a vocabulary of any size, down to the 49,000 entries of small local models."""
 LARGE = Weights(
-    word=1.05,
-    capital=0.65,
-    number=1.2,
-    digit=0.12,
-    marks=1.0,
-    mark=0.12,
-    line=0.9,
-    ideograph=0.8,
-    wide=0.8,
-    letter=0.6,
-    symbol=2.0,
+    word=Run(0.9, more=0.31),
+    capitals=Run(0.9, more=0.33),
+    number=Run(1.2, each=0.25),
+    marks=Run(0.55, each=0.36),
+    lines=Run(0.4, each=0.04),
+    tabs=Run(0.45, each=0.03),
+    accented=0.75,
+    letter=0.46,
+    indic=0.5,
+    symbol=0.45,
+    wide=0.86,
+    emoji=1.7,
+    byte=0.01,
+    repeated=(
+        ("afloxAF<>?@^═━", 0.14),
+        ("X!:;—…─", 0.07),
+        ("%+~", 0.03),
+        ("#*-./=_", 0.005),
+    ),
 )
 """For the vocabularies of about 200,000 entries that OpenAI's models have."""
 
@@ -108,48 +145,113 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Weighed()
 
 
-def _spaced(kept: bytes) -> bytes:
-    """A table that leaves the bytes of one class and makes a space of every other."""
-    return bytes(byte if byte in kept else 0x20 for byte in range(256))
+def _members(characters: str) -> bytes:
+    """A table for `bytes.translate`: 1 for the characters of a class, 0 for all others."""
+    members = characters.encode()
+    return bytes(byte in members for byte in range(256))
 
 
-def _others(kept: bytes) -> bytes:
-    return bytes(byte for byte in range(256) if byte not in kept)
+def _all_but(*leads: int) -> bytes:
+    """The bytes to delete so that only these lead bytes remain."""
+    return bytes(byte for byte in range(256) if byte not in leads)
 
 
-_WORDS = _spaced(string.ascii_lowercase.encode())
-_NUMBERS = _spaced(string.digits.encode())
-_MARKS = _spaced(string.punctuation.encode())
-_NOT_CAPITAL = _others(string.ascii_uppercase.encode())
-_NOT_DIGIT = _others(string.digits.encode())
-_NOT_MARK = _others(string.punctuation.encode())
-_NOT_IDEOGRAPH = _others(bytes(range(0xE4, 0xEA)))
-_NOT_WIDE = _others(bytes((*range(0xE0, 0xE4), *range(0xEA, 0xF0))))
-_NOT_LETTER = _others(bytes(range(0xC2, 0xE0)))
-_NOT_SYMBOL = _others(bytes(range(0xF0, 0xF5)))
+_WORDS = _members(string.ascii_lowercase)
+_CAPITALS = _members(string.ascii_uppercase)
+_NUMBERS = _members(string.digits)
+_MARKS = _members(string.punctuation)
+_LINES = _members("\n")
+_TABS = _members("\t")
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+_NOT_ACCENTED = _all_but(*range(0xC3, 0xCA))
+_NOT_LETTER = _all_but(*range(0xCA, 0xE0))
+_NOT_INDIC = _all_but(0xE0, 0xE1)
+_NOT_SYMBOL = _all_but(0xC2, 0xE2, 0xEF)
+_NOT_WIDE = _all_but(*range(0xE3, 0xEF))
+_NOT_EMOJI = _all_but(*range(0xF0, 0xF5))
 
 
 def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
-    """What a text comes to; the first bytes of its characters say which scripts it is in."""
+    """Estimate the tokens of a text. The cost is linear in its length."""
     octets = text.encode(errors="replace")
-    plain = (
-        weights.word * len(octets.translate(_WORDS).split())
-        + weights.capital * len(octets.translate(None, _NOT_CAPITAL))
-        + weights.number * len(octets.translate(_NUMBERS).split())
-        + weights.digit * len(octets.translate(None, _NOT_DIGIT))
-        + weights.marks * len(octets.translate(_MARKS).split())
-        + weights.mark * len(octets.translate(None, _NOT_MARK))
-        + weights.line * octets.count(b"\n")
+    plain = weights.byte * len(octets)
+    leads = octets.translate(None, _CONTINUATIONS)
+    if _has_long_run(leads):
+        for repeat in _repeats(weights):
+            if repeat.run in octets:
+                shorter = repeat.pattern.sub(b" ", octets)
+                plain += repeat.tokens_per_byte * (len(octets) - len(shorter))
+                octets = shorter
+        leads = octets.translate(None, _CONTINUATIONS)
+    plain += (
+        _weigh_runs(leads, _WORDS, weights.word)
+        + _weigh_runs(leads, _CAPITALS, weights.capitals)
+        + _weigh_runs(leads, _NUMBERS, weights.number)
+        + _weigh_runs(leads, _MARKS, weights.marks)
+        + _weigh_runs(leads, _LINES, weights.lines)
+        + _weigh_runs(leads, _TABS, weights.tabs)
     )
-    if len(octets) == len(text):
+    if leads.isascii():
         return Weighed(plain=plain)
     return Weighed(
         plain=plain
-        + weights.letter * len(octets.translate(None, _NOT_LETTER))
-        + weights.symbol * len(octets.translate(None, _NOT_SYMBOL)),
-        wide=weights.ideograph * len(octets.translate(None, _NOT_IDEOGRAPH))
-        + weights.wide * len(octets.translate(None, _NOT_WIDE)),
+        + weights.accented * len(leads.translate(None, _NOT_ACCENTED))
+        + weights.letter * len(leads.translate(None, _NOT_LETTER))
+        + weights.symbol * len(leads.translate(None, _NOT_SYMBOL))
+        + weights.emoji * len(leads.translate(None, _NOT_EMOJI)),
+        wide=weights.indic * len(leads.translate(None, _NOT_INDIC))
+        + weights.wide * len(leads.translate(None, _NOT_WIDE)),
     )
+
+
+def _has_long_run(leads: bytes) -> bool:
+    """Whether `LONG_RUN` equal bytes follow each other. Most texts have no such run."""
+    number = int.from_bytes(leads, "little")
+    changes = (number ^ (number >> 8)).to_bytes(len(leads), "little")
+    return bytes(LONG_RUN - 1) in changes
+
+
+def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
+    """Weigh the runs of a class of characters.
+
+    Counts on an integer that has a byte for each byte of the text, 1 for members of the class:
+    shifting and masking it is three times as fast as splitting the text into a list of runs.
+    """
+    members = int.from_bytes(leads.translate(table), "little")
+    if not members:
+        return 0.0
+    tokens = run.start * (members ^ (members << 8)).bit_count() / 2
+    if run.each:
+        tokens += run.each * members.bit_count()
+    if run.more:
+        pairs = members & (members >> 8)
+        fours = pairs & (pairs >> 16)
+        tokens += run.more * (fours & (fours >> 8 * (SHORT_RUN - 3))).bit_count()
+    return tokens
+
+
+class _Repeat(msgspec.Struct, frozen=True):
+    """A character that vocabularies have long runs of: its shortest run, and a pattern for all."""
+
+    run: bytes
+    pattern: re.Pattern[bytes]
+    tokens_per_byte: float
+
+
+@cache
+def _repeats(weights: Weights) -> tuple[_Repeat, ...]:
+    return tuple(
+        _repeat(character.encode(), tokens)
+        for characters, tokens in weights.repeated
+        for character in characters
+    )
+
+
+def _repeat(character: bytes, tokens: float) -> _Repeat:
+    run = character * LONG_RUN
+    # With the run spelled out, `re` searches ten times as fast as with `{16,}`.
+    pattern = re.compile(re.escape(run) + b"(?:" + re.escape(character) + b")*")
+    return _Repeat(run, pattern, tokens / len(character))
 
 
 def weigh(message: Message, weights: Weights = GENERAL) -> Weighed:
@@ -226,10 +328,10 @@ def estimate_tokens(message: Message, weights: Weights = GENERAL) -> int:
     return weigh(message, weights).tokens
 
 
-def estimate_usage(prompt: Prompt, reply: Message) -> Usage:
+def estimate_usage(prompt: Prompt, reply: Message, weights: Weights = GENERAL) -> Usage:
     """The usage of a call whose provider reported none."""
-    sent = sum(estimate_tokens(message) for message in prompt.all_messages)
-    return Usage(input=sent, output=estimate_tokens(reply), estimated=True)
+    sent = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
+    return Usage(input=sent, output=estimate_tokens(reply, weights), estimated=True)
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,9 +345,10 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
         """By which an estimate is multiplied to be hardly ever too low."""
         if not self.estimated:
             return 1.0
-        if self.reported >= self.estimated:
-            return MARGIN * self.reported / self.estimated
-        return MARGIN * (self.reported + EVIDENCE) / (self.estimated + EVIDENCE)
+        ratio = self.reported / self.estimated
+        if ratio < 1.0:
+            ratio = (self.reported + EVIDENCE) / (self.estimated + EVIDENCE)
+        return MARGIN * min(max(ratio, LOWEST_RATIO), HIGHEST_RATIO)
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from cllm.assembly.tokens import estimate_usage
+from cllm.assembly.tokens import estimate_usage, weights_for
 from cllm.core.conversation import Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
@@ -212,10 +212,12 @@ def _with_reply(
     usage: Usage | None,
 ) -> Turn:
     """The turn with its last reply, and with what all its rounds used and cost."""
+    weights = weights_for(sent.provider)
     if usage is None and reply is not None:
-        usage = estimate_usage(sent.prompt, reply)
+        usage = estimate_usage(sent.prompt, reply, weights)
     used = [
-        ended.reply.usage or estimate_usage(sent.prompt, ended.reply.message) for ended in rounds
+        ended.reply.usage or estimate_usage(sent.prompt, ended.reply.message, weights)
+        for ended in rounds
     ]
     used += [] if usage is None else [usage]
     return msgspec.structs.replace(

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import Count, smollm2
 
@@ -28,3 +29,10 @@ def test_estimates_are_never_a_quarter_too_low_and_after_a_report_never_a_tenth(
 
         assert Learned().expect(weigh_text(text)) >= 0.75 * true
         assert learned.expect(weigh_text(text)) >= 0.9 * true
+
+
+@pytest.mark.parametrize("kind", sorted(CORPUS))
+def test_no_kind_of_text_is_estimated_below_half_its_tokens(kind: str, count: Count):
+    for length in (100, 1_000, 10_000):
+        text = text_of(kind, length)
+        assert weigh_text(text).tokens >= 0.5 * count(text)

@@ -10,6 +10,7 @@ from tests.served import DYNAMIC, KEYED, KEYS, openai_messages, served
 from cllm.core.conversation import SystemRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Opening
+from cllm.core.reply import Usage
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 LIST = "/v1/conversations"
@@ -194,6 +195,18 @@ class TestDetail:
         assert answered["state"] == "complete"
         assert answered["turn_id"] == turn.id
         assert "tool_calls" not in answered
+
+    @pytest.mark.parametrize("estimated", [False, True])
+    async def test_usage_that_is_an_estimate_is_marked_as_one(self, server, estimated):
+        conversation = await server.begin()
+        usage = Usage(input=10, output=5, estimated=estimated)
+        await server.say(conversation, "What is 2+2?", "4", usage=usage)
+
+        _, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
+        (day,) = (await server.get("/v1/usage"))["usage"]
+
+        assert answered["usage"]["estimated"] is estimated
+        assert day["estimated"] is estimated
 
     async def test_calls_and_their_results_are_shown_in_openais_words(self, server):
         call = {

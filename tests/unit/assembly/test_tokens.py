@@ -1,5 +1,9 @@
 """Estimates of tokens where nobody counted, and what reports teach."""
 
+import random
+import string
+import time
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -7,12 +11,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import o200k
 
 from cllm.assembly.tokens import (
     GENERAL,
+    HIGHEST_RATIO,
     LARGE,
+    LOWEST_RATIO,
+    MARGIN,
     NOTHING,
     TOKENS_PER_IMAGE,
     TOKENS_PER_MESSAGE,
@@ -30,10 +38,16 @@ from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 
 SAMPLES = 200
+LENGTHS = (100, 333, 1_000, 10_000, 100_000)
 
 
 def raw(fields: dict[str, Any], role="user", dialect="openai") -> Message:
     return Message(role=role, raw=msgspec.json.encode(fields), dialect=dialect)
+
+
+@cache
+def true_tokens(kind: str, length: int) -> int:
+    return o200k()(text_of(kind, length))
 
 
 def shortfalls(texts: list[str], count, weights: Weights, learned: Learned) -> list[float]:
@@ -65,6 +79,24 @@ class TestAgainstTokenizers:
 
         assert estimated <= 1.25 * sum(map(count, texts))
 
+    @pytest.mark.parametrize("kind", sorted(CORPUS))
+    def test_for_a_large_vocabulary_any_text_is_within_half_and_twice_its_tokens(self, kind):
+        ratios = self.ratios(kind, LARGE)
+
+        assert min(ratios) >= 0.5
+        assert max(ratios) <= 2.0
+
+    @pytest.mark.parametrize("kind", sorted(CORPUS))
+    def test_for_any_vocabulary_no_text_is_below_half_its_tokens(self, kind):
+        assert min(self.ratios(kind, GENERAL)) >= 0.5
+
+    def ratios(self, kind: str, weights: Weights) -> list[float]:
+        """Estimated to true tokens, for each length."""
+        return [
+            weigh_text(text_of(kind, length), weights).tokens / true_tokens(kind, length)
+            for length in LENGTHS
+        ]
+
     def test_the_texts_differ(self):
         for kind in KINDS:
             texts = samples(kind, SAMPLES)
@@ -72,12 +104,61 @@ class TestAgainstTokenizers:
             assert min(map(len, texts)) >= 100
 
 
-class TestMessages:
-    @given(st.text(max_size=50), st.text(max_size=50))
-    def test_a_text_and_more_is_hardly_ever_less(self, text, more):
-        whole, part = weigh_text(text + more), weigh_text(text)
+def total(text: str, weights: Weights) -> float:
+    weighed = weigh_text(text, weights)
+    return weighed.plain + weighed.wide
 
-        assert whole.plain + whole.wide >= part.plain + part.wide - 1e-9
+
+@pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
+class TestAnyText:
+    """What holds of every text, however it is put together."""
+
+    @given(st.text(max_size=50), st.text(max_size=50))
+    def test_a_longer_text_loses_no_more_than_one_short_run(self, weights, text, more):
+        """Adding a character can make a run long enough for the weight of long runs."""
+        shortest = weights.marks.start + 15 * max(weights.marks.each, weights.word.more)
+
+        assert total(text + more, weights) >= total(text, weights) - shortest
+
+    @given(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=8), st.integers(1, 400))
+    def test_every_byte_counts(self, weights, parts, times):
+        text = "".join(part * times for part in parts)
+
+        assert total(text, weights) >= len(text.encode(errors="replace")) / 100
+
+    @given(
+        st.lists(st.text(string.ascii_letters + string.digits + string.punctuation, min_size=1)),
+        st.integers(1, 400),
+    )
+    def test_visible_characters_count_a_token_for_every_67(self, weights, parts, times):
+        text = "".join(part * times for part in parts)
+
+        assert total(text, weights) >= len(text) / 67
+
+    @given(st.text(string.ascii_letters + string.digits), st.integers(1, 400))
+    def test_letters_and_digits_count_a_token_for_every_13(self, weights, text, times):
+        assert total(text * times, weights) >= len(text * times) / 13
+
+    @pytest.mark.parametrize("text", ["acgt", "-" * 15 + "=", "x", "—", " ", "\n", "word "])
+    def test_the_cost_is_linear(self, weights, text):
+        def cost(length: int) -> float:
+            sample = (text * length)[:length]
+            costs = []
+            for _ in range(5):
+                begun = time.process_time()
+                weigh_text(sample, weights)
+                costs.append(time.process_time() - begun)
+            return min(costs)
+
+        assert cost(1_600_000) <= 4 * 16 * max(cost(100_000), 0.0005)
+
+
+class TestMessages:
+    def test_a_long_run_of_letters_is_weighed_by_its_length(self):
+        dna = "".join(random.Random(9).choices("acgt", k=30_000))  # noqa: S311 - guards nothing
+        message = plain_message("user", f"What is this? {dna}")
+
+        assert 0.5 <= estimate_tokens(message, LARGE) / o200k()(message.text) <= 2
 
     def test_an_empty_message_still_takes_some(self):
         assert estimate_tokens(plain_message("user", "")) == TOKENS_PER_MESSAGE
@@ -151,6 +232,13 @@ class TestLearning:
 
         assert short > 1000
         assert 600 <= long < 610
+
+    @pytest.mark.parametrize("reported", [1, 1_000_000])
+    def test_a_report_about_an_unusual_text_changes_later_estimates_within_bounds(self, reported):
+        learned = Learned().after(Weighed(plain=50_000), reported)
+        expected = learned.expect(Weighed(plain=1000))
+
+        assert 1000 * MARGIN * LOWEST_RATIO <= expected <= 1000 * MARGIN * HIGHEST_RATIO
 
     def test_what_chinese_teaches_is_not_applied_to_english(self):
         english = weigh(plain_message("user", "What is the capital of France?"))

@@ -88,7 +88,18 @@ class TestWhatIsCounted:
         log = log_of(conversation(looked))
 
         assert log.ledger.tokens(0, 5) == 5000
-        assert log.ledger.tokens(6) > 10 * estimate_tokens(SAID)
+        assert log.ledger.tokens(6) > 2 * estimate_tokens(SAID)
+
+    def test_an_estimate_is_not_taken_for_a_count(self):
+        usage = Usage(input=5000, output=5)
+        estimate = msgspec.structs.replace(usage, estimated=True)
+
+        counted = log_of(conversation(spoken_turn(1, usage=usage)))
+        guessed = spoken_turn(1, usage=estimate)
+        estimated = log_of(conversation(guessed))
+
+        assert counted.ledger.tokens(0, 1) == 5000
+        assert estimated.ledger.tokens(0, 1) == estimate_tokens(guessed.messages[0])
 
     def test_with_a_system_prompt_both_are_shares_of_the_count(self):
         system = plain_message("system", "word " * 30)
@@ -109,7 +120,7 @@ class TestWhatIsCounted:
 
         assert log.pins == (2,)
         assert log.ledger.tokens(0, 2) + log.ledger.tokens(4, 7) == 4000
-        assert log.ledger.tokens(2, 4) > 10 * unpinned.ledger.tokens(2, 4)
+        assert log.ledger.tokens(2, 4) > 2 * unpinned.ledger.tokens(2, 4)
         assert unpinned.ledger.tokens(0, 7) < 1000
 
     def test_a_summary_that_was_in_it_is_not_taken_for_the_history(self):

@@ -123,6 +123,22 @@ async def test_a_cost_that_is_not_known_for_every_round_is_unknown(engine, ask, 
     assert (await store.load("demo")).turns[0].cost is None
 
 
+@pytest.mark.parametrize("counted", [0, 1])
+async def test_the_usage_of_a_turn_is_an_estimate_when_that_of_one_round_is(
+    engine, ask, store, counted
+):
+    usages = [Usage(input=9, output=1) if n == counted else None for n in range(2)]
+    provider = ScriptedProvider([calling("a", usage=usages[0]), spoken("Done.", usage=usages[1])])
+
+    await take(engine(store, provider), ask(tools=Box()))
+
+    (turn,) = (await store.load("demo")).turns
+    assert turn.usage is not None
+    assert turn.usage.estimated
+    assert turn.window is not None
+    assert turn.window.counted == (9 if counted == 1 else None)
+
+
 async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine, ask, store):
     provider = ScriptedProvider([calling("a"), calling("b"), "I stop here."])
     box = Box(most_uses=2)

@@ -87,6 +87,19 @@ class TestAnswersThatAreNoSummary:
         assert summary.tokens < 60
         assert summary.usage.output == 900
 
+    async def test_an_estimate_is_not_taken_for_a_count_of_its_tokens(
+        self, talk, engine, nothing_said, store
+    ):
+        usage = Usage(input=300, output=190, estimated=True)
+        provider = Talker(summary=spoken("We counted.", usage=usage))
+        await talk(provider, 3)
+
+        await make(engine(store, provider), nothing_said(window=summarise))
+
+        summary = (await store.load("demo")).summary
+        assert summary.tokens < 60
+        assert summary.usage == usage
+
     async def test_one_that_leaves_no_room_for_what_is_said_is_not_kept(
         self, talk, engine, ask, store
     ):

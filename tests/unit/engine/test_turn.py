@@ -115,6 +115,22 @@ class TestAWholeTurn:
         assert ended.turn.usage is not None
         assert ended.turn.usage.estimated
         assert ended.turn.usage.total > 0
+        assert ended.turn.window is not None
+        assert ended.turn.window.counted is None
+        (stored,) = (await store.load("demo")).turns
+        assert stored == ended.turn
+
+    async def test_an_estimate_that_a_provider_reports_is_not_stored_as_a_count(
+        self, engine, ask, store
+    ):
+        reported = Usage(input=7, output=2, estimated=True)
+
+        await take(engine(store, ScriptedProvider([spoken("Hi", usage=reported)])), ask())
+
+        (turn,) = (await store.load("demo")).turns
+        assert turn.usage == reported
+        assert turn.window is not None
+        assert turn.window.counted is None
 
     async def test_the_next_turn_sends_the_history(self, engine, ask, store):
         provider = ScriptedProvider(["One.", "Two."])

@@ -1,5 +1,6 @@
 """What of a conversation is sent: cut at turns, remembered, said, and still in the store."""
 
+import random
 from typing import Any
 
 import msgspec
@@ -102,6 +103,33 @@ async def test_what_the_provider_counted_is_believed(talk):
     assert any(reported)
 
 
+async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_questions(
+    engine, ask, store
+):
+    """30,000 letters of DNA are about 14,000 tokens, far more than as many letters of prose."""
+    dna = "".join(random.Random(9).choices("acgt", k=30_000))  # noqa: S311 - guards nothing
+    question = "Which genes code for hemoglobin, and where are they on the chromosomes? " * 5
+    provider = ScriptedProvider(
+        [spoken("DNA.", usage=Usage(input=14_100, output=5)), spoken("Eleven and sixteen.")]
+    )
+    running = engine(store, provider, context_window=lambda _: 128_000)
+    for text in (f"What is this? {dna}", question):
+        async for _ in running.take_turn(ask(text, window=by_turns)):
+            pass
+
+    assert [len(prompt.messages) for prompt in provider.prompts] == [1, 3]
+
+
+async def test_a_report_that_cannot_be_right_does_not_spoil_later_estimates(engine, ask, store):
+    provider = ScriptedProvider([spoken("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."])
+    running = engine(store, provider, context_window=lambda _: 128_000)
+    for text in ("Hello", LONG):
+        async for _ in running.take_turn(ask(text, window=by_turns)):
+            pass
+
+    assert [len(prompt.messages) for prompt in provider.prompts] == [1, 3]
+
+
 async def test_a_message_that_cannot_fit_is_an_error_with_both_numbers(talk, store):
     with pytest.raises(WindowTooSmallError) as raised:
         await talk([LONG * 20], by_tokens, context_window=lambda _: 2000)
@@ -148,7 +176,7 @@ async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store)
         async def use(self, _call):
             return ""
 
-    running = engine(store, ScriptedProvider(), context_window=lambda _: 1200)
+    running = engine(store, ScriptedProvider(), context_window=lambda _: 1100)
     request = ask(LONG * 3, window=by_tokens)
 
     assert [event async for event in running.take_turn(request)]
