@@ -171,6 +171,16 @@ def test_force_keeps_the_old_one_beside_it(cllm):
     assert read(folder / "Cllmfile.yml.old")["model"] == "openai/mine"
 
 
+def test_force_overwrites_no_earlier_backup(cllm):
+    for model in ("first", "second", "third"):
+        cllm("init", "--force", "--model", f"openai/{model}").succeeded()
+
+    folder = cllm.home.work / ".cllm"
+    assert read(folder / "Cllmfile.yml.old")["model"] == "openai/first"
+    assert read(folder / "Cllmfile.yml.old.2")["model"] == "openai/second"
+    assert read(folder / "Cllmfile.yml")["model"] == "openai/third"
+
+
 def test_conversations_and_logs_are_kept_out_of_git_once(cllm):
     ignored = cllm.home.work / ".gitignore"
     ignored.write_text("build/", encoding="utf-8")

@@ -1,5 +1,6 @@
 """`cllm init`: a first Cllmfile."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,17 @@ def _write(folder: Path, text: str) -> None:
     path = folder / FILE_NAME
     make_folder(folder)
     if path.exists():
-        path.replace(path.with_name(f"{FILE_NAME}.old"))
+        path.replace(_backup_path(path))
     write_file(folder, FILE_NAME, text.encode())
+
+
+def _backup_path(path: Path) -> Path:
+    """Return the first of `.old`, `.old.2`, `.old.3`, … that does not exist."""
+    backup, number = path.with_name(f"{path.name}.old"), 1
+    while os.path.lexists(backup):
+        number += 1
+        backup = path.with_name(f"{path.name}.old.{number}")
+    return backup
 
 
 def _ignore(path: Path) -> None:

@@ -102,7 +102,7 @@ class CommandTool:
         if self._confirm is None:
             return "commands must be confirmed, and there is no terminal to ask on."
         is_confirmed = await self._confirm(requested.command, requested.reason)
-        return None if is_confirmed else "the user declined."
+        return None if is_confirmed else "the user did not confirm it."
 
 
 def result_text(outcome: CommandOutcome) -> str:

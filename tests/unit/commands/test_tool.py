@@ -101,7 +101,7 @@ async def test_the_person_is_asked_with_the_reason():
 async def test_no_means_no():
     world = World(says_yes=False)
 
-    assert "declined" in await world.tool(confirm=True).use(LS)
+    assert "did not confirm" in await world.tool(confirm=True).use(LS)
     assert world.ran == []
 
 
