@@ -72,7 +72,7 @@ def turn(text: str = "Hello", *, model: str, said: Any = None, **fields: Any) ->
 async def take(engine: Engine, request: TurnRequest) -> tuple[list[Any], errors.CllmError | None]:
     events: list[Any] = []
     try:
-        async for event in engine.take_turn(request):
+        async for event in engine.run_turn(request):
             events.append(event)  # noqa: PERF401 - what came before an error counts
     except errors.CllmError as error:
         return events, error

@@ -71,7 +71,7 @@ class Talk:
             tools=Box(),
             **{"system": SYSTEM} | given,
         )
-        async with aclosing(self._engine().take_turn(request)) as events:
+        async with aclosing(self._engine().run_turn(request)) as events:
             async for _ in events:
                 pass
 

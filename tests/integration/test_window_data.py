@@ -237,7 +237,7 @@ class Replay:
             system=GivenPrompt(text=_text(self.system)),
             window=lambda _: self.strategy,
         )
-        async for _ in self.engine.take_turn(request):
+        async for _ in self.engine.run_turn(request):
             pass
 
     async def keep(self, asked: tuple[Message, ...]) -> None:

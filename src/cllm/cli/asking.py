@@ -169,7 +169,7 @@ async def _take_turn(
     stop = _Stop()
     screen = _Screen(app, options)
     try:
-        async with aclosing(app.engine().take_turn(request)) as events:
+        async with aclosing(app.engine().run_turn(request)) as events:
             async for event in events:
                 screen.show(event)
                 if turn_log is not None:
@@ -213,7 +213,7 @@ class _Screen:
                 self._end(event.reply)
             case RoundEnded():
                 self.answer.break_line()
-            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim():
+            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

@@ -15,7 +15,8 @@ from cllm.core.extras import needs_extra
 from cllm.settings.layers import CommandLine
 
 if TYPE_CHECKING:
-    from cllm.server.lane import Lane
+    from starlette.types import ASGIApp
+
     from cllm.settings.load import Settings
 
 HELP = """Serve OpenAI's chat completions, with memory for those who ask for it.
@@ -63,9 +64,9 @@ def command(**options: Any) -> int:
     return 0
 
 
-def worker_app() -> "Lane":
+def worker_app() -> "ASGIApp":
     """The application of one process of several, by the options that the first one was given."""
-    from cllm.server.app import build_quick  # noqa: PLC0415 - loads the web framework
+    from cllm.server.app import build  # noqa: PLC0415 - loads the web framework
     from cllm.server.opening import open_serving  # noqa: PLC0415
 
     printing.prepare_streams()
@@ -74,7 +75,7 @@ def worker_app() -> "Lane":
     options["cllm_path"] = None if path is None else Path(path)
     settings = _settings(_command_line(options))
     _log_as(settings)
-    return build_quick(open_serving(settings))
+    return build(open_serving(settings))
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:

@@ -1,6 +1,6 @@
 """What a surface asks of the engine, and what it hears of a turn: values, and nothing that acts."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     `context` are the commands whose output the model is to know, in the order of their blocks.
     `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
     the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
-    reply before it is kept, and raises if it is not to be; `ending` has something to do by then.
+    reply before it is kept, and raises if it is not to be.
     `found` is the conversation if the surface has looked already, None if there was none. `at_once`
     is for one that is to be held without a look before, and is not there if it is archived. `sent`
     is what is sent of `messages` where that is not what is kept. `prefix` is a text that stands
@@ -66,7 +66,6 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     original: Original | None = None
     accept: Callable[[ReplyFinished], None] | None = None
-    ending: Callable[[ReplyFinished], Awaitable[None]] | None = None
     found: Conversation | msgspec.UnsetType | None = msgspec.UNSET
     at_once: bool = False
     sent: tuple[Message, ...] | None = None
@@ -113,4 +112,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-TurnEvent = TurnWaits | TurnBegan | Noticed | ReplyDelta | Verbatim | RoundEnded | TurnEnded
+TurnEvent = (
+    TurnWaits | TurnBegan | Noticed | ReplyDelta | Verbatim | RoundEnded | ReplyFinished | TurnEnded
+)
+"""`ReplyFinished` comes when the reply is complete and not yet saved, `TurnEnded` after it."""

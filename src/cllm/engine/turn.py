@@ -30,7 +30,7 @@ from cllm.engine.compacting import Compactor, SummaryEvent
 from cllm.engine.fallback import Readiness, fell_back, may_fall_back
 from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
 from cllm.engine.log import Served, first_needed
-from cllm.engine.prompting import Attempt, model_of, served_by, whole_prompt, windowed_prompt
+from cllm.engine.prompting import Attempt, model_of, served_by, windowed_prompt
 from cllm.engine.request import (
     Route,
     TurnBegan,
@@ -41,7 +41,7 @@ from cllm.engine.request import (
     unknown_window,
 )
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently
-from cllm.engine.rounds import RoundEnded, ask_in_rounds
+from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
 from cllm.engine.summary_plan import summarises
 
 __all__ = [
@@ -87,10 +87,12 @@ class Engine:
         self._sleep = sleep
         self._jitter = jitter
 
-    async def take_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
-        """Load, assemble, ask, keep; the events of it as they happen.
+    async def run_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
+        """Load, assemble, call and save one turn; yield its events as they happen.
 
-        What takes long is prepared before the conversation is held, so that nobody waits for it.
+        A turn without `ref` is stateless: nothing is loaded and nothing is saved. What takes long
+        happens before the conversation is locked. `ReplyFinished` comes before the turn is saved,
+        `TurnEnded` after it.
         """
         conversation: Conversation | None = None
         if not request.at_once:
@@ -112,42 +114,19 @@ class Engine:
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = model_of(conversation, request)
-            keeper = self._keeper(lease, request)
+            keeper = Keeper(
+                self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt
+            )
         async with keeper:
             if compacted is not None:
                 keeper.hear(compacted)
                 yield compacted
             conversation = await self._reached(conversation, request, model, keeper.lease)
             first = await self._first(conversation, request)
-            ask = self._asked_in_order if request.fallbacks else self._asked
-            async with aclosing(ask(first, conversation, request, keeper, readiness)) as events:
+            answer = self._try_models(first, conversation, request, keeper, readiness)
+            async with aclosing(answer) as events:
                 async for event in events:
                     yield event
-
-    async def pass_on(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
-        """A turn without a conversation, tools, context or a second model, by the shortest way.
-
-        The events are those of `take_turn`; a server takes most of its turns like this.
-        """
-        given = choose_system(None, request.system, new_policy=request.policy, now=self._clock())
-        attempt = self._attempt(request.model, under_prefix(given, request.prefix), NO_CONTEXT)
-        provider = attempt.route.provider
-        await provider.prepare()
-        prompt = whole_prompt(None, request, attempt)
-        yield TurnBegan(conversation=None, model=request.model, prompt=prompt)
-        async with aclosing(self._ask(provider, prompt)) as events:
-            async for event in events:
-                if not isinstance(event, ReplyFinished):
-                    yield event
-                    continue
-                if request.ending is not None:
-                    await request.ending(event)
-                cost = _cost(event, attempt.price)
-                yield TurnEnded(reply=event, turn=None, model=request.model, cost=cost)
-                return
-        raise BrokenStreamError(
-            f"Provider '{provider.name}' ended without an answer.", provider=provider.name
-        )
 
     async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
         """Whom a turn would ask, and what, if it were taken now; it is not, and nothing is kept."""
@@ -221,7 +200,7 @@ class Engine:
         model = model_of(conversation, request)
         return self._attempt(model, under_prefix(choice, request.prefix), context)
 
-    async def _asked_in_order(
+    async def _try_models(
         self,
         first: Attempt,
         conversation: Conversation | None,
@@ -229,27 +208,45 @@ class Engine:
         keeper: Keeper | Unkept,
         readiness: Readiness,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """One model after the other is asked, as long as nothing of an answer was seen."""
-        attempt = first
+        """Call one model after the other until one answers, and save the turn with its reply."""
+        attempt, is_started = first, False
         for following in (*request.fallbacks, None):
-            seen = False
-            asked = self._asked(attempt, conversation, request, keeper, readiness)
+            is_answering = False
+            provider = attempt.route.provider
+            costs: list[float | None] = []
             try:
-                async with aclosing(asked) as events:
+                if attempt.model not in readiness.ready:
+                    await readiness.prepare(attempt.model, provider)
+                prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
+                keeper.send(_sent(prompt, attempt))
+                if not is_started:
+                    is_started = True
+                    yield _began(prompt, attempt, conversation, keeper.lease)
+                async with aclosing(self._call(prompt, attempt, request.tools)) as events:
                     async for event in events:
-                        seen = seen or not isinstance(event, Noticed | TurnBegan)
-                        if isinstance(event, TurnBegan) and attempt is not first:
-                            continue
+                        if isinstance(event, ReplyFinished):
+                            if request.accept is not None:
+                                request.accept(event)
+                            yield event
+                            turn = await keeper.complete(event)
+                            cost = total_cost([*costs, _cost(event, attempt.price)])
+                            yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
+                            return
+                        if isinstance(event, RoundEnded):
+                            costs.append(_cost(event.reply, attempt.price))
+                        is_answering = is_answering or not isinstance(event, Noticed)
+                        keeper.hear(event)
                         yield event
+                raise BrokenStreamError(
+                    f"Provider '{provider.name}' ended without an answer.", provider=provider.name
+                )
             except CllmError as error:
-                if seen or following is None or not may_fall_back(error):
+                if is_answering or following is None or not may_fall_back(error):
                     raise
                 notice = fell_back(attempt.model, following, error)
-                keeper.hear(notice)
-                yield notice
-                attempt = self._attempt(following, first.choice, first.context)
-            else:
-                return
+            keeper.hear(notice)
+            yield notice
+            attempt = self._attempt(following, first.choice, first.context)
 
     def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
         route = self._find_route(model)
@@ -264,56 +261,17 @@ class Engine:
             return Context()
         return gather_context(plan, await self._run_commands(plan.commands))
 
-    async def _asked(
-        self,
-        attempt: Attempt,
-        conversation: Conversation | None,
-        request: TurnRequest,
-        keeper: Keeper | Unkept,
-        readiness: Readiness,
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """One model asked: its events, and the turn kept with its whole answer."""
-        provider = attempt.route.provider
-        if attempt.model not in readiness.ready:
-            await readiness.prepare(attempt.model, provider)
-        prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
-        keeper.send(
-            Sent(
-                prompt=prompt,
-                model=attempt.model,
-                provider=provider.name,
-                opening=attempt.choice.opening,
-                price=attempt.price,
-            )
-        )
-        name = None if conversation is None else conversation.id
-        yield TurnBegan(conversation=name, model=attempt.model, prompt=prompt, lease=keeper.lease)
-        spent: list[float | None] = []
-        ask = partial(self._ask, provider)
-        rounds = ask(prompt) if request.tools is None else ask_in_rounds(ask, prompt, request.tools)
-        async with aclosing(rounds) as events:
-            async for event in events:
-                if isinstance(event, RoundEnded):
-                    spent.append(_cost(event.reply, attempt.price))
-                if isinstance(event, ReplyFinished):
-                    if request.accept is not None:
-                        request.accept(event)
-                    if request.ending is not None:
-                        await request.ending(event)
-                    turn = await keeper.complete(event)
-                    cost = total_cost([*spent, _cost(event, attempt.price)])
-                    yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
-                    return
-                keeper.hear(event)
-                yield event
-        raise BrokenStreamError(
-            f"Provider '{provider.name}' ended without an answer.", provider=provider.name
-        )
+    def _call(
+        self, prompt: Prompt, attempt: Attempt, tools: ToolBox | None
+    ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
+        """Call the model of an attempt, in rounds if it has tools."""
+        ask = partial(self._ask, attempt.route.provider)
+        return ask(prompt) if tools is None else ask_in_rounds(ask, prompt, tools)
 
     def _served(self, attempt: Attempt) -> Served:
         return served_by(attempt.route, attempt.model, self._context_window, self._clock())
 
-    async def _peek(self, request: TurnRequest, tail: Tail) -> Conversation | None:
+    async def _peek(self, request: TurnRequest, *, tail: Tail) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
         if request.ref is None:
             return None
@@ -370,10 +328,6 @@ class Engine:
             tail=request.tail,
         )
 
-    def _keeper(self, lease: Lease, request: TurnRequest) -> Keeper:
-        """A keeper that settles the turn when its block is left, however it is left."""
-        return Keeper(self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt)
-
     def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         return ask_patiently(
             lambda: provider.ask(prompt),
@@ -392,6 +346,23 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
     """The conversation without a turn that runs in it."""
     turns = tuple(turn for turn in conversation.turns if turn.id != turn_id)
     return msgspec.structs.replace(conversation, turns=turns)
+
+
+def _sent(prompt: Prompt, attempt: Attempt) -> Sent:
+    return Sent(
+        prompt=prompt,
+        model=attempt.model,
+        provider=attempt.route.provider.name,
+        opening=attempt.choice.opening,
+        price=attempt.price,
+    )
+
+
+def _began(
+    prompt: Prompt, attempt: Attempt, conversation: Conversation | None, lease: Lease | None
+) -> TurnBegan:
+    ref = None if conversation is None else conversation.id
+    return TurnBegan(conversation=ref, model=attempt.model, prompt=prompt, lease=lease)
 
 
 def _cost(reply: ReplyFinished, price: Price) -> float | None:

@@ -13,7 +13,7 @@ import msgspec
 from cllm.app import App
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
-from cllm.core.reply import Noticed, TextDelta
+from cllm.core.reply import Noticed, ReplyFinished, TextDelta
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest
 from cllm.library.answer import Answer
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
@@ -80,7 +80,7 @@ class Session:
         """The events of a turn, the last of them as an answer."""
         notices: list[Notice] = []
         conversation: str | None = None
-        async with aclosing(self.app.engine(store).take_turn(request)) as events:
+        async with aclosing(self.app.engine(store).run_turn(request)) as events:
             async for event in events:
                 match event:
                     case TurnBegan():
@@ -88,6 +88,8 @@ class Session:
                         notices += event.prompt.notices
                     case Noticed():
                         notices.append(event.notice)
+                    case ReplyFinished():
+                        continue
                     case TurnEnded():
                         yield Answer.of(event, conversation=conversation, notices=tuple(notices))
                         return

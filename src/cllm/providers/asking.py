@@ -24,7 +24,6 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.relaying import events_of
 from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 
@@ -159,9 +158,11 @@ class HttpProvider(ABC):
             # A server that was asked for a stream may give a whole answer after all.
             if prompt.stream and not _has_type(response, "application/json"):
                 reader = self._stream_reader(request)
-                async for events in events_of(response, reader):
-                    for event in events:
+                async for piece in response.chunks():
+                    for event in reader.feed(piece):
                         yield event
+                    if reader.done:
+                        break
                 yield self._finished(reader, response)
             else:
                 for event in self._decode_answer(await response.read(), request):

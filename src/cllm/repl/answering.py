@@ -14,6 +14,7 @@ from cllm.core.reply import (
     Noticed,
     PartAdded,
     RefusalDelta,
+    ReplyFinished,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -50,7 +51,7 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
 async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:
     shown = _Turn(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
-    async with aclosing(chat.app.engine().take_turn(request)) as events:
+    async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
             shown.hear(event)
             if log is not None:
@@ -112,7 +113,7 @@ class _Turn:
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)
-            case ToolCallDelta() | PartAdded() | Verbatim():
+            case ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

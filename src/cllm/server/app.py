@@ -15,15 +15,12 @@ from cllm.server.auth import read_keyring
 from cllm.server.door import Endpoint, behind_door
 from cllm.server.edge import Edge, answer_unrouted
 from cllm.server.hosts import read_host_rules
-from cllm.server.lane import METHOD, Lane
 from cllm.server.log_batches import batched_logs
 from cllm.server.metrics import Metrics
 from cllm.server.routes import ROUTES, Row
 from cllm.server.serving import Serving
 from cllm.server.sweeping import swept
 from cllm.server.tracing import find_tracing
-
-OFTEN = ("/v1/chat/completions", "/v1/messages")
 
 
 def build(serving: Serving) -> FastAPI:
@@ -53,22 +50,16 @@ def build(serving: Serving) -> FastAPI:
     app.state.serving = serving
     app.state.keyring = read_keyring(serving.settings.keys)
     app.state.metrics = Metrics()
-    app.state.edge = {
-        "rules": read_host_rules(serving.settings),
-        "metrics": app.state.metrics,
-        "new_id": serving.new_id,
-        "begin_span": find_tracing(),
-    }
-    app.add_middleware(Edge, **app.state.edge)
+    app.add_middleware(
+        Edge,
+        rules=read_host_rules(serving.settings),
+        metrics=app.state.metrics,
+        new_id=serving.new_id,
+        begin_span=find_tracing(),
+    )
     for row in ROUTES:
         app.add_route(row.path, behind_door(row, _endpoint(row)), methods=[row.method])
     return app
-
-
-def build_quick(serving: Serving) -> Lane:
-    """The same application, with a lane of its own for what is asked for most."""
-    often = (row for row in ROUTES if row.path in OFTEN and row.method == METHOD)
-    return Lane(build(serving), {row.path: behind_door(row, _endpoint(row)) for row in often})
 
 
 def _endpoint(row: Row) -> Endpoint:

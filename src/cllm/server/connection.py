@@ -8,7 +8,6 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cllm.server.errors import to_openai
@@ -19,30 +18,6 @@ END_OF_HEAD = b"\r\n\r\n"
 OFFER = b"\r\nupgrade: h2c\r\n"
 FRAMING = 8
 """Bytes beside each byte of a body: a body in pieces of one byte has five."""
-OUTLET = "cllm.outlet"
-"""What a request's scope has its connection's outlet under."""
-
-
-class Outlet:
-    """The straight way out: a piece of a body is on its way when `write` returns.
-
-    For an answer whose head has gone out and named no length, and whose pieces come one by one:
-    to wait for each of them in a task costs more than all else that is done with it.
-    """
-
-    __slots__ = ("_flow", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
-        self._transport = transport
-        self._flow = flow
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the client is there, and has taken enough of what was written before."""
-        return not self._flow.write_paused and not self._transport.is_closing()
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 class Connection(HttpToolsProtocol):
@@ -64,7 +39,6 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._outlet = Outlet(transport, self.flow)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -97,7 +71,6 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         self._size = self._body = 0
         self._wait_no_more()
-        self.scope[OUTLET] = self._outlet  # type: ignore[literal-required]
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

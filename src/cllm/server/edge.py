@@ -35,13 +35,8 @@ from cllm.server.tracing import BeginSpan
 MESSAGES_PATH = "/v1/messages"
 REQUEST_ID = b"x-request-id"
 DISCONNECTED = "disconnected"
-HOST = b"host"
-SOURCE = (HOST, b"origin")
 WITHOUT_HOST = "1.0"
 """The version of HTTP in which a request needs no Host header."""
-MOST_KNOWN = 64
-
-Source = tuple[tuple[bytes, bytes], ...]
 
 
 class Edge:
@@ -61,7 +56,6 @@ class Edge:
         self._metrics = metrics
         self._new_id = new_id
         self._begin_span = begin_span
-        self._known: set[Source] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,13 +67,9 @@ class Edge:
         scope[SCOPE_KEY] = record
         end_span = None if self._begin_span is None else self._begin_span(Headers(scope=scope))
         passage = _Passage(record, send)
-        source = _source_of(scope)
         self._metrics.running += 1
         try:
-            if source in self._known:
-                await self._pass_on(scope, receive, passage)
-            else:
-                await self._let_in(scope, receive, passage)
+            await self._let_in(scope, receive, passage)
         finally:
             self._metrics.running -= 1
             self._end(record, passage)
@@ -100,18 +90,11 @@ class Edge:
             passage.record.outcome = error.code
             await passage.answer(_answer_at(scope["path"], error))
             return
-        self._remember(_source_of(scope))
         if _is_preflight(scope, headers) and origin is not None:
             wanted = headers.get("access-control-request-headers", "")
             await passage.answer_empty(self._rules.preflight(origin, wanted))
             return
         await self._pass_on(scope, receive, passage)
-
-    def _remember(self, source: Source) -> None:
-        """A name that was let in, and came from no page, is let in again without a look."""
-        is_name = len(source) == 1 and source[0][0] == HOST
-        if is_name and len(self._known) < MOST_KNOWN:
-            self._known.add(source)
 
     async def _pass_on(self, scope: Scope, receive: Receive, passage: "_Passage") -> None:
         try:
@@ -169,11 +152,6 @@ class _Passage:
         own = [pair for pair in headers if pair not in self.added]
         await self.send({"type": "http.response.start", "status": 204, "headers": own})
         await self.send({"type": "http.response.body", "body": b""})
-
-
-def _source_of(scope: Scope) -> Source:
-    """Where a request says that it comes from: its hosts, and its origin if it has one."""
-    return tuple(header for header in scope["headers"] if header[0] in SOURCE)
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:

@@ -4,20 +4,17 @@ It counts and refuses; what a body says is the codecs' business.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from itertools import accumulate
-from typing import TypeVar
 
 from starlette.requests import Request
 
 from cllm.server.body_room import SHORT, BodyRoom
-from cllm.server.deadlines import Deadlines
 from cllm.server.refusal import RefusedError
 from cllm.server.serving import serving_of
 from cllm.settings.server import Limits
 from cllm.wire.malformed import FieldError
-
-T = TypeVar("T")
 
 STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
 """One level down, and (as a signed byte) one up."""
@@ -35,25 +32,22 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     serving = serving_of(request)
     if announced > SHORT:
         serving.bodies.expect(announced, limits)
-    reading = _read(request, limits, serving.bodies)
-    body = await in_time(reading, serving.patience.bodies, _not_in_time(limits))
+    async with time_limit(limits.body_seconds, _not_in_time(limits)):
+        body = await _read(request, limits, serving.bodies)
     check_depth(body, limits.depth)
     return body
 
 
-async def in_time(work: Awaitable[T], deadlines: Deadlines, late: RefusedError) -> T:
-    """What the work gives; `late` is raised if that takes too long, and the work is cancelled."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - every request is answered in a task
-    deadline = deadlines.set(task.cancel)
+@asynccontextmanager
+async def time_limit(seconds: float, error: RefusedError) -> AsyncIterator[None]:
+    """Cancel the block after so many seconds, and raise this error in its place."""
     try:
-        return await work
-    except asyncio.CancelledError:
-        if deadline.passed and task.uncancel() == 0:
-            raise late from None
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise error from None
         raise
-    finally:
-        deadline.met()
 
 
 async def _read(request: Request, limits: Limits, room: BodyRoom) -> bytes:

@@ -17,12 +17,12 @@ from functools import partial
 from typing import cast
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from cllm.core.errors import UsageError
-from cllm.server.app import build_quick
+from cllm.server.app import build
 from cllm.server.connection import Connection
-from cllm.server.lane import Lane
 from cllm.server.opening import check_reach, open_serving
 from cllm.server.serving import Serving
 from cllm.settings.load import Settings
@@ -59,7 +59,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
             Multiprocess(_config(worker, settings), [bound]).run()
             return
         serving = open_serving(settings)
-        config = _config(build_quick(serving), settings)
+        config = _config(build(serving), settings)
         _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
 
 
@@ -93,7 +93,7 @@ def shown_address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _config(app: Lane | str, settings: Settings) -> uvicorn.Config:
+def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),

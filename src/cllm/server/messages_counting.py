@@ -12,12 +12,11 @@ from cllm.assembly.tokens import estimate_tokens, weigh_text, weights_for
 from cllm.core.notice import Notice
 from cllm.core.ports import Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.engine.turn import Engine
-from cllm.server.asking import Asked, ask_for
 from cllm.server.messages import read_prompt, with_thread
+from cllm.server.prepared_turn import engine_for, prepare_turn
 from cllm.server.request_log import record_of
-from cllm.server.running import JSON, encode_notices
-from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.serving import caller_of, serving_of
+from cllm.server.turn_task import JSON, encode_notices
 from cllm.server.wish import CONVERSATION, NOTICE, STATELESS, Continue, read_wish
 
 
@@ -28,14 +27,14 @@ async def count(request: Request) -> Response:
     if wish.mode != STATELESS and prompt.parameters.get("thread") is not None:
         prompt = with_thread(prompt, wish, serving)
     _note(request, prompt)
-    asked = await ask_for(prompt, wish, caller_of(request), serving)
-    route, sent = await _engine_for(asked, serving).would_send(asked.request)
-    record_of(request).model = asked.request.model
+    prepared = await prepare_turn(prompt, wish, caller_of(request), serving)
+    route, sent = await engine_for(prepared, serving).would_send(prepared.request)
+    record_of(request).model = prepared.request.model
     counted = await _counted(route.provider, replace(sent, stream=False))
-    notices = [*asked.notices, *sent.notices, *counted.notices]
+    notices = [*prepared.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
-    if isinstance(wish.mode, Continue) and asked.shown is not None:
-        headers[CONVERSATION] = record_of(request).conversation = asked.shown
+    if isinstance(wish.mode, Continue) and prepared.shown is not None:
+        headers[CONVERSATION] = record_of(request).conversation = prepared.shown
     body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
     return Response(body, headers=headers, media_type=JSON)
 
@@ -44,13 +43,6 @@ def _note(request: Request, prompt: Prompt) -> None:
     record = record_of(request)
     record.messages = len(prompt.messages)
     record.system_prompt = any(message.role == "system" for message in prompt.all_messages)
-
-
-def _engine_for(asked: Asked, serving: Serving) -> Engine:
-    """The engine with the conversation's store and the caller's key, if there is one."""
-    if asked.callers_key is None and asked.store in (None, serving.store):
-        return serving.engine
-    return serving.app.engine(asked.store, callers_key=asked.callers_key)
 
 
 async def _counted(provider: Provider, prompt: Prompt) -> TokenCount:

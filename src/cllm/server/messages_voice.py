@@ -5,15 +5,12 @@ answer of any other provider is told in the same words.
 """
 
 from cllm.core.ports import NewId
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, Verbatim
+from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.server.errors import encode_anthropic
 from cllm.server.told import Told
 from cllm.wire.anthropic_answer import PING, StreamEncoder, encode_answer
 from cllm.wire.anthropic_parts import DIALECT
 from cllm.wire.translate import parts_of
-
-APART = (Noticed, ReplyFinished)
-"""Events that say more than what is in the stream."""
 
 
 class AnthropicVoice:
@@ -43,11 +40,6 @@ class AnthropicVoice:
             return event.data
         self._ending.append(event.data)
         return b""
-
-    def encode_plain(self, event: ReplyEvent) -> bytes | None:
-        if not self._is_verbatim or isinstance(event, APART):
-            return None
-        return self._as_it_came(event) if type(event) is Verbatim else b""
 
     def error(self, told: Told) -> bytes:
         return b"event: error\ndata: %b\n\n" % encode_anthropic(told)

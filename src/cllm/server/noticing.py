@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cllm.core.notice import Notice
 from cllm.server.place import Shelf
-from cllm.server.running import encode_notices
+from cllm.server.turn_task import encode_notices
 from cllm.server.wish import NOTICE
 
 

@@ -9,7 +9,6 @@ from cllm.core.errors import UsageError
 from cllm.core.ports import ServerStore, Store
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.server.calls import CallCounter
-from cllm.server.deadlines import patience_by
 from cllm.server.serving import Serving
 from cllm.server.turns import RunningTurns
 from cllm.settings.load import Settings
@@ -32,7 +31,6 @@ def open_serving(settings: Settings) -> Serving:
         turns=RunningTurns(),
         calls=CallCounter(store),
         clock=now,
-        patience=patience_by(settings.server),
         new_id=new_id,
         files=_files(settings),
     )

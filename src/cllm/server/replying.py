@@ -4,7 +4,9 @@ Sees to it that a request is answered once, that its turn is taken in the right 
 error which comes before anything of the answer is told as one.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -14,16 +16,14 @@ from starlette.responses import Response
 from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFoundError
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
-from cllm.providers.relaying import offered
-from cllm.server.asking import Asked, ask_for
+from cllm.server.disconnects import DisconnectWatch
 from cllm.server.idempotency import NO_CLAIM, Claim, claim, hash_of
-from cllm.server.leaving import Watch
-from cllm.server.passing import pass_on
+from cllm.server.prepared_turn import PreparedTurn, prepare_turn
 from cllm.server.request_log import record_of
 from cllm.server.resuming import attempt, take_up, try_again
-from cllm.server.running import JSON, RunningTurn
 from cllm.server.serving import Serving, caller_of, serving_of
-from cllm.server.streaming import EventStream, StreamRelay
+from cllm.server.sse_response import SSEResponse
+from cllm.server.turn_task import JSON, TurnTask
 from cllm.server.voices import Voice
 from cllm.server.wish import CONVERSATION, PROVIDER, Begin, Wish, read_wish
 from cllm.wire.malformed import MalformedError
@@ -32,14 +32,10 @@ MakeVoice = Callable[[Prompt, Serving], Voice]
 
 
 class _Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn about to be taken, and whether it may be in a branch if its place is not free.
+    """A task about to start, and whether it may use a branch if the conversation is busy."""
 
-    The relay is for one that nobody but the client has to hear.
-    """
-
-    turn: RunningTurn
+    task: TurnTask
     may_branch: bool
-    relay: StreamRelay | None
 
 
 async def reply_to(request: Request, prompt: Prompt, body: bytes, voice: MakeVoice) -> Response:
@@ -95,131 +91,115 @@ async def _made_ready(
     record = record_of(request)
     record.stream, record.messages = prompt.stream, len(prompt.messages)
     record.system_prompt = any(message.role == "system" for message in prompt.all_messages)
-    asked = await ask_for(prompt, wish, caller_of(request), serving)
-    voice = make_voice(prompt, serving)
-    if asked.request.ref is None and not prompt.stream:
-        return await pass_on(
-            asked,
-            voice,
-            serving=serving,
-            claim=claimed,
-            record=record,
-            receive=request.receive,
-        )
-    placed = await _placed(asked, wish, claimed, serving)
+    prepared = await prepare_turn(prompt, wish, caller_of(request), serving)
+    placed = await _placed(prepared, wish, claimed, serving)
     if isinstance(placed, KeptResponse):
         await claimed.keep(placed.headers, placed.body)
         return Response(placed.body, placed.status, placed.headers)
-    turn = RunningTurn(placed, voice, serving=serving, claim=claimed, record=record)
-    return _Ready(
-        turn=turn,
-        may_branch=wish.on_conflict == "branch" and placed is asked,
-        relay=StreamRelay(turn, voice) if _is_relayed(placed, claimed) else None,
-    )
-
-
-def _is_relayed(asked: Asked, claimed: Claim) -> bool:
-    """Whether nobody but the client has to hear what is said, and one model alone is asked."""
-    request = asked.request
-    return asked.store is None and request.ref is None and not (request.fallbacks or claimed.keeps)
+    voice = make_voice(prompt, serving)
+    task = TurnTask(placed, voice, serving=serving, claim=claimed, record=record)
+    return _Ready(task=task, may_branch=wish.on_conflict == "branch" and placed is prepared)
 
 
 async def _answer(request: Request, ready: _Ready) -> Response:
-    """What the turn says. From its beginning on the claim is the turn's to give back."""
-    turn, response = ready.turn, None
+    """The response of the turn. From its start on the task releases the claim."""
+    task, response = ready.task, None
     try:
-        await _run(request, turn, ready.relay)
-        if isinstance(turn.failure, ConversationBusyError):
+        await _run(request, task)
+        if isinstance(task.failure, ConversationBusyError):
             if not ready.may_branch:
-                raise await _by_whom(turn.failure, turn.asked)
-            turn = turn.elsewhere(await _branched(turn.asked, serving_of(request)))
-            await _run(request, turn, None)
-        response = await _said(request, turn)
+                raise await _by_whom(task.failure, task.prepared)
+            task = task.with_turn(await _branched(task.prepared, serving_of(request)))
+            await _run(request, task)
+        response = await _response(request, task)
     finally:
         if response is None:
-            await turn.let_go()
+            await task.release()
     return response
 
 
-async def _run(request: Request, turn: RunningTurn, relay: StreamRelay | None) -> None:
-    """Take the turn until there is something to say: a stream's beginning, or the whole answer."""
-    with offered(relay):
-        turn.start()
-    if turn.asked.request.stream:
-        await turn.begun()
+async def _run(request: Request, task: TurnTask) -> None:
+    """Run the turn until its stream starts, or until its whole reply is there."""
+    task.start()
+    if task.prepared.request.stream:
+        await task.wait_until_started()
         return
-    watch = Watch(request.receive, serving_of(request).patience.leaving, turn.leave)
+    watch = DisconnectWatch(request.receive, task.leave)
     try:
-        await turn.finished()
+        await task.wait()
     finally:
-        watch.end()
+        watch.stop()
 
 
-async def _said(request: Request, turn: RunningTurn) -> Response:
+async def _response(request: Request, task: TurnTask) -> Response:
     try:
-        if turn.asked.request.stream:
-            return await _stream(turn, serving_of(request))
-        return _whole(turn)
+        if task.prepared.request.stream:
+            return await _stream(task, serving_of(request))
+        return _whole(task)
     except (CllmError, MalformedError):
-        request.state.told_with = await _kept_at(turn)
+        request.state.told_with = await _kept_at(task)
         raise
 
 
 async def _placed(
-    asked: Asked, wish: Wish, claimed: Claim, serving: Serving
-) -> Asked | KeptResponse:
+    prepared: PreparedTurn, wish: Wish, claimed: Claim, serving: Serving
+) -> PreparedTurn | KeptResponse:
     """The turn where it is to be taken: in the place of one that was begun for this request."""
     if claimed.before is not None:
-        return await take_up(asked, claimed, serving)
-    return await try_again(asked) if wish.retries else asked
+        return await take_up(prepared, claimed, serving)
+    return await try_again(prepared) if wish.retries else prepared
 
 
-async def _kept_at(turn: RunningTurn) -> dict[str, str]:
-    """The head of an error: where what was said is kept, to be asked again from there."""
-    store, request = turn.asked.store, turn.asked.request
-    is_nowhere = isinstance(turn.failure, ConversationNotFoundError)
+async def _kept_at(task: TurnTask) -> dict[str, str]:
+    """The headers of an error: the conversation and the turn that hold the client's messages."""
+    store, request = task.prepared.store, task.prepared.request
+    is_nowhere = isinstance(task.failure, ConversationNotFoundError)
     if store is None or request.ref is None or is_nowhere:
         return {}
     try:
         await store.load(request.ref, owner=request.owner, tail=0)
     except CllmError:
         return {}
-    return turn.headers()
+    return task.headers()
 
 
-async def _by_whom(busy: ConversationBusyError, asked: Asked) -> ConversationBusyError:
+async def _by_whom(busy: ConversationBusyError, prepared: PreparedTurn) -> ConversationBusyError:
     """The same error with the turn that runs, if it still does."""
-    if busy.turn_id is not None or asked.store is None:
+    if busy.turn_id is not None or prepared.store is None:
         return busy
-    found = await asked.store.load(busy.ref, owner=asked.request.owner, tail=1)
+    found = await prepared.store.load(busy.ref, owner=prepared.request.owner, tail=1)
     running = (turn.id for turn in (*found.turns, *found.variants) if turn.state == "running")
     return ConversationBusyError(busy.ref, turn_id=next(running, None))
 
 
-async def _branched(asked: Asked, serving: Serving) -> Asked:
+async def _branched(prepared: PreparedTurn, serving: Serving) -> PreparedTurn:
     """The same turn in a branch of the conversation, which nobody else talks in."""
-    store, request = asked.store, asked.request
+    store, request = prepared.store, prepared.request
     assert store is not None  # noqa: S101 - only a kept turn finds its conversation busy
     assert request.ref is not None  # noqa: S101
     new = NewConversation(id=serving.new_id())
     branch = await store.branch(request.ref, new, owner=request.owner)
-    shown = (asked.shown or "").replace(request.ref, branch.id)
-    return replace(asked, shown=shown, request=replace(request, ref=branch.id, found=branch))
+    shown = (prepared.shown or "").replace(request.ref, branch.id)
+    return replace(prepared, shown=shown, request=replace(request, ref=branch.id, found=branch))
 
 
-async def _stream(turn: RunningTurn, serving: Serving) -> Response:
-    """The answer as it comes."""
-    await turn.begun()
-    await turn.pipe.ready()
-    if turn.pipe.is_over and not turn.is_spoken:
-        await turn.finished()
-        if turn.failure is not None:
-            raise turn.failure
-    return EventStream(turn, leaving=serving.patience.leaving)
+async def _stream(task: TurnTask, serving: Serving) -> Response:
+    """The response of a stream, or the error of a turn that fails before its first event.
+
+    After a silence the response starts without an event.
+    """
+    silence = serving.settings.silence_seconds
+    with suppress(TimeoutError):
+        async with asyncio.timeout(silence):
+            await task.queue.wait_until_readable()
+    if task.queue.is_closed and not task.is_streaming:
+        await task.wait()
+        if task.failure is not None:
+            raise task.failure
+    return SSEResponse(task, silence_seconds=silence)
 
 
-def _whole(turn: RunningTurn) -> Response:
-    """The answer in one piece."""
-    if turn.failure is not None:
-        raise turn.failure
-    return Response(turn.body, headers=turn.headers(), media_type=JSON)
+def _whole(task: TurnTask) -> Response:
+    if task.failure is not None:
+        raise task.failure
+    return Response(task.body, headers=task.headers(), media_type=JSON)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
-from cllm.server.asking import Asked
 from cllm.server.idempotency import ANSWERED, CLAIM_SECONDS, Claim
+from cllm.server.prepared_turn import PreparedTurn
 from cllm.server.serving import Serving
 from cllm.server.wish import CONVERSATION, FILES, TURN
 
@@ -80,40 +80,42 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
         return bool(turns) and turns[-1].place == self.turn.place
 
 
-async def take_up(asked: Asked, claim: Claim, serving: Serving) -> Asked | KeptResponse:
+async def take_up(
+    prepared: PreparedTurn, claim: Claim, serving: Serving
+) -> PreparedTurn | KeptResponse:
     """The turn in the place of the one that was begun before, or the answer that it had."""
     if claim.before is None:
-        return asked
-    begun = await _find(asked, claim.before)
+        return prepared
+    begun = await _find(prepared, claim.before)
     if begun is None:
-        return asked
+        return prepared
     if begun.turn.is_history and claim.before.body is not None:
         headers, body = claim.before.headers, claim.before.body
         return KeptResponse(status=ANSWERED, headers=headers, body=body)
     may_be_old = claim.keeps or _is_fresh_failure(begun.turn, serving)
-    return _in_place(asked, begun, serving) if begun.is_last and may_be_old else asked
+    return _in_place(prepared, begun, serving) if begun.is_last and may_be_old else prepared
 
 
-async def try_again(asked: Asked) -> Asked:
+async def try_again(prepared: PreparedTurn) -> PreparedTurn:
     """The turn in the place of the last one, if that failed and the same was said in it."""
-    store, request = asked.store, asked.request
+    store, request = prepared.store, prepared.request
     if store is None or request.ref is None or request.create is not None or request.place:
-        return asked
+        return prepared
     found = await store.load(request.ref, owner=request.owner, tail=1)
     last = found.turns[-1] if found.turns else None
     if last is None or last.state != "failed" or last.asked != request.messages:
-        return asked
-    return replace(asked, request=replace(request, place=last.place))
+        return prepared
+    return replace(prepared, request=replace(request, place=last.place))
 
 
-async def _find(asked: Asked, before: RequestClaim) -> _Begun | None:
+async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
     """The turn that the head of an unfinished answer names, if it is still there."""
     shown, turn_id = before.headers.get(CONVERSATION), before.headers.get(TURN)
-    if asked.store is None or shown is None or turn_id is None:
+    if prepared.store is None or shown is None or turn_id is None:
         return None
     ref = shown.removeprefix(FILES)
     try:
-        found = await asked.store.load(ref, owner=asked.request.owner)
+        found = await prepared.store.load(ref, owner=prepared.request.owner)
     except ConversationNotFoundError:
         return None
     if found.archived_at is not None:
@@ -129,10 +131,10 @@ def _is_fresh_failure(turn: Turn, serving: Serving) -> bool:
     return turn.state == "failed" and ended is not None and ended > serving.clock() - RETRIED_WITHIN
 
 
-def _in_place(asked: Asked, begun: _Begun, serving: Serving) -> Asked:
-    request = replace(asked.request, place=begun.turn.place)
+def _in_place(prepared: PreparedTurn, begun: _Begun, serving: Serving) -> PreparedTurn:
+    request = replace(prepared.request, place=begun.turn.place)
     if request.create is None:
-        return replace(asked, request=request)
+        return replace(prepared, request=request)
     found = begun.conversation
     request = replace(
         request,
@@ -141,4 +143,4 @@ def _in_place(asked: Asked, begun: _Begun, serving: Serving) -> Asked:
         found=found,
         cache_key=serving.app.cache_key(found.id),
     )
-    return replace(asked, request=request, shown=found.id)
+    return replace(prepared, request=request, shown=found.id)

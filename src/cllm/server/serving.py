@@ -11,7 +11,6 @@ from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
 from cllm.server.body_room import BodyRoom
 from cllm.server.calls import CallCounter
-from cllm.server.deadlines import Patience
 from cllm.server.turns import RunningTurns
 from cllm.settings.server import ServerSettings
 
@@ -39,7 +38,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine
     turns: RunningTurns
     calls: CallCounter
-    patience: Patience
     clock: Clock
     new_id: NewId
     files: Store | None = None

@@ -6,7 +6,7 @@ A voice puts the codecs of `cllm.wire` together; it carries nothing and decides 
 from typing import Any, Protocol
 
 from cllm.core.ports import Clock, NewId
-from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta
+from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.server.errors import encode_openai
 from cllm.server.told import Told
 from cllm.wire.openai_answer import StreamEncoder, encode_reply
@@ -14,7 +14,6 @@ from cllm.wire.openai_functions import FunctionCalls, asks_with_functions
 from cllm.wire.translate import parts_of
 
 COMMENT = b": keep-alive\n\n"
-PLAIN = (TextDelta, ThinkingDelta)
 
 
 class Voice(Protocol):
@@ -25,10 +24,6 @@ class Voice(Protocol):
 
     def encode(self, event: ReplyEvent) -> bytes:
         """An event of a stream; the last one ends it."""
-        ...
-
-    def encode_plain(self, event: ReplyEvent) -> bytes | None:
-        """An event that goes on with a stream in a way that cannot fail; None for any other."""
         ...
 
     def error(self, told: Told) -> bytes:
@@ -67,11 +62,6 @@ class OpenAIVoice:
         if self._functions is None:
             return self._encoder.encode(event)
         return b"".join(map(self._encoder.encode, self._functions.told(event)))
-
-    def encode_plain(self, event: ReplyEvent) -> bytes | None:
-        if self._encoder is None or self._functions is not None or type(event) not in PLAIN:
-            return None
-        return self._encoder.encode(event)
 
     def error(self, told: Told) -> bytes:
         return b"data: " + encode_openai(told) + b"\n\n"

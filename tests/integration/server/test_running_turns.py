@@ -9,12 +9,12 @@ from tests.served import served
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
-from cllm.server.asking import ask_for
 from cllm.server.idempotency import NoClaim
 from cllm.server.messages_voice import AnthropicVoice
+from cllm.server.prepared_turn import prepare_turn
 from cllm.server.request_log import RequestRecord
-from cllm.server.running import RunningTurn
 from cllm.server.serving import Caller
+from cllm.server.turn_task import TurnTask
 from cllm.server.wish import PLAIN
 
 MODEL = "anthropic/claude-sonnet-4-5"
@@ -35,8 +35,8 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
     prompt = Prompt(model=MODEL, messages=(plain_message("user", "Hello."),), stream=True)
     async with served(tmp_path, settings) as server:
         serving = server.serving
-        turn = RunningTurn(
-            await ask_for(prompt, PLAIN, Caller(), serving),
+        turn = TurnTask(
+            await prepare_turn(prompt, PLAIN, Caller(), serving),
             AnthropicVoice(model=MODEL, new_id=serving.new_id),
             serving=serving,
             claim=FailingClaim(),
@@ -44,10 +44,10 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
         )
         turn.start()
         async with asyncio.timeout(WAIT):
-            await turn.begun()
-            told = await turn.pipe.take()
+            await turn.wait_until_started()
+            told = await turn.queue.get()
             with pytest.raises(OSError, match="the store is gone"):
-                await turn.finished()
+                await turn.wait()
 
     assert told.startswith(b"event: error\n")
-    assert turn.pipe.is_over
+    assert turn.queue.is_closed

@@ -50,7 +50,7 @@ class Talker(ScriptedProvider):
 
 
 async def say(running, request) -> list[Any]:
-    return [event async for event in running.take_turn(request)]
+    return [event async for event in running.run_turn(request)]
 
 
 async def make(running, request) -> list[Any]:

@@ -56,7 +56,7 @@ def served(store, clock, sleeper):
 
 
 async def take(engine: Engine, request: TurnRequest) -> list[Any]:
-    return [event async for event in engine.take_turn(request)]
+    return [event async for event in engine.run_turn(request)]
 
 
 async def heard_until(error: type[CllmError], turn: Any) -> tuple[list[Any], Any]:
@@ -107,7 +107,7 @@ async def test_no_other_model_is_asked_once_a_piece_of_the_answer_was_seen(serve
     second = ScriptedProvider(["Never said"])
 
     seen, _ = await heard_until(
-        UpstreamError, served(m=first, n=second).take_turn(ask(fallbacks=("n",)))
+        UpstreamError, served(m=first, n=second).run_turn(ask(fallbacks=("n",)))
     )
 
     assert said(seen) == "Once upon"
@@ -118,7 +118,7 @@ async def test_a_broken_stream_is_an_error_and_never_a_finished_answer(served, a
     cut = BrokenStreamError("It broke off.", provider="first")
     engine = served(m=ScriptedProvider([[TextDelta(text="Half"), cut]]))
 
-    seen, _ = await heard_until(BrokenStreamError, engine.take_turn(ask(visible=True)))
+    seen, _ = await heard_until(BrokenStreamError, engine.run_turn(ask(visible=True)))
 
     assert not any(isinstance(event, TurnEnded | ReplyFinished) for event in seen)
     assert [turn.state for turn in (await store.load("demo")).turns] == ["failed"]
@@ -144,7 +144,7 @@ async def test_models_are_asked_in_order_and_the_last_error_is_raised(served, as
     }
 
     seen, raised = await heard_until(
-        RateLimitedError, served(**providers).take_turn(ask(fallbacks=("n", "o")))
+        RateLimitedError, served(**providers).run_turn(ask(fallbacks=("n", "o")))
     )
 
     assert raised.retry_after == 7
@@ -260,7 +260,7 @@ def test_which_errors_another_model_could_do_without(error, expected):
 
 async def test_a_reader_that_leaves_during_the_fallback_leaves_no_turn_running(served, ask, store):
     engine = served(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["From the second"]))
-    turn = engine.take_turn(ask(fallbacks=("n",)))
+    turn = engine.run_turn(ask(fallbacks=("n",)))
 
     with suppress(StopAsyncIteration):
         while not isinstance(await anext(turn), Noticed):

@@ -48,7 +48,7 @@ def calling(*ids: str, text: str = "", usage: Usage | None = None) -> list[Reply
 
 
 async def take(engine: Engine, request: TurnRequest) -> list[Any]:
-    return [event async for event in engine.take_turn(request)]
+    return [event async for event in engine.run_turn(request)]
 
 
 def offered(prompt: Prompt) -> list[Any]:
@@ -190,7 +190,7 @@ async def test_a_failure_in_a_later_round_keeps_nothing_of_a_turn_nobody_sees(en
 
 async def test_a_turn_interrupted_in_a_later_round_keeps_what_was_done(engine, ask, store):
     provider = ScriptedProvider([calling("a"), [TextDelta(text="So"), TextDelta(text=" far")]])
-    turn = engine(store, provider).take_turn(ask(tools=Box()))
+    turn = engine(store, provider).run_turn(ask(tools=Box()))
     async for event in turn:
         if isinstance(event, TextDelta):
             break

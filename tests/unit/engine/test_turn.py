@@ -40,7 +40,7 @@ BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
 
 
 async def take(engine: Engine, request: TurnRequest) -> list[TurnEvent]:
-    return [event async for event in engine.take_turn(request)]
+    return [event async for event in engine.run_turn(request)]
 
 
 async def state_of(store: Any) -> list[tuple[str, list[str]]]:
@@ -70,18 +70,19 @@ class TestAWholeTurn:
         provider = ScriptedProvider([spoken("Hi there", usage=Usage(input=3, output=2))])
         seen = []
 
-        async for event in engine(store, provider).take_turn(ask()):
+        async for event in engine(store, provider).run_turn(ask()):
             seen.append(event)
             kept = await state_of(store)
             is_last = isinstance(event, TurnEnded)
             assert kept == ([("complete", ["Hello", "Hi there"])] if is_last else [])
 
-        began, first, second, ended = seen
+        began, first, second, finished, ended = seen
         assert isinstance(began, TurnBegan)
         assert (began.conversation, began.model) == ("demo", "m")
         assert began.prompt == provider.prompts[0]
         assert [first, second] == [TextDelta(text="Hi"), TextDelta(text=" there")]
         assert isinstance(ended, TurnEnded)
+        assert ended.reply is finished
         assert ended.reply.message.text == "Hi there"
 
     async def test_a_kept_turn_records_what_was_sent_and_what_came_back(
@@ -186,7 +187,7 @@ class TestAWholeTurn:
 
         events = await take(engine(store, ScriptedProvider([[*deltas, end]])), ask())
 
-        assert events[1:-1] == deltas
+        assert events[1:-1] == [*deltas, end]
 
     async def test_an_event_after_the_end_is_not_heard(self, engine, ask, store):
         said = [*spoken("Hi"), TextDelta(text="more")]
@@ -194,7 +195,7 @@ class TestAWholeTurn:
         events = await take(engine(store, ScriptedProvider([said])), ask())
 
         assert isinstance(events[-1], TurnEnded)
-        assert len(events) == 3
+        assert len(events) == 4
 
     async def test_the_lease_is_given_back(self, engine, ask, store):
         await take(engine(store, ScriptedProvider()), ask())
@@ -413,7 +414,7 @@ class TestHolding:
         heard: asyncio.Queue[TurnEvent] = asyncio.Queue()
 
         async def hear() -> None:
-            async for event in engine(store, quick).take_turn(ask("second")):
+            async for event in engine(store, quick).run_turn(ask("second")):
                 heard.put_nowait(event)
 
         second = asyncio.create_task(hear())
@@ -536,9 +537,10 @@ class TestFailure:
             async def finish_turn(self, *_: Any, **__: Any) -> None:
                 raise StoreUnavailableError("The disk is full.")
 
-        events = engine(Full(clock=clock), ScriptedProvider(["Hi"])).take_turn(ask())
+        events = engine(Full(clock=clock), ScriptedProvider(["Hi"])).run_turn(ask())
         assert isinstance(await anext(events), TurnBegan)
         assert await anext(events) == TextDelta(text="Hi")
+        assert isinstance(await anext(events), ReplyFinished)
 
         with pytest.raises(StoreUnavailableError, match="full"):
             await anext(events)
@@ -586,7 +588,7 @@ async def interrupt_by_cancelling(running: Engine, request: TurnRequest, said: P
 
 
 async def interrupt_by_closing(running: Engine, request: TurnRequest, said: PausingProvider):
-    events = running.take_turn(request)
+    events = running.run_turn(request)
     for _ in range(1 + len(said._before)):
         await anext(events)
     await events.aclose()
@@ -670,7 +672,7 @@ class TestInterruption:
 
 
 async def test_closing_after_the_end_changes_nothing(engine, ask, store):
-    events = engine(store, ScriptedProvider(["Hi"])).take_turn(ask())
+    events = engine(store, ScriptedProvider(["Hi"])).run_turn(ask())
     async for event in events:
         if isinstance(event, TurnEnded):
             break

@@ -170,7 +170,7 @@ class Case:
             clock=_now,
             new_id=lambda: f"turn-{next(NUMBERS)}",
         )
-        async for _ in engine.take_turn(self.request(*messages)):
+        async for _ in engine.run_turn(self.request(*messages)):
             pass
 
     def least(self) -> int:

@@ -123,7 +123,7 @@ class Walk:
         before = await self.store.load("demo")
         asked = len(self.model.prompts)
         try:
-            async for _ in self.engine.take_turn(self.request(plain_message("user", text))):
+            async for _ in self.engine.run_turn(self.request(plain_message("user", text))):
                 pass
         except WindowTooSmallError:
             assert len(self.model.prompts) == asked

@@ -44,7 +44,7 @@ def talk(engine, ask, store):
         running = engine(store, provider, **options)
         told = []
         for question in questions:
-            events = [e async for e in running.take_turn(ask(question, window=window))]
+            events = [e async for e in running.run_turn(ask(question, window=window))]
             (began,) = [event for event in events if isinstance(event, TurnBegan)]
             told.append([notice.code for notice in began.prompt.notices])
         return provider.prompts, told
@@ -114,7 +114,7 @@ async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_quest
     )
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in (f"What is this? {dna}", question):
-        async for _ in running.take_turn(ask(text, window=by_turns)):
+        async for _ in running.run_turn(ask(text, window=by_turns)):
             pass
 
     assert [len(prompt.messages) for prompt in provider.prompts] == [1, 3]
@@ -124,7 +124,7 @@ async def test_a_report_that_cannot_be_right_does_not_spoil_later_estimates(engi
     provider = ScriptedProvider([spoken("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."])
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in ("Hello", LONG):
-        async for _ in running.take_turn(ask(text, window=by_turns)):
+        async for _ in running.run_turn(ask(text, window=by_turns)):
             pass
 
     assert [len(prompt.messages) for prompt in provider.prompts] == [1, 3]
@@ -144,7 +144,7 @@ async def test_a_turn_that_cannot_fit_leaves_no_trace_also_where_failures_are_ke
     await store.create(NewConversation(id="demo", model="m"))
 
     with pytest.raises(WindowTooSmallError):
-        await anext(running.take_turn(ask(LONG * 20, window=by_tokens, visible=True)))
+        await anext(running.run_turn(ask(LONG * 20, window=by_tokens, visible=True)))
 
     assert (await store.load("demo")).turns == ()
 
@@ -155,7 +155,7 @@ async def test_a_model_with_a_larger_window_is_fallen_back_to(engine, ask, store
     running = engine(store, provider, context_window=lambda route: windows[route.model])
     request = ask(LONG * 20, window=by_tokens, fallbacks=("large",))
 
-    events = [event async for event in running.take_turn(request)]
+    events = [event async for event in running.run_turn(request)]
 
     assert [prompt.model for prompt in provider.prompts] == ["served-large"]
     assert any(getattr(event, "notice", None) for event in events)
@@ -179,9 +179,9 @@ async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store)
     running = engine(store, ScriptedProvider(), context_window=lambda _: 1100)
     request = ask(LONG * 3, window=by_tokens)
 
-    assert [event async for event in running.take_turn(request)]
+    assert [event async for event in running.run_turn(request)]
     with pytest.raises(WindowTooSmallError):
-        await anext(running.take_turn(msgspec.structs.replace(request, tools=Box())))
+        await anext(running.run_turn(msgspec.structs.replace(request, tools=Box())))
 
 
 async def test_without_a_window_nothing_is_cut(talk):
@@ -200,7 +200,7 @@ async def test_positions_of_what_another_model_wrote_are_those_of_the_window(
     conversation = await store.load("demo")
     assert {turn.model for turn in conversation.turns} == {"m"}
 
-    events = [event async for event in running.take_turn(request)]
+    events = [event async for event in running.run_turn(request)]
 
     (began,) = [event for event in events if isinstance(event, TurnBegan)]
     assert len(began.prompt.messages) == 5

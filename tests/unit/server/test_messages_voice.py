@@ -4,8 +4,7 @@ import json
 from itertools import count
 
 from cllm.core.message import plain_message
-from cllm.core.notice import Notice
-from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage, Verbatim
+from cllm.core.reply import ReplyFinished, TextDelta, Usage, Verbatim
 from cllm.server.messages_voice import AnthropicVoice
 from cllm.server.told import Told
 
@@ -71,17 +70,3 @@ def test_a_stream_that_fails_ends_in_an_error_event():
         "type": "error",
         "error": {"type": "overloaded_error", "message": "Later."},
     }
-
-
-def test_only_what_goes_on_with_anthropics_own_stream_is_plain():
-    spoken = voice()
-    assert spoken.encode_plain(TextDelta(text="Hi")) is None
-    assert spoken.encode_plain(came(b"one")) is None
-    spoken.encode(came(b"one"))
-
-    assert spoken.encode_plain(came(b"two")) == b"two"
-    assert spoken.encode_plain(TextDelta(text="Hi")) == b""
-    assert spoken.encode_plain(came(b"delta", closes=True)) == b""
-    assert spoken.encode_plain(FINISHED) is None
-    assert spoken.encode_plain(Noticed(notice=Notice(code="x", path="", message="x"))) is None
-    assert spoken.encode(FINISHED) == b"delta"

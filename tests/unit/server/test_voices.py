@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cllm.core.message import Message
-from cllm.core.reply import ReplyFinished, TextDelta, ThinkingDelta, ToolCallDelta
+from cllm.core.reply import ReplyFinished, ToolCallDelta
 from cllm.server.voices import OpenAIVoice
 
 FUNCTION = {"name": "find", "parameters": {"type": "object"}}
@@ -57,27 +57,3 @@ class TestOpenAI:
         called = choice["message"][field]
         assert (called if field == "function_call" else called[0]["function"]) == CALL
         assert choice["finish_reason"] == reason
-
-
-@pytest.mark.parametrize("event", [TextDelta(text="Hi"), ThinkingDelta(text="Hm")])
-def test_words_behind_the_first_are_plain_and_encoded_as_all_are(event):
-    one, other = voice(), voice()
-    assert one.encode_plain(event) is None
-    assert one.encode(event) == other.encode(event)
-
-    assert one.encode_plain(event) == other.encode(event)
-
-
-def test_calls_and_the_end_are_not_plain():
-    made = voice()
-    made.encode(TextDelta(text="Hi"))
-
-    assert made.encode_plain(ToolCallDelta(index=0, id="c", name="f")) is None
-    assert made.encode_plain(FINISHED) is None
-
-
-def test_nothing_is_plain_to_a_client_that_offers_functions():
-    made = voice(functions=[FUNCTION])
-    made.encode(TextDelta(text="Hi"))
-
-    assert made.encode_plain(TextDelta(text="there")) is None

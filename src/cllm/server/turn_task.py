@@ -1,18 +1,15 @@
-"""A turn that runs for a client: its events become the client's bytes, and it is kept whole.
+"""The task of one turn: encodes its events for the client and writes them to a bounded queue.
 
-The turn runs in a task of its own. A client that leaves ends a turn only where nothing of it would
-be kept, or where the operator wants it so; one that reads too slowly is left behind, never waited
-for, if the turn is kept.
+A client that disconnects ends a turn only if nothing of it is saved, or if `on_disconnect` says so.
+A saved turn never waits for a client that reads slowly; a stateless one does.
 """
 
 import asyncio
 import json
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from itertools import accumulate
-
-from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, ConversationBusyError
 from cllm.core.notice import Notice, NoticeCollector
@@ -20,12 +17,12 @@ from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.server.asking import Asked
 from cllm.server.errors import tell, unexpected
+from cllm.server.event_queue import EventQueue
 from cllm.server.events import EventLog
 from cllm.server.idempotency import Claim
-from cllm.server.limits import in_time
-from cllm.server.pipe import Pipe
+from cllm.server.limits import time_limit
+from cllm.server.prepared_turn import PreparedTurn, engine_for
 from cllm.server.refusal import RefusedError
 from cllm.server.request_log import RequestRecord
 from cllm.server.serving import Serving
@@ -45,16 +42,23 @@ MOST_UNREAD = 1024 * 1024
 MOST_WAITING = 64 * 1024
 
 
-class RunningTurn:
-    """One turn and what its client is told of it.
+class TurnTask:
+    """Runs one turn and holds its response.
 
-    `failure` is why there is no whole reply; `is_spoken` says that some of it went out before.
+    `failure` is the error of a turn without a complete reply. `is_streaming`: events of the reply
+    are in the queue.
     """
 
     def __init__(
-        self, asked: Asked, voice: Voice, *, serving: Serving, claim: Claim, record: RequestRecord
+        self,
+        prepared: PreparedTurn,
+        voice: Voice,
+        *,
+        serving: Serving,
+        claim: Claim,
+        record: RequestRecord,
     ) -> None:
-        self.asked = asked
+        self.prepared = prepared
         self._voice = voice
         self._serving = serving
         self._claim = claim
@@ -63,83 +67,78 @@ class RunningTurn:
         self._lease: Lease | None = None
         self._said: list[bytes] = []
         self._last = b""
-        self._notices = NoticeCollector(asked.notices)
+        self._notices = NoticeCollector(prepared.notices)
         self._turn: str | None = None
-        self._began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        kept = asked.request.ref is not None
-        self.pipe = Pipe(
-            silence=serving.patience.silence,
-            sign=voice.sign,
-            most=MOST_UNREAD if kept else MOST_WAITING,
-        )
+        self._started = asyncio.Event()
+        self._is_saved = prepared.request.ref is not None
+        self.keep_alive = voice.sign
+        self.queue = EventQueue(MOST_UNREAD if self._is_saved else MOST_WAITING)
         self.ended: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
-        self.is_spoken = False
+        self.is_streaming = False
         self._is_alone = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Take the turn; RefusedError when no more are taken."""
+        """Start the task; RefusedError while the server stops."""
         self._task = self._serving.turns.start(self._run())
 
-    async def begun(self) -> None:
-        """Wait until the provider is being asked, or nobody will be."""
-        await self._began
+    async def wait_until_started(self) -> None:
+        """Wait until the provider is called, or until the turn ends without a call."""
+        await self._started.wait()
 
-    async def finished(self) -> None:
-        """Wait for the end, and raise a mistake of ours; who stops waiting does not stop it."""
-        task = self._task
-        if task is None:
+    async def wait(self) -> None:
+        """Wait for the end and raise an unexpected error; to cancel this does not end the turn."""
+        if self._task is None:
             return
-        ended = asyncio.get_running_loop().create_future()
-        task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
-        await ended
-        if not task.cancelled() and (mistake := task.exception()) is not None:
-            raise mistake
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
 
     def leave(self) -> None:
-        """The client is gone."""
-        self.pipe.leave()
-        kept = self.asked.request.ref is not None
-        ends = not kept or self._serving.settings.on_disconnect == "cancel"
+        """The client has disconnected."""
+        self.queue.abandon()
+        ends = not self._is_saved or self._serving.settings.on_disconnect == "cancel"
         if ends and self._task is not None:
             self._task.cancel()
 
-    def elsewhere(self, asked: Asked) -> "RunningTurn":
-        """The same for the same client, in another place."""
-        return RunningTurn(
-            asked, self._voice, serving=self._serving, claim=self._claim, record=self._record
+    def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
+        """Return a task for the same client and another prepared turn."""
+        return TurnTask(
+            prepared, self._voice, serving=self._serving, claim=self._claim, record=self._record
         )
 
-    async def let_go(self) -> None:
-        """Nobody answers with this turn any more: the claim is given back, once it has ended."""
+    async def release(self) -> None:
+        """No response is sent for this turn: its claim is released when it ends."""
         self._is_alone = True
         if (self._task is None or self._task.done()) and self.ended is None:
             await self._claim.drop()
 
     def headers(self) -> dict[str, str]:
-        """What is told before the answer itself."""
-        found = {CONVERSATION: self.asked.shown, TURN: self._turn}
+        """The headers of the response, as far as they are known."""
+        found = {CONVERSATION: self.prepared.shown, TURN: self._turn}
         headers = {name: value for name, value in found.items() if value is not None}
         if self._notices:
             headers[NOTICE] = encode_notices(self._notices)
         return headers
 
     async def _run(self) -> None:
-        serving = self._serving
-        late = too_long(serving.settings.limits)
+        limits = self._serving.settings.limits
+        turn = engine_for(self.prepared, self._serving).run_turn(self.prepared.request)
         try:
-            await in_time(self._take(), serving.patience.turns, late)
+            async with time_limit(limits.turn_seconds, too_long(limits)), aclosing(turn) as events:
+                async for event in events:
+                    await self._handle(event)
         except (CllmError, MalformedError) as error:
             self.failure = error
         except asyncio.CancelledError:
-            self.failure = RefusedError("shutting_down", "The answer was broken off; ask again.")
+            self.failure = _cancelled(is_abandoned=self.queue.is_abandoned)
             raise
         finally:
             await self._close()
 
     async def _close(self) -> None:
-        """Let go of everything; whatever comes between, nobody is left waiting."""
+        """Release everything. Whatever fails, the response does not wait for ever."""
         try:
             if self._log is not None:
                 await self._log.close()
@@ -148,7 +147,7 @@ class RunningTurn:
         finally:
             if self._lease is not None:
                 self._serving.turns.ended(self._lease)
-            self._tell_end()
+            self._end_response()
 
     @property
     def _gives_back(self) -> bool:
@@ -157,25 +156,16 @@ class RunningTurn:
             return False
         return self.ended is None or self._claim.keeps
 
-    def _tell_end(self) -> None:
-        """Tell the client of a failure, and that nothing more will come."""
+    def _end_response(self) -> None:
+        """Write the error of a failed turn and close the queue."""
         if self.ended is None:
             told = unexpected() if self.failure is None else tell(self.failure)
             self._record.outcome = told.code
-            self.pipe.push(self._voice.error(told))
-        self.pipe.end()
-        if not self._began.done():
-            self._began.set_result(None)
+            self.queue.put(self._voice.error(told))
+        self.queue.close()
+        self._started.set()
 
-    async def _take(self) -> None:
-        asked = self.asked
-        if asked.request.stream or self._claim.keeps:
-            asked = replace(asked, request=replace(asked.request, ending=self._ending))
-        async with aclosing(events_of(asked, self._serving)) as events:
-            async for event in events:
-                await self._hear(event)
-
-    async def _hear(self, event: TurnEvent) -> None:
+    async def _handle(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
                 self._begin(event)
@@ -183,12 +173,14 @@ class RunningTurn:
                     await self._claim.note(self.headers())
             case Noticed():
                 self._notices.append(event.notice)
+            case ReplyFinished():
+                await self._record_reply(event)
             case TurnEnded():
                 await self._end(event)
             case TurnWaits() | RoundEnded():
                 pass
             case _:
-                await self._speak(event)
+                await self._stream(event)
 
     def _begin(self, event: TurnBegan) -> None:
         self._notices.extend(event.prompt.notices)
@@ -199,54 +191,54 @@ class RunningTurn:
             self._lease = event.lease
             turns = self._serving.turns
             turns.began(event.lease)
-            if self.asked.events is not None and self.asked.request.stream:
-                self._log = EventLog(self.asked.events, event.lease, when_kept=turns.went_on)
-        if not self._began.done():
-            self._began.set_result(None)
+            if self.prepared.events is not None and self.prepared.request.stream:
+                self._log = EventLog(self.prepared.events, event.lease, when_kept=turns.went_on)
+        self._started.set()
 
-    async def _speak(self, event: ReplyDelta | Verbatim) -> None:
-        if not self.asked.request.stream:
+    async def _stream(self, event: ReplyDelta | Verbatim) -> None:
+        if not self.prepared.request.stream:
             return
         data = self._voice.encode(event)
         if data:
-            await self._hand_on(self._note(data))
+            await self._put(self._note(data))
             if self._log is not None:
                 await self._log.make_room()
 
     def _note(self, data: bytes) -> bytes:
-        """The event as it goes out, remembered for whoever asks for it again."""
+        """Return the event as it is sent, recorded for a client that requests it again."""
         numbered = data if self._log is None else self._log.add(data)
         if self._claim.keeps:
             self._said.append(numbered)
         return numbered
 
-    async def _hand_on(self, data: bytes) -> None:
-        self.is_spoken = True
-        if self.pipe.is_full:
-            if self.asked.request.ref is None:
-                await self.pipe.drained()
+    async def _put(self, data: bytes) -> None:
+        self.is_streaming = True
+        if self.queue.is_full:
+            if self._is_saved:
+                self._end_unread_stream()
             else:
-                self._leave_behind()
-        self.pipe.push(data)
+                await self.queue.wait_for_room()
+        self.queue.put(data)
 
-    def _leave_behind(self) -> None:
-        """Tell a client that reads too slowly where it can go on; the turn does."""
-        where = f"/v1/conversations/{self.asked.shown}/turns/{self._turn}/events"
+    def _end_unread_stream(self) -> None:
+        """End the response of a client that reads too slowly; the turn continues."""
+        where = f"/v1/conversations/{self.prepared.shown}/turns/{self._turn}/events"
         slow = RefusedError(
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
         )
-        self.pipe.push(self._voice.error(tell(slow)))
-        self.pipe.end()
+        self.queue.put(self._voice.error(tell(slow)))
+        self.queue.close()
 
-    async def _ending(self, reply: ReplyFinished) -> None:
-        """The last events are kept with the turn, before it is: afterwards it cannot be written.
+    async def _record_reply(self, reply: ReplyFinished) -> None:
+        """Save the last events before the turn; its lease does not allow it afterwards.
 
-        So is the answer to a request with a key, which counts once the turn is kept.
+        So is the response to a request with an Idempotency-Key, which counts once the turn is
+        saved.
         """
-        if self.asked.request.stream:
+        if self.prepared.request.stream:
             self._last = self._note(self._voice.encode(reply))
-        else:
+        elif self._claim.keeps:
             self._last = self._voice.whole(reply)
         if self._log is not None:
             await self._log.flush()
@@ -254,47 +246,42 @@ class RunningTurn:
             await self._claim.note(*self._answer())
 
     async def _end(self, event: TurnEnded) -> None:
-        """The turn is kept; now the client may know that it is over."""
+        """The turn is saved: send the last event."""
         self.ended = event
         record_end(event, self._record)
         if event.turn is None:
-            count_call(event, self.asked, self._serving)
+            count_call(event, self.prepared, self._serving)
         if self._claim.keeps:
             await self._claim.keep(*self._answer())
-        elif not self.asked.request.stream:
+        elif not self.prepared.request.stream:
             self._last = self._voice.whole(event.reply)
-        if self.asked.request.stream:
-            await self._hand_on(self._last)
+        if self.prepared.request.stream:
+            await self._put(self._last)
 
     def _answer(self) -> tuple[dict[str, str], bytes]:
-        """All that goes out, head and body, for whoever asks again."""
-        stream = self.asked.request.stream
+        """Headers and body of the response, for a client that repeats its request."""
+        stream = self.prepared.request.stream
         headers = {"Content-Type": STREAM if stream else JSON, **self.headers()}
         return headers, b"".join(self._said) if stream else self._last
 
     @property
     def body(self) -> bytes:
-        """The whole answer, of a turn that is no stream."""
+        """The response body of a turn that is not streamed."""
         return self._last
 
 
-def events_of(asked: Asked, serving: Serving) -> AsyncGenerator[TurnEvent, None]:
-    """The events of the turn, taken in its store, or by the shortest way where there is none."""
-    request, engine = asked.request, serving.engine
-    own = asked.store is None or asked.store is serving.store
-    if not own or asked.callers_key is not None:
-        engine = serving.app.engine(asked.store, callers_key=asked.callers_key)
-    if asked.store is None and not request.fallbacks:
-        return engine.pass_on(request)
-    return engine.take_turn(request)
+def _cancelled(*, is_abandoned: bool) -> RefusedError:
+    if is_abandoned:
+        return RefusedError("request_timeout", "The client left.")
+    return RefusedError("shutting_down", "The answer was broken off; ask again.")
 
 
-def count_call(event: TurnEnded, asked: Asked, serving: Serving) -> None:
+def count_call(event: TurnEnded, prepared: PreparedTurn, serving: Serving) -> None:
     """Count what a call used that belongs to no conversation."""
     usage = event.reply.usage
     if usage is not None:
         call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=serving.clock())
-        serving.calls.add(call, owner=asked.request.owner)
+        serving.calls.add(call, owner=prepared.request.owner)
 
 
 def too_long(limits: Limits) -> RefusedError:

@@ -1,6 +1,6 @@
-"""A decoded request becomes a turn: one step for every protocol and every mode.
+"""Prepares the turn of a decoded request: one step for every protocol and every mode.
 
-It chooses what is sent and what is kept; it asks nobody.
+Chooses what is sent and what is saved; calls no provider.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
-from cllm.engine.turn import TurnRequest
+from cllm.engine.turn import Engine, TurnRequest
 from cllm.server.choosing import chosen_model
 from cllm.server.refusal import RefusedError
 from cllm.server.serving import Caller, Serving
@@ -37,11 +37,11 @@ LOOKED_BACK = (1, 50, None)
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
-    message="The model is not asked for at Anthropic, so the key that came for it was not used.",
+    message="The model is not prepared for at Anthropic, so the key that came for it was not used.",
 )
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn to be taken, the store it is kept in, and what was ignored of the request.
 
     `events` is the store that keeps its stream, where there is one that does. `shown` is the id
@@ -54,6 +54,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     shown: str | None = None
     notices: tuple[Notice, ...] = ()
     callers_key: CallersKey | None = None
+
+
+def engine_for(prepared: PreparedTurn, serving: Serving) -> Engine:
+    """Return the engine for the store and the caller's key of a turn."""
+    if prepared.callers_key is None and prepared.store in (None, serving.store):
+        return serving.engine
+    return serving.app.engine(prepared.store, callers_key=prepared.callers_key)
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,21 +85,23 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
         return GivenPrompt(said=self.system, text=self.system.text, source=path)
 
 
-async def ask_for(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
+async def prepare_turn(
+    prompt: Prompt, wish: Wish, caller: Caller, serving: Serving
+) -> PreparedTurn:
     """The turn that a request asks for; an error if there is none to be taken."""
-    asked = await _asked(prompt, wish, caller, serving)
+    prepared = await _prepare(prompt, wish, caller, serving)
     if wish.callers_key is None and not prompt.notices:
-        return asked
-    notices = (*prompt.notices, *asked.notices)
+        return prepared
+    notices = (*prompt.notices, *prepared.notices)
     if wish.callers_key is None:
-        return replace(asked, notices=notices)
-    key = serving.app.key_for(asked.request.model, wish.callers_key)
+        return replace(prepared, notices=notices)
+    key = serving.app.key_for(prepared.request.model, wish.callers_key)
     if key is None:
-        return replace(asked, notices=(*notices, KEY_NOT_USED))
-    return replace(asked, notices=notices, callers_key=key)
+        return replace(prepared, notices=(*notices, KEY_NOT_USED))
+    return replace(prepared, notices=notices, callers_key=key)
 
 
-async def _asked(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> Asked:
+async def _prepare(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> PreparedTurn:
     settings = serving.app.settings
     base = TurnRequest(
         messages=prompt.messages,
@@ -110,7 +119,7 @@ async def _asked(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -
     )
     match wish.mode:
         case Stateless():
-            return Asked(request=_stateless(base, prompt))
+            return PreparedTurn(request=_stateless(base, prompt))
         case Begin():
             return _new(base, prompt, serving)
         case Continue():
@@ -127,7 +136,7 @@ def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     return replace(base, **_as_sent(base, said))
 
 
-def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> Asked:
+def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
     """A conversation is begun with what is said, which is sent as it is."""
     said = _taken_apart(prompt)
     if not said.others:
@@ -148,7 +157,7 @@ def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> Asked:
         original=_original(prompt, said),
         cache_key=serving.app.cache_key(ref),
     )
-    return Asked(request=request, store=serving.store, events=serving.store, shown=ref)
+    return PreparedTurn(request=request, store=serving.store, events=serving.store, shown=ref)
 
 
 def _as_sent(base: TurnRequest, said: _Said) -> dict[str, Any]:
@@ -163,7 +172,7 @@ def _as_sent(base: TurnRequest, said: _Said) -> dict[str, Any]:
 
 async def _continuing(
     base: TurnRequest, prompt: Prompt, mode: Continue, on_conflict: OnConflict, serving: Serving
-) -> Asked:
+) -> PreparedTurn:
     """A conversation goes on: with what is said, or from what was said last if nothing is."""
     store: Store | None = serving.files if mode.in_files else serving.store
     if store is None:
@@ -197,7 +206,7 @@ async def _continuing(
     if found is not None and not said.others:
         last, again = await _regenerated(store, found, base.owner)
         request = replace(request, messages=again, place=last.place)
-    return Asked(
+    return PreparedTurn(
         request=request,
         store=store,
         events=None if mode.in_files else serving.store,
