@@ -4,9 +4,6 @@ The decoding of the client's body as at our own door and the provider's `ask`, i
 where the network would be, which answers from memory. The clock begins in the loop.
 """
 
-# What is remembered is each module's own, and only here does anybody want it forgotten.
-# ruff: noqa: SLF001
-
 import asyncio
 from collections.abc import Callable, Mapping
 
@@ -16,8 +13,7 @@ from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.openai import OpenAIProvider
-from cllm.providers.recalling import remembered
-from cllm.wire import anthropic_request, framing, openai_request
+from cllm.wire import anthropic_request, openai_request
 from sending import Stopwatch
 from traffic import PROTOCOLS, Client, Protocol, whole_answer
 
@@ -95,13 +91,6 @@ class Ours:
     def ask(self, body: bytes, client: Client, provider: Protocol) -> None:
         """Send the request of a client to a provider, and wait for the answer."""
         self._runner.run(self._ask(body, client, self.providers[provider]))
-
-    def forget(self) -> None:
-        """Have nothing left of what was asked before, as a server that has just been started."""
-        remembered.clear()
-        framing._frames.clear()
-        for codec in (anthropic_request, openai_request):
-            codec._beginnings._latest.clear()
 
     async def _ask(self, body: bytes, client: Client, provider: HttpProvider) -> None:
         self._watch.begin()

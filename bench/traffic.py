@@ -136,17 +136,15 @@ def requests_of_agent(
     *,
     stream: bool = True,
     conversation: int = 0,
-    latest: int | None = None,
 ) -> Iterator[bytes]:
     """The requests by which the same conversation came to be, each with all that was said before.
 
-    The model is asked after every question, and after the results of its calls. With `latest` only
-    so many are given, the last of them.
+    The model is asked after every question, and after the results of its calls.
     """
     whole = _request(client, model, stream=stream, conversation=conversation)
     messages = whole["messages"]
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    for place in places if latest is None else places[-latest:]:
+    for place in places:
         yield _written(whole | {"messages": messages[:place]})
 
 

@@ -4,20 +4,14 @@ Requests go the whole way, from what a program calls to where the network would 
 from memory: ours is in `cllm_whole.py`, LiteLLM's, what its users call, in `litellm_whole.py`. A
 client's conversation is 200 messages long and full of tool calls. It is sent in two ways.
 
-Cold: all 200 messages at once, of a conversation that nobody has seen a word of, with nothing left
-of any request before. Beside it `json.loads` and `json.dumps` of the same body, and a floor that no
-translation of all of it can go below: reading the body and writing it again with the quickest JSON
-we know.
+Whole: all 200 messages at once. Beside it `json.loads` and `json.dumps` of the same body, and a
+floor that no translation of all of it can go below: reading the body and writing it again with the
+quickest JSON we know.
 
 As an agent sends it: from the first question on, the whole conversation with every request, two or
 three messages longer each time, each request timed. This is what a gateway sees. What is shown is
-the mean of a conversation's requests; LiteLLM is sent exactly the same ones. What is the same from
-request to request is remembered by us (docs/decisions/0012-conversations-that-go-on.md): this is
-what the limit beside LiteLLM is held to. The limit beside JSON is held in both ways.
-
-That is of one conversation at a time. Of 200 messages each, twelve have room whatever order they
-are asked in; beyond the room the price is that of the long way. The last requests of 1, 12 and 32
-conversations that are asked in turn show it. No limit is held there.
+the mean of a conversation's requests; LiteLLM is sent exactly the same ones. Nothing is cached
+between requests (docs/decisions/0017-no-memory-of-client-bodies.md). Limits apply to both ways.
 
 Streams: an event of a provider's becomes an event of the client's, from bytes to bytes, through
 the provider's own reader. What opens and ends a stream is not counted, on either side.
@@ -63,18 +57,15 @@ from traffic import (
 )
 
 JSON_LIMIT = 5
-REQUEST_LIMIT = 1 / 20
+REQUEST_LIMIT = 0.6
 DELTA_LIMIT = 5
 STREAM_LIMIT = 1 / 50
 # The events before these open the stream, and bring what is used for the first time.
 OPENING_EVENTS = 10
-SIDE_BY_SIDE = (1, 12, 32)
-LATEST_REQUESTS = 4
 OUR_EVENTS = 350
 THEIR_EVENTS = 100
 Pair = tuple[Client, Protocol]
 Ask = Callable[[bytes, Client, Protocol], object]
-Forget = Callable[[], None]
 Restream = Callable[[], Iterator[bytes]]
 
 PAIRS: tuple[Pair, ...] = tuple(product(CLIENTS, PROTOCOLS))
@@ -126,10 +117,6 @@ def name(tool: str, pair: Pair, kind: Kind | None = None) -> str:
     return words if kind is None else f"{words}, {kind}"
 
 
-def nothing_kept() -> None:
-    """There is nothing to forget."""
-
-
 class Requests:
     """Sends conversations of one pair through one tool, another one with each run."""
 
@@ -138,19 +125,16 @@ class Requests:
         ask: Ask,
         pair: Pair,
         time_of: Callable[[Callable[[], object]], Cost],
-        forget: Forget = nothing_kept,
     ) -> None:
         self._ask = ask
         self._pair = pair
         self._time_of = time_of
-        self._forget = forget
         self._conversations = count()
 
-    def cold(self) -> Cost:
+    def whole(self) -> Cost:
         """The cost of a whole conversation at once."""
         client, protocol = self._pair
         number = next(self._conversations)
-        self._forget()
         return self._cost(request_body(client, MODELS[protocol], stream=False, conversation=number))
 
     def as_agent(self) -> Cost:
@@ -159,16 +143,6 @@ class Requests:
         number = next(self._conversations)
         bodies = requests_of_agent(client, MODELS[protocol], stream=False, conversation=number)
         return mean(map(self._cost, bodies))
-
-    def side_by_side(self, conversations: int) -> Cost:
-        """The mean cost of a late request of so many conversations that are asked in turn."""
-        client, protocol = self._pair
-        late = partial(requests_of_agent, client, MODELS[protocol], stream=False)
-        numbers = islice(self._conversations, conversations)
-        asked = [late(conversation=one, latest=LATEST_REQUESTS) for one in numbers]
-        self._forget()
-        costs = [self._cost(body) for turn in zip(*asked, strict=True) for body in turn]
-        return mean(costs[conversations:])  # the first of each has nothing to go on from
 
     def _cost(self, body: bytes) -> Cost:
         return self._time_of(partial(self._ask, body, *self._pair))
@@ -192,7 +166,7 @@ def requests_of(watch: Stopwatch, ours: Ours, peer: litellm_whole.Peer) -> dict[
     for pair in PAIRS:
         tools[name("json", pair)] = Requests(through_json, pair, counted)
         tools[name("floor", pair)] = Requests(through_msgspec, pair, counted)
-        tools[name("cllm", pair)] = Requests(ours.ask, pair, watch.time, ours.forget)
+        tools[name("cllm", pair)] = Requests(ours.ask, pair, watch.time)
         if compared(pair):
             tools[name("litellm", pair)] = Requests(peer.ask, pair, watch.time)
     return tools
@@ -221,22 +195,6 @@ def print_requests(title: str, samples: dict[str, Sample]) -> None:
         costs = "".join(f"{cpu * 1000:12.2f}" for cpu in seen)
         ratio = f"{seen[-2] / seen[-1]:12.3f}" if compared(pair) else ""
         print(f"{f'{pair[0]} client to {pair[1]}':40}{costs}{ratio}")
-
-
-def measure_crowd(tools: dict[str, Requests]) -> dict[Pair, list[Cost]]:
-    return {
-        pair: [tools[name("cllm", pair)].side_by_side(many) for many in SIDE_BY_SIDE]
-        for pair in filter(compared, PAIRS)
-    }
-
-
-def print_crowd(samples: dict[Pair, list[Cost]]) -> None:
-    """A row for each pair: what a late request costs, of more and more conversations in turn."""
-    heads = "".join(f"{f'{many} in turn, ms':>17}" for many in SIDE_BY_SIDE)
-    print(f"{'a late request of an agent':40}{heads}")
-    for pair, seen in samples.items():
-        costs = "".join(f"{cost.cpu * 1000:17.2f}" for cost in seen)
-        print(f"{f'{pair[0]} client to {pair[1]}':40}{costs}")
 
 
 def print_streams(samples: dict[str, Sample]) -> None:
@@ -286,17 +244,16 @@ def main() -> int:
         # What was imported is not looked through again: a large heap is not the translation's cost.
         gc.collect()
         gc.freeze()
-        cold = measure_requests(tools, "cold", options.rounds)
+        whole = measure_requests(tools, "whole", options.rounds)
         agent = measure_requests(tools, "as_agent", options.conversations)
-        crowd = measure_crowd(tools)
     streams = measure_streams(ours.providers, options.rounds)
-    print_requests("200 messages, never seen before", cold)
+    print_requests("200 messages", whole)
     print_requests("a request as an agent sends it", agent)
-    print_crowd(crowd)
     print_streams(streams)
     targets = Targets()
-    judge_json("cold", cold, targets)
+    judge_json("whole", whole, targets)
     judge_json("as an agent", agent, targets)
+    judge_peer("whole", whole, targets)
     judge_peer("as an agent", agent, targets)
     judge_streams(streams, targets)
     return targets.finish()

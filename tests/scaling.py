@@ -20,10 +20,8 @@ import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
 from tests.served import Served, served
 
-from cllm.providers import recalling
 from cllm.providers.asking import HttpProvider
 from cllm.providers.http import Response, Timeouts
-from cllm.wire import anthropic_request, framing, openai_request
 
 LINEAR = 2.5
 """The most that the processor time may be multiplied by when the size is doubled."""
@@ -184,7 +182,6 @@ class Scaled:
         return times[large] / times[small]
 
     async def _time(self, body: bytes, send: Callable[[bytes], Awaitable[httpx.Response]]) -> float:
-        forget_requests()
         begun = time.process_time()
         answer = await send(body)
         spent = time.process_time() - begun
@@ -195,14 +192,6 @@ class Scaled:
     async def _delete(self, conversation: str | None) -> None:
         if conversation is not None:
             await self.server("DELETE", f"/v1/conversations/{conversation}?permanent=true")
-
-
-def forget_requests() -> None:
-    """Empty the caches of what earlier requests said."""
-    openai_request._beginnings._latest.clear()
-    anthropic_request._beginnings._latest.clear()
-    recalling.remembered.clear()
-    framing._frames.clear()
 
 
 @asynccontextmanager

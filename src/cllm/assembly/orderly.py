@@ -26,17 +26,15 @@ def in_order(
     one_answer: bool,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     begins_answer: bool = False,
-    goes_on: bool = False,
 ) -> tuple[M, ...] | None:
     """The history as every provider takes it, if only results had to be put together for that.
 
     With `one_answer` all results of a turn are in one message, which `make` makes, in the order of
-    their calls. With `begins_answer` the last message may be the assistant's. With `goes_on` the
-    messages stand behind such a history, which waits for an answer. None if the history has to be
-    looked at.
+    their calls. With `begins_answer` the last message may be the assistant's. None if
+    the history has to be looked at.
     """
     sent: list[M] = []
-    turn = "assistant" if goes_on else "user"
+    turn = "user"
     waiting: dict[str, int] = {}
     answers: list[M] = []
     for index, message in enumerate(messages):
@@ -51,7 +49,7 @@ def in_order(
         elif message.role == turn and _speaks(message, waiting):
             sent.append(message)
             turn = "assistant" if turn == "user" else "user"
-        elif index == 0 and not (goes_on or one_answer) and _instructs(message):
+        elif index == 0 and not one_answer and _instructs(message):
             sent.append(message)
         else:
             return None

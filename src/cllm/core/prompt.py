@@ -94,6 +94,18 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     stream: bool
 
+    def to_prompt(self) -> Prompt:
+        """The prompt that the body asks for."""
+        return Prompt(
+            model=self.model,
+            system=self.system,
+            messages=self.messages,
+            parameters=self.parameters,
+            dialect=self.dialect,
+            stream=self.stream,
+            original=self,
+        )
+
     def says(self, prompt: Prompt) -> bool:
         """Whether the body is exactly this prompt."""
         return (

@@ -16,14 +16,13 @@ from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
-from cllm.providers.recalling import Recalling
 from cllm.wire import anthropic_reply
 from cllm.wire.anthropic_betas import allowed_betas, read_betas
 from cllm.wire.anthropic_counting import NOT_COUNTED, encode_count
 from cllm.wire.anthropic_options import default_max_tokens, limit_notices
 from cllm.wire.anthropic_request import EncodedRequest, goes_on_elsewhere
 from cllm.wire.anthropic_verbatim import VerbatimReader
-from cllm.wire.body import Recall, encode_anthropic, unknown
+from cllm.wire.body import encode_anthropic
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.spoken import Mend, unmended
 
@@ -67,17 +66,14 @@ class AnthropicProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> Request:
         limit = default_max_tokens(prompt.model)
-        mending = mending_for("anthropic", prompt.model, provider=self.name)
-        mend: Mend = mending
-        recall: Recall = Recalling("anthropic", prompt.model, mending)
+        mend: Mend = mending_for("anthropic", prompt.model, provider=self.name)
         if goes_on_elsewhere(prompt.parameters):
-            mend, recall = unmended, unknown
+            mend = unmended
         encoded = encode_anthropic(
             prompt,
             default_max_tokens=limit,
             mend=mend,
             mark=marking_for("anthropic", prompt.model, prompt.continuity),
-            recall=recall,
         )
         asked = read_betas(prompt.parameters.get("betas"))
         if isinstance(encoded, EncodedRequest):

@@ -26,7 +26,6 @@ from cllm.providers.bedrock_frames import FrameReader, Headers
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
-from cllm.providers.recalling import Recalling
 from cllm.wire import bedrock_reply
 from cllm.wire.bedrock_counting import encode_count
 from cllm.wire.bedrock_models import UnknownModelError, base_id, bedrock_id
@@ -85,8 +84,7 @@ class BedrockProvider(HttpProvider):
         mend = mending_for("bedrock", model, provider=self.name)
         mark = marking_for("bedrock", model, prompt.continuity)
         named = msgspec.structs.replace(prompt, model=model)
-        recall = Recalling("bedrock", model, mend)
-        encoded = encode_bedrock(named, mend=mend, mark=mark, recall=recall)
+        encoded = encode_bedrock(named, mend=mend, mark=mark)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
         return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)

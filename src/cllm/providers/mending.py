@@ -6,7 +6,6 @@ nothing is stored: a mended message is one on its way out.
 
 from collections.abc import Sequence
 
-from cllm.assembly.orderly import in_order
 from cllm.assembly.profiles import OPENAI, PROFILES, Profile, profile_for
 from cllm.assembly.repair import Repaired, repair
 from cllm.assembly.validity import Problem, ProblemCode
@@ -38,18 +37,6 @@ class Mending:
     def takes_texts_as_they_are(self) -> bool:
         """Whether a history without tools needs no look."""
         return self._profile is OPENAI
-
-    def ordered(
-        self, messages: Sequence[Spoken], *, goes_on: bool = False
-    ) -> tuple[Spoken, ...] | None:
-        """The messages as they are sent if they are in order; with `goes_on`, behind such ones."""
-        return in_order(
-            messages,
-            one_answer=not self._profile.has_tool_role,
-            make=_make,
-            begins_answer=self._profile.ending != "not_assistant",
-            goes_on=goes_on,
-        )
 
     def __call__(self, messages: Sequence[Spoken]) -> Mended:
         places = [message.place for message in messages]

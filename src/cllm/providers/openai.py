@@ -14,9 +14,8 @@ from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.mending import mending_for
-from cllm.providers.recalling import Recalling
 from cllm.wire import openai_chat
-from cllm.wire.body import Recall, encode_openai, encode_responses, unknown
+from cllm.wire.body import encode_openai, encode_responses
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
@@ -122,9 +121,8 @@ class OpenAIProvider(HttpProvider):
         api = self._api or api_for(prompt, url=self._urls["responses"])
         mending = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
         plainly, mend = mending.takes_texts_as_they_are, cast("Mend", mending)
-        recall: Recall = Recalling("openai", prompt.model, mending)
         if self._reads_text_only and first_media(prompt) is not None:
-            plainly, mend, recall = False, in_words(mending), unknown
+            plainly, mend = False, in_words(mending)
         if api == "responses":
             encoded = encode_responses(prompt, mend=mend)
         else:
@@ -132,7 +130,6 @@ class OpenAIProvider(HttpProvider):
                 prompt,
                 mend=mend,
                 takes_texts_as_they_are=plainly,
-                recall=recall,
                 reasoning=self._reasoning,
             )
         body = encoded.body

@@ -58,10 +58,6 @@ class Aliases:
         self.names: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
-    def __bool__(self) -> bool:
-        """Whether anything goes under another name or id than its own."""
-        return bool(self.names or self.ids)
-
     def name(self, name: str) -> str:
         known = self._known.get(name)
         if known is None:

@@ -1,8 +1,7 @@
 """Anthropic's Messages requests: whole bodies, between JSON and values.
 
 Writing puts options and history together and fits the one to the other; reading keeps every message
-as the bytes it came as. What cannot be said at all is an error that names it. Carries nothing. How
-the latest bodies began is remembered, within bounds, and changes nothing in what is read.
+as the bytes it came as. What cannot be said at all is an error that names it. Sends nothing.
 """
 
 import itertools
@@ -14,10 +13,8 @@ import msgspec
 from cllm.core.message import (
     AnyPart,
     Message,
-    RedactedThinking,
     Role,
     Text,
-    Thinking,
     ToolResult,
 )
 from cllm.core.prompt import Original, Prompt
@@ -28,7 +25,6 @@ from cllm.wire.anthropic_history import (
     MAX_MARKS,
     Turn,
     arrange,
-    clean_message,
     count_marks,
     limit_marks,
     order_marks,
@@ -45,10 +41,8 @@ from cllm.wire.anthropic_options import (
     without_idle_choice,
 )
 from cllm.wire.anthropic_parts import DIALECT, UNREADABLE
-from cllm.wire.beginnings import Beginnings
-from cllm.wire.history import End, History, Order, end_of, names_called, stands_alone
 from cllm.wire.notes import Notes
-from cllm.wire.spoken import Encoded, Mend, Mended, Spoken, unmended
+from cllm.wire.spoken import Encoded, Mend, Spoken, called_names, starts_with_thinking, unmended
 
 __all__ = [
     "EncodedRequest",
@@ -56,11 +50,9 @@ __all__ = [
     "decode_request",
     "encode_options",
     "encode_request",
-    "say_history",
 ]
 
 LOOP = ("assistant", "user")
-FLAG_BYTES = 60
 NAMES = Rule(longest=128)
 IDS = Rule(longest=64)
 
@@ -69,10 +61,6 @@ class EncodedRequest(Encoded, frozen=True, kw_only=True):
     """A body, and the beta flags that are asked for with it, which travel in a header."""
 
     betas: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        return super().size + sum([FLAG_BYTES + len(flag) for flag in self.betas])
 
 
 def encode_request(
@@ -84,26 +72,22 @@ def encode_request(
     stream: bool,
     mend: Mend = unmended,
     system_raw: bytes | None = None,
-    history: History | None = None,
 ) -> EncodedRequest:
     """The request body; `parameters` are in Anthropic's words. The same input, the same bytes.
 
-    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words. A
-    `history` is sent as it is; `messages` are those of the system that stood before it then.
+    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words.
     """
     notes = Notes()
     aliases = Aliases(names=NAMES, ids=IDS)
     said, moved = arrange(messages, model, notes)
-    mended = Mended(messages=()) if history else mend(tuple(address(said, aliases)))
+    mended = mend(tuple(address(said, aliases)))
     turns = [_as_turn(spoken) for spoken in mended.messages]
-    ends = history.ends if history else tuple(end_of(t.role, t.parts) for t in turns[-2:])
-    called = history.called if history else _called(turns)
     head = _head(system or (), moved, system_raw, notes)
     fitted = Notices()
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = fit(without_idle_choice(fields, fitted), model, fitted)
-    fields = _with_tools(fields, called, notes)
-    fields = _fit_thinking(fields, ends, notes)
+    fields = _with_tools(fields, turns, notes)
+    fields = _fit_thinking(fields, turns, notes)
     marks = count_marks(fields, head, turns)
     if marks > MAX_MARKS:
         fields = limit_marks(fields, head, turns, notes)
@@ -113,7 +97,7 @@ def encode_request(
     body: Fields = {"model": model, **asked}
     if head.parts:
         body["system"] = _encode_system(head)
-    body["messages"] = history.listed() if history else [_encode_turn(turn) for turn in turns]
+    body["messages"] = [_encode_turn(turn) for turn in turns]
     if stream:
         body["stream"] = True
     return EncodedRequest(
@@ -123,29 +107,8 @@ def encode_request(
         names=aliases.names,
         ids=aliases.ids,
         own=asked == _without_betas(parameters)
-        and (history.own if history else _is_own(messages, turns))
+        and _is_own(messages, turns)
         and head.raw is system_raw,
-    )
-
-
-def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> History | None:
-    """The messages as they are sent, if they are in order and each says the same anywhere."""
-    del model
-    notes = Notes()
-    aliases = Aliases(names=NAMES, ids=IDS)
-    cleaned = [clean_message(spoken, "", notes) for spoken in messages]
-    said = tuple(address(cleaned, aliases))
-    if notes or aliases or not all(map(stands_alone, said)):
-        return None
-    ordered = order(said)
-    if ordered is None:
-        return None
-    turns = [_as_turn(spoken) for spoken in ordered]
-    return History(
-        said=(msgspec.json.encode([_encode_turn(turn) for turn in turns])[1:-1],),
-        ends=tuple(end_of(turn.role, turn.parts) for turn in turns[-2:]),
-        own=_is_own(messages, turns),
-        called=_called(turns),
     )
 
 
@@ -187,20 +150,19 @@ def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw
     return _raw_fields.decode(head.raw)["content"]
 
 
-def _called(turns: Sequence[Turn]) -> tuple[str, ...]:
-    return names_called(part for turn in turns for part in turn.parts)
-
-
-def _with_tools(parameters: Fields, called: Sequence[str], notes: Notes) -> Fields:
+def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
     """The parameters; with the tools that the history names, if it has calls and they have none."""
-    if parameters.get("tools") or not called:
+    if parameters.get("tools"):
+        return parameters
+    called = called_names(part for turn in turns for part in turn.parts)
+    if not called:
         return parameters
     notes.add("tools_added", "tools", "the tools called in the history, not to be called again")
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 
 
-def _fit_thinking(fields: Fields, ends: Sequence[End], notes: Notes) -> Fields:
+def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
     """Without thinking, where the answer is begun or an open tool loop began without.
 
     A model that thinks does not go on from words that were put into its mouth, and the API wants
@@ -209,23 +171,22 @@ def _fit_thinking(fields: Fields, ends: Sequence[End], notes: Notes) -> Fields:
     thinking = fields.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
         return fields
-    if ends and _begins_answer(ends[-1]):
+    if turns and _begins_answer(turns[-1]):
         notes.add("thinking_disabled", "thinking", "the beginning of the answer was given")
         return {**fields, "thinking": DISABLED}
-    if thinking["type"] != "enabled" or len(ends) < len(LOOP):
+    if thinking["type"] != "enabled" or len(turns) < len(LOOP):
         return fields
-    asked, answered = ends
-    is_loop = ToolResult in answered.kinds
-    thought = asked.kinds[:1] in ((Thinking,), (RedactedThinking,))
-    if (asked.role, answered.role) != LOOP or not is_loop or thought:
+    asked, answered = turns[-2:]
+    is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
+    if (asked.role, answered.role) != LOOP or not is_loop or starts_with_thinking(asked.parts):
         return fields
     notes.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
     return {**fields, "thinking": DISABLED}
 
 
-def _begins_answer(end: End) -> bool:
-    """Whether it is the assistant's text, to be gone on with; a paused turn ends in a block."""
-    return end.role == "assistant" and end.kinds[-1:] == (Text,)
+def _begins_answer(turn: Turn) -> bool:
+    """Whether it is the assistant's text, to be continued; a paused turn ends in another block."""
+    return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
 
 
 def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:
@@ -266,27 +227,13 @@ _wire_messages = msgspec.json.Decoder(_WireMessage)
 
 def decode_request(body: bytes) -> Prompt:
     """A client's request: its messages as the bytes they were, all that is not one a parameter."""
-    original = _beginnings.read(body)
-    return Prompt(
-        model=original.model,
-        system=original.system,
-        messages=original.messages,
-        parameters=original.parameters,
-        dialect=DIALECT,
-        stream=original.stream,
-        # A body that names its beta flags itself is not one that Anthropic takes.
-        original=None if "betas" in original.parameters else original,
-    )
-
-
-def _decode_whole(body: bytes) -> Original:
     try:
         said = _bodies.decode(body)
         fields = _raw_fields.decode(body)
         parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
     except UNREADABLE as error:
         raise field_error(error) from error
-    return Original(
+    prompt = Original(
         body=body,
         dialect=DIALECT,
         model=said.model,
@@ -294,10 +241,9 @@ def _decode_whole(body: bytes) -> Original:
         messages=tuple(map(_decode_message, said.messages, itertools.count())),
         parameters=parameters,
         stream=bool(said.stream),
-    )
-
-
-_beginnings = Beginnings(_decode_whole)
+    ).to_prompt()
+    # Anthropic does not accept a body that names its beta flags.
+    return msgspec.structs.replace(prompt, original=None) if "betas" in parameters else prompt
 
 
 def _decode_system(system: msgspec.Raw) -> Message:

@@ -13,30 +13,26 @@ import msgspec
 from cllm.core.message import (
     AnyPart,
     CacheMark,
-    RedactedThinking,
     Text,
-    Thinking,
     ToolResult,
     Unknown,
 )
 from cllm.wire.aliases import Aliases, Rule, address, named
 from cllm.wire.bedrock_blocks import Block, encode_blocks, encode_mark
 from cllm.wire.bedrock_clean import Cleaner
-from cllm.wire.bedrock_history import Sent, clean_history, clean_message, encode_message
+from cllm.wire.bedrock_history import Sent, clean_history, encode_message
 from cllm.wire.bedrock_models import Features, features
 from cllm.wire.bedrock_options import encode_options
 from cllm.wire.bedrock_parameters import decode_options
-from cllm.wire.history import End, History, Order, end_of, names_called, stands_alone
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
-from cllm.wire.spoken import Encoded, Mend, Mended, Spoken, unmended
+from cllm.wire.spoken import Encoded, Mend, Spoken, called_names, starts_with_thinking, unmended
 
 __all__ = [
     "NotExpressibleError",
     "decode_options",
     "encode_options",
     "encode_request",
-    "say_history",
 ]
 
 MOST_MARKS = 4
@@ -55,23 +51,16 @@ def encode_request(
     messages: Sequence[Spoken],
     parameters: dict[str, Any],
     mend: Mend = unmended,
-    history: History | None = None,
 ) -> Encoded:
-    """The request's body. `parameters` are Converse's own, as `encode_options` gives them.
-
-    A `history` is sent as it is; `messages` are those of the system that stood before it then.
-    """
+    """The request's body. `parameters` are Converse's own, as `encode_options` gives them."""
     notes = Notes()
     known = features(model)
     cleaner = Cleaner(known, notes)
     aliases = Aliases(names=NAMES, ids=IDS)
     prompt = _encode_system(system or (), messages, cleaner, notes)
-    mended = Mended(messages=())
-    if history is None:
-        mended = mend(tuple(address(tuple(clean_history(messages, cleaner)), aliases)))
+    mended = mend(tuple(address(tuple(clean_history(messages, cleaner)), aliases)))
     sent = [encode_message(spoken) for spoken in mended.messages]
-    ends = history.ends if history else tuple(map(_end_of, mended.messages[-2:]))
-    called = history.called if history else _called(mended.messages)
+    called = called_names(part for spoken in mended.messages for part in spoken.parts)
     config = _tool_config(parameters.get("toolConfig"), called, cleaner, known, notes)
     config = _under_aliases(config, aliases)
     tools: list[Block] = config["tools"] if config else []
@@ -82,12 +71,12 @@ def encode_request(
         body["toolConfig"] = config | {"tools": kept[0]}
     if prompt:
         body["system"] = kept[1]
-    body["messages"] = history.listed() if history else [_message(message) for message in sent]
+    body["messages"] = [_message(message) for message in sent]
     hidden = (*NOT_IN_BODY, "toolConfig")
     body |= {name: value for name, value in parameters.items() if name not in hidden}
-    if _is_open_loop_without_thinking(ends):
+    if _is_open_loop_without_thinking(mended.messages):
         _stop_thinking(body, "thinking is off: the open calls have none", notes)
-    elif ends and ends[-1].role == "assistant":
+    elif mended.messages and mended.messages[-1].role == "assistant":
         _stop_thinking(body, "thinking is off: the beginning of the answer was given", notes)
     return Encoded(
         body=msgspec.json.encode(body),
@@ -95,30 +84,6 @@ def encode_request(
         names=aliases.names,
         ids=aliases.ids,
     )
-
-
-def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> History | None:
-    """The messages as they are sent, if they are in order and each says the same anywhere."""
-    notes = Notes()
-    cleaner = Cleaner(features(model), notes)
-    aliases = Aliases(names=NAMES, ids=IDS)
-    cleaned = [clean_message(spoken, "", cleaner) for spoken in messages]
-    said = tuple(address(cleaned, aliases))
-    if notes or aliases or not all(map(stands_alone, said)):
-        return None
-    ordered = order(said)
-    if ordered is None:
-        return None
-    sent = [_message(encode_message(spoken)) for spoken in ordered]
-    return History(
-        said=(msgspec.json.encode(sent)[1:-1],),
-        ends=tuple(map(_end_of, ordered[-2:])),
-        called=_called(ordered),
-    )
-
-
-def _end_of(spoken: Spoken) -> End:
-    return end_of("assistant" if spoken.role == "assistant" else "user", spoken.parts)
 
 
 def _message(sent: Sent) -> Any:
@@ -203,11 +168,11 @@ def _encode_tools(
             notes.add("cache_mark_left_out", "tools", "this model keeps no cache of its tools")
 
 
-def _is_open_loop_without_thinking(ends: Sequence[End]) -> bool:
-    """Whether the results at the end answer calls that no thinking went before."""
-    if len(ends) <= 1 or ends[1].kinds[:1] != (ToolResult,):
+def _is_open_loop_without_thinking(messages: Sequence[Spoken]) -> bool:
+    """Whether the results at the end answer calls that no thinking precedes."""
+    if len(messages) <= 1 or not isinstance(next(iter(messages[-1].parts), None), ToolResult):
         return False
-    return ends[0].kinds[:1] not in ((Thinking,), (RedactedThinking,))
+    return not starts_with_thinking(messages[-2].parts)
 
 
 def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
@@ -218,10 +183,6 @@ def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
     if isinstance(thinking, dict) and thinking.get("type") == "enabled":
         notes.add("thinking_disabled", "thinking", why)
         body[MODEL_FIELDS] = {name: fields[name] for name in fields if name != "thinking"}
-
-
-def _called(messages: Sequence[Spoken]) -> tuple[str, ...]:
-    return names_called(part for spoken in messages for part in spoken.parts)
 
 
 def _limit_marks(

@@ -2,11 +2,11 @@
 
 One function for each protocol. What a target cannot say comes back as notices. Decides nothing
 about what is sent; what a history has to be like is the business of the `mend` that is passed
-through to the codec, and what is known of it already that of `recall`.
+through to the codec.
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from operator import is_
 from typing import Any
@@ -17,8 +17,6 @@ from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire import openai_chat
-from cllm.wire.framing import framed
-from cllm.wire.history import History
 from cllm.wire.notes import Notes
 from cllm.wire.openai_glance import (
     check_contents,
@@ -35,21 +33,12 @@ from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 from cllm.wire.spoken import Encoded, Mend, unmended
 from cllm.wire.translate import Mark, call_ids, request_codec, translate, unmarked
 
-Recall = Callable[[Prompt], History | None]
-"""Knows a prompt's messages as they are sent, if they are such that nothing else has to be looked
-at; None if they are not."""
-
-
-def unknown(_prompt: Prompt) -> None:
-    """Nothing is known of any message."""
-
 
 def encode_openai(
     prompt: Prompt,
     *,
     mend: Mend = unmended,
     takes_texts_as_they_are: bool = True,
-    recall: Recall = unknown,
     reasoning: ReasoningRule = AS_SENT,
 ) -> Encoded:
     """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
@@ -60,11 +49,6 @@ def encode_openai(
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
-    # What was sent before has no blanks in it.
-    history = recall(prompt) if reasoning.blank is None else None
-    if history is not None:
-        say = partial(_say_openai, prompt, _fitted(prompt), mend, reasoning)
-        return _untouched(framed(prompt, history, say, kind="openai"), prompt, "openai")
     is_talk = is_plain_talk(prompt)
     if not is_talk:
         check_contents(prompt.messages)
@@ -80,8 +64,19 @@ def encode_openai(
     if plain or (own and is_legacy(prompt.messages)):
         body = _original_for_openai(prompt) or openai_chat.encode_request(prompt, parameters)
         return Encoded(body=body, notices=notices)
-    encoded = _say_openai(prompt, (parameters, notices), mend, reasoning, None)
-    return _untouched(encoded, prompt, "openai")
+    said = translate(prompt, "openai")
+    encoded = request_codec("openai").encode_request(
+        model=prompt.model,
+        system=said.system,
+        system_raw=said.system_raw,
+        messages=said.messages,
+        parameters=parameters if prompt.dialect == "openai" else said.parameters,
+        stream=prompt.stream,
+        mend=mend,
+        own_names=prompt.dialect == "openai",
+        reasoning=reasoning,
+    )
+    return _untouched(with_notices(encoded, (*said.notices, *notices)), prompt, "openai")
 
 
 def _with_fitted_reasoning(
@@ -105,30 +100,6 @@ def _with_fitted_reasoning(
     if all(map(is_, messages, prompt.messages)):
         return prompt, ()
     return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
-
-
-def _say_openai(
-    prompt: Prompt,
-    fitted: tuple[dict[str, Any], tuple[Notice, ...]],
-    mend: Mend,
-    reasoning: ReasoningRule,
-    history: History | None,
-) -> Encoded:
-    parameters, notices = fitted
-    said = translate(prompt, "openai", history)
-    encoded = request_codec("openai").encode_request(
-        model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters=parameters if prompt.dialect == "openai" else said.parameters,
-        stream=prompt.stream,
-        mend=mend,
-        own_names=prompt.dialect == "openai",
-        history=history,
-        reasoning=reasoning,
-    )
-    return with_notices(encoded, (*said.notices, *notices))
 
 
 def _with_ids(prompt: Prompt) -> Prompt:
@@ -195,22 +166,29 @@ def encode_anthropic(
     default_max_tokens: int,
     mend: Mend = unmended,
     mark: Mark = unmarked,
-    recall: Recall = unknown,
 ) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer.
 
     Texts said in turn, which every model takes, are not looked into: what `mend` would be called
     with is what it would give back.
     """
-    say = partial(_say_anthropic, prompt, default_max_tokens, mend, mark)
-    history = recall(prompt) if mark is unmarked else None
-    if history is None:
-        body = _original_for_anthropic(prompt) if mark is unmarked else None
-        if body is not None:
-            return Encoded(body=body, own=True)
-        return _untouched(say(None), prompt, "anthropic")
-    encoded = framed(prompt, history, say, kind=("anthropic", default_max_tokens))
-    return _untouched(encoded, prompt, "anthropic")
+    body = _original_for_anthropic(prompt) if mark is unmarked else None
+    if body is not None:
+        return Encoded(body=body, own=True)
+    said = mark(translate(prompt, "anthropic"))
+    given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
+    encoded = request_codec("anthropic").encode_request(
+        model=prompt.model,
+        system=said.system,
+        system_raw=said.system_raw,
+        messages=said.messages,
+        parameters={"max_tokens": default_max_tokens, **given},
+        stream=prompt.stream,
+        mend=mend,
+    )
+    if "max_tokens" not in given or said.marked:
+        encoded = msgspec.structs.replace(encoded, own=False)
+    return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
 def _original_for_anthropic(prompt: Prompt) -> bytes | None:
@@ -230,44 +208,15 @@ def _glance() -> Callable[[Prompt], bool]:
     return is_plain_talk
 
 
-def _say_anthropic(
-    prompt: Prompt, default_max_tokens: int, mend: Mend, mark: Mark, history: History | None
-) -> Encoded:
-    said = mark(translate(prompt, "anthropic", history))
-    given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
-    encoded = request_codec("anthropic").encode_request(
-        model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters={"max_tokens": default_max_tokens, **given},
-        stream=prompt.stream,
-        mend=mend,
-        history=history,
-    )
-    if "max_tokens" not in given or said.marked:
-        encoded = msgspec.structs.replace(encoded, own=False)
-    return with_notices(encoded, said.notices)
-
-
-def encode_bedrock(
-    prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked, recall: Recall = unknown
-) -> Encoded:
+def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:
     """A body for Converse; the model is named in the address."""
-    say = partial(_say_bedrock, prompt, mend, mark)
-    history = recall(prompt) if mark is unmarked else None
-    return say(None) if history is None else framed(prompt, history, say, kind="bedrock")
-
-
-def _say_bedrock(prompt: Prompt, mend: Mend, mark: Mark, history: History | None) -> Encoded:
-    said = mark(translate(prompt, "bedrock", history))
+    said = mark(translate(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
         system=said.system,
         messages=said.messages,
         parameters=said.parameters,
         mend=mend,
-        history=history,
     )
     return with_notices(encoded, said.notices)
 

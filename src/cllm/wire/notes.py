@@ -28,10 +28,6 @@ class Notes:
         self._told: dict[tuple[str, str, str], tuple[str, int]] = {}
         self._left_out = 0
 
-    def __bool__(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self._told)
-
     def add(self, code: str, path: str, message: str, *, subject: str = "") -> None:
         """Tell of something; about another `subject` the same sentence is another notice."""
         key = (code, message, subject)

@@ -1,7 +1,6 @@
 """Requests in OpenAI's words: read at our own door, written for conversations of other protocols.
 
-Reading keeps every message's bytes; how the latest bodies began is remembered, within bounds, and
-changes nothing in what is read. Writing puts options and history together, each in words that
+Reading keeps every message's bytes. Writing puts options and history together, each in words that
 OpenAI has. It sends nothing, makes up no text, and never chooses a system prompt.
 """
 
@@ -13,29 +12,24 @@ import msgspec
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Original, Prompt
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
-from cllm.wire.beginnings import Beginnings
-from cllm.wire.history import History, Order, end_of, names_called, stands_alone
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
 from cllm.wire.openai_history import (
     IDS,
-    THOUGHTS,
     all_at_home,
-    at_home,
     encode_history,
     head,
 )
 from cllm.wire.openai_options import Fields, decode_options, encode_options
 from cllm.wire.openai_sentences import SENTENCES
 from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
-from cllm.wire.spoken import Encoded, Mend, Mended, Spoken, unmended
+from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
 
 __all__ = [
     "decode_options",
     "decode_request",
     "encode_options",
     "encode_request",
-    "say_history",
 ]
 
 NAMES = Rule(longest=64)
@@ -59,23 +53,20 @@ def encode_request(
     mend: Mend = unmended,
     own_names: bool = False,
     system_raw: bytes | None = None,
-    history: History | None = None,
     reasoning: ReasoningRule = TAKES_NONE,
 ) -> Encoded:
     """The body that asks for the answer to these messages; the same in gives the same bytes.
 
     With `own_names` tools keep the names they have: they were chosen for the server that is asked.
-    `system_raw` is the system prompt as the message it is, if it is in OpenAI's words. A `history`
-    is sent as it is behind it, and there are no `messages` then. `reasoning` is what the server
-    takes of past reasoning; messages of OpenAI's own have only that already.
+    `system_raw` is the system prompt as the message it is, if it is in OpenAI's words. `reasoning`
+    is what the server takes of past reasoning; messages of OpenAI's own have only that already.
     """
     notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
     home = tuple(all_at_home(messages, notes, reasoning))
-    mended = Mended(messages=first) if history else mend((*first, *address(home, aliases)))
-    said = encode_history(mended.messages, reasoning)
-    own: Fields = {"model": model, "messages": history.listed(*said) if history else said}
+    mended = mend((*first, *address(home, aliases)))
+    own: Fields = {"model": model, "messages": encode_history(mended.messages, reasoning)}
     body = own | dict(with_named_tools(parameters, aliases, "function", "name")) | own
     body.pop("stream", None)
     if stream:
@@ -92,64 +83,27 @@ def encode_request(
     )
 
 
-def say_history(messages: Sequence[Spoken], *, model: str, order: Order) -> History | None:
-    """The messages as they are sent, if they are in order and each says the same anywhere.
-
-    Thinking is sent by a rule of the server, so a history with any is not one of these.
-    """
-    del model
-    notes = Notes(SENTENCES)
-    aliases = Aliases(names=NAMES, ids=IDS, keeps_own=True)
-    said = tuple(address([at_home(spoken, notes) for spoken in messages], aliases))
-    if notes or aliases or not all(map(stands_alone, said)) or any(map(_thinks, said)):
-        return None
-    ordered = order(said)
-    if ordered is None:
-        return None
-    return History(
-        said=(msgspec.json.encode(encode_history(ordered))[1:-1],),
-        ends=tuple(end_of(spoken.role, spoken.parts) for spoken in ordered[-2:]),
-        called=names_called(part for spoken in ordered for part in spoken.parts),
-    )
-
-
-def _thinks(spoken: Spoken) -> bool:
-    return any(isinstance(part, THOUGHTS) for part in spoken.parts)
-
-
 def decode_request(body: bytes) -> Prompt:
     """What a client of OpenAI's asks for, in its own words: every message as it came, in order."""
-    original = _beginnings.read(body)
-    return Prompt(
-        model=original.model,
-        messages=original.messages,
-        parameters=original.parameters,
-        dialect="openai",
-        stream=original.stream,
-        original=original,
-    )
-
-
-def _decode_whole(body: bytes) -> Original:
     fields, raws = _decode_body(body)
     model, stream = fields.get("model"), fields.get("stream")
     if not isinstance(model, str) or not model.strip():
         raise FieldError("model", "the name of a model is needed")
     if not isinstance(stream, bool | None):
         raise FieldError("stream", "true or false is needed")
-    said = fields["messages"]
+    messages = tuple(
+        Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
+        for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
+    )
     return Original(
         body=body,
         dialect="openai",
         model=model,
         system=None,
-        messages=tuple(
-            Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
-            for index, (message, raw) in enumerate(zip(said, raws, strict=True))
-        ),
+        messages=messages,
         parameters={k: fields[k] for k in fields if k not in ("model", "messages", "stream")},
         stream=bool(stream),
-    )
+    ).to_prompt()
 
 
 class _Body(msgspec.Struct):
@@ -158,7 +112,6 @@ class _Body(msgspec.Struct):
 
 _bodies = msgspec.json.Decoder(_Body)
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
-_beginnings = Beginnings(_decode_whole)
 
 
 def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:

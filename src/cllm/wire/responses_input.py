@@ -48,7 +48,7 @@ def decode_request(body: bytes) -> Prompt:
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
         raise FieldError("instructions", "a text is needed")
-    original = Original(
+    return Original(
         body=body,
         dialect=DIALECT,
         model=model,
@@ -56,16 +56,7 @@ def decode_request(body: bytes) -> Prompt:
         messages=tuple(_decode_input(body, fields.get("input"))),
         parameters={name: fields[name] for name in fields if name not in BODY},
         stream=bool(stream),
-    )
-    return Prompt(
-        model=model,
-        system=original.system,
-        messages=original.messages,
-        parameters=original.parameters,
-        dialect=DIALECT,
-        stream=original.stream,
-        original=original,
-    )
+    ).to_prompt()
 
 
 class _Input(msgspec.Struct):

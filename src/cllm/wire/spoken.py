@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import AnyPart, Dialect, Role
+from cllm.core.message import AnyPart, Dialect, RedactedThinking, Role, Thinking, ToolCall
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.reasoning import TEXT_FIELDS
 
-NOTICE_BYTES = 300
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
 # What is lost with a field of which the rest is said in another way.
@@ -103,11 +102,14 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     own: bool = False
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes, if there are no aliases."""
-        told = [NOTICE_BYTES + len(note.path) + len(note.message) for note in self.notices]
-        return len(self.body) + sum(told)
+
+def called_names(parts: Iterable[AnyPart]) -> tuple[str, ...]:
+    """The names of the tools that are called, each once."""
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ToolCall)))
+
+
+def starts_with_thinking(parts: Sequence[AnyPart]) -> bool:
+    return bool(parts) and isinstance(parts[0], Thinking | RedactedThinking)
 
 
 def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:

@@ -4,10 +4,10 @@ A table of the dialects and the one way through parts between any two of them. W
 cannot say comes back as notices. Decides nothing about what is sent, and writes no body.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ from cllm.core.message import (
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
-from cllm.wire.history import History, Order
 from cllm.wire.openai_legacy import (
     restricted_to_allowed,
     with_calls_for_functions,
@@ -39,8 +38,6 @@ from cllm.wire.spoken import (
     rewritten,
 )
 
-HistoryDialect = Literal["anthropic", "bedrock", "openai"]
-"""The dialects that a conversation can go on in from what was sent of it."""
 DecodeParts = Callable[[Message], tuple[AnyPart, ...]]
 DecodeMessage = Callable[[Message], tuple[tuple[AnyPart, ...], Mapping[str, Any]]]
 
@@ -55,14 +52,6 @@ class RequestCodec(Protocol):
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
     def encode_request(self, **pieces: Any) -> Encoded: ...
-
-
-class HistoryCodec(Protocol):
-    """What the modules offer besides whose dialects say a message the same wherever it stands."""
-
-    def say_history(
-        self, messages: Sequence[Spoken], *, model: str, order: Order
-    ) -> History | None: ...
 
 
 # A row is imported when it is used: most programs speak one protocol.
@@ -96,12 +85,6 @@ def reader_of(dialect: Dialect) -> DecodeMessage:
 @cache
 def request_codec(dialect: Dialect) -> RequestCodec:
     codec: RequestCodec = import_module(REQUESTS[dialect])
-    return codec
-
-
-@cache
-def history_codec(dialect: HistoryDialect) -> HistoryCodec:
-    codec: HistoryCodec = import_module(REQUESTS[dialect])
     return codec
 
 
@@ -151,12 +134,9 @@ def unmarked(said: Translated) -> Translated:
     return said
 
 
-def translate(prompt: Prompt, target: Dialect, history: History | None = None) -> Translated:
-    """The prompt's pieces for that dialect; the codec makes a body of them.
-
-    Of a `history` that is sent as it is, only what stands before it is among them.
-    """
-    kept = with_ids_of_calls(history.lead if history else prompt.messages, call_ids)
+def translate(prompt: Prompt, target: Dialect) -> Translated:
+    """The prompt's pieces for that dialect; the codec makes a body of them."""
+    kept = with_ids_of_calls(prompt.messages, call_ids)
     kept = kept if target == "openai" else with_calls_for_functions(kept)
     messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
     messages, notices = _without_foreign_fields(messages)
@@ -168,8 +148,7 @@ def translate(prompt: Prompt, target: Dialect, history: History | None = None) -
     if prompt.dialect != target:
         options = _options_for(target, prompt)
         # Only Bedrock wants tools described that were called before and are not offered now.
-        has_tools = bool(history.called) if history else _has_tools(messages)
-        known = {"history_has_tools": has_tools} if target == "bedrock" else {}
+        known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
         codec = request_codec(target)
         parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
         notices = (*notices, *unsaid)

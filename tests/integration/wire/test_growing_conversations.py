@@ -1,0 +1,132 @@
+"""A client sends its conversation again with every request, a little longer each time.
+
+What a provider is sent depends on the body alone, not on earlier requests, and the messages of one
+request are the first messages of the next: that is what a provider's prompt cache compares.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.client_requests import anthropic_requests, openai_requests
+from tests.conversations import SAID, Json
+from tests.scale import scaled
+
+from cllm.core.errors import CllmError
+from cllm.core.message import Dialect
+from cllm.core.prompt import Prompt
+from cllm.providers.anthropic import AnthropicProvider
+from cllm.providers.asking import HttpProvider, Request
+from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http_once import OnceHttp
+from cllm.providers.openai import OpenAIProvider
+from cllm.wire import anthropic_request, openai_request
+from cllm.wire.malformed import FieldError
+
+MODELS: dict[str, str] = {
+    "anthropic": "claude-sonnet-4-5-20250929",
+    "bedrock": "us.amazon.nova-pro-v1:0",
+    "openai": "gpt-4o",
+}
+CODECS: dict[str, Any] = {"anthropic": anthropic_request, "openai": openai_request}
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+OFTEN = settings(max_examples=scaled(12, 500), deadline=None, suppress_health_check=SLOW)
+EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
+EVERY_CLIENT = pytest.mark.parametrize("client", list(CODECS))
+
+
+def provider(target: Dialect) -> HttpProvider:
+    if target == "bedrock":
+        return BedrockProvider(name="bedrock", account=Account(bearer="k"), http=OnceHttp())
+    kind: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[target]
+    made: HttpProvider = kind(name=target, base_url="https://x/v1", api_key="k", http=OnceHttp())
+    return made
+
+
+def sent(body: bytes, client: str, target: Dialect) -> Request | str:
+    """The request with its notices, or the error instead of one."""
+    try:
+        prompt: Prompt = CODECS[client].decode_request(body)
+        return provider(target)._encoded(prompt)
+    except (CllmError, FieldError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def openai_exchange(number: int, texts: list[str]) -> list[Json]:
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [
+        {"role": "user", "content": texts[0]},
+        {"role": "assistant", "content": texts[1], "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": texts[2]},
+        {"role": "assistant", "content": texts[3]},
+    ]
+
+
+def anthropic_exchange(number: int, texts: list[str]) -> list[Json]:
+    call = {"type": "tool_use", "id": f"c{number}", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": texts[2]}
+    return [
+        {"role": "user", "content": texts[0]},
+        {"role": "assistant", "content": [{"type": "text", "text": texts[1]}, call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": texts[3]},
+    ]
+
+
+@st.composite
+def ordinary_requests(draw: st.DrawFn, client: str) -> Json:
+    """Requests as most are: questions, tool calls with their results, answers."""
+    exchange = openai_exchange if client == "openai" else anthropic_exchange
+    texts = draw(st.lists(st.lists(SAID, min_size=4, max_size=4), min_size=1, max_size=4))
+    messages = [one for number, said in enumerate(texts) for one in exchange(number, said)]
+    tool: Json = {"name": "f", "input_schema": {"type": "object"}}
+    if client == "openai":
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    return {"messages": messages, "max_tokens": 100, "tools": [tool]}
+
+
+def bodies_of(request: Json, model: str) -> Iterator[bytes]:
+    """The request with its first message, with its first two, and so on."""
+    messages = request["messages"]
+    for end in range(1, len(messages) + 1):
+        yield json.dumps(request | {"model": model, "messages": messages[:end]}).encode()
+
+
+@EVERY_TARGET
+@EVERY_CLIENT
+@OFTEN
+@given(data=st.data())
+def test_the_same_body_is_sent_the_same_whatever_was_sent_before(client, target, data):
+    odd = openai_requests() if client == "openai" else anthropic_requests()
+    requests = data.draw(st.lists(ordinary_requests(client) | odd, min_size=1, max_size=3))
+    bodies = [body for request in requests for body in bodies_of(request, MODELS[target])]
+
+    growing = [sent(body, client, target) for body in bodies]
+    shuffled = data.draw(st.permutations(range(len(bodies))))
+
+    assert {place: sent(bodies[place], client, target) for place in shuffled} == dict(
+        enumerate(growing)
+    )
+
+
+@EVERY_TARGET
+@EVERY_CLIENT
+@OFTEN
+@given(data=st.data())
+def test_the_messages_of_a_request_are_the_first_messages_of_the_next(client, target, data):
+    request = data.draw(ordinary_requests(client))
+    before: list[Json] = []
+
+    for body in bodies_of(request, MODELS[target]):
+        last = json.loads(body)["messages"][-1]
+        if last["role"] == "assistant":
+            continue
+        answer = sent(body, client, target)
+        assert isinstance(answer, Request), answer
+        assert answer.notices == ()
+        messages = json.loads(answer.body)["messages"]
+        assert messages[: len(before)] == before
+        before = messages
