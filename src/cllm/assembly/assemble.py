@@ -1,17 +1,13 @@
 """History, system prompt and what is said now become one prompt. The same in, the same out."""
 
-from operator import attrgetter
 from typing import Any
 
 from cllm.assembly.context import Context, with_context
 from cllm.assembly.system import NO_CONTEXT, SystemChoice
-from cllm.core.bare_text import is_bare_text
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original, Prompt
-
-_is_bare = attrgetter("is_bare")
 
 
 def assemble(
@@ -44,7 +40,7 @@ def assemble(
     history = tuple([message for turn in turns for message in turn.messages])
     left_out = 0 if conversation is None else conversation.message_count - len(history)
     told = with_context(said, context.now)
-    prompt = Prompt(
+    return Prompt(
         model=model,
         system=system.message,
         messages=history + told,
@@ -66,15 +62,6 @@ def assemble(
         else _continuity(turns, passing=_changed(said, told) if kept else len(said), said=said),
         notices=notices + system.notices + context.notices,
     )
-    if turns:
-        prompt.note(is_bare=_are_bare(turns, told))
-    return prompt
-
-
-def _are_bare(turns: tuple[Turn, ...], told: tuple[Message, ...]) -> bool:
-    """Whether all that is said is bare; what a store remembers of a turn is looked at once."""
-    said = map(is_bare_text, [message.raw for message in told])
-    return all(map(_is_bare, turns)) and all(said)
 
 
 def _continuity(turns: tuple[Turn, ...], *, passing: int, said: tuple[Message, ...]) -> Continuity:

@@ -7,12 +7,10 @@ or writes a file, and nothing here decides what is sent.
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.bare_text import is_bare_text
 from cllm.core.identity import is_valid_id
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
@@ -102,7 +100,7 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: what the user said and everything that answered it.
 
     Turns with the same `place` are variants of one another; one of them is on the default path.
@@ -132,11 +130,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_history(self) -> bool:
         """Whether the turn may be sent as history: not while it runs, and not if it failed."""
         return self.state in HISTORY_STATES
-
-    @cached_property
-    def is_bare(self) -> bool:
-        """Whether each of its messages is a role and a text, and nothing else."""
-        return all(map(is_bare_text, [message.raw for message in self.messages]))
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,10 @@
 """What is sent: one prompt, assembled for one model, in no protocol's words yet."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from cllm.core.bare_text import is_bare_text
 from cllm.core.conversation import WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
@@ -29,7 +27,7 @@ class Continuity(msgspec.Struct, frozen=True, kw_only=True):
         return Continuity(fresh=more)
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a provider needs to ask its model once.
 
     `parameters` are the fields of the request beside messages and model (sampling, tools), in the
@@ -58,15 +56,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def all_messages(self) -> tuple[Message, ...]:
         """The system prompt, if there is one, and the messages, in the order they are sent."""
         return self.messages if self.system is None else (self.system, *self.messages)
-
-    @cached_property
-    def is_bare(self) -> bool:
-        """Whether each of its messages is a role and a text, and nothing else."""
-        return all(map(is_bare_text, [message.raw for message in self.messages]))
-
-    def note(self, *, is_bare: bool) -> None:
-        """Take it as known whether its messages are bare, so that none of them is looked at."""
-        self.__dict__["is_bare"] = is_bare
 
     def going_on(self, messages: Sequence[Message]) -> "Prompt":
         """The next prompt of the same turn: this one, and what was said since."""

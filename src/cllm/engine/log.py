@@ -14,7 +14,6 @@ import msgspec
 
 from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, weights_for
 from cllm.assembly.window import Counted, Item, Ledger, Report, count_messages, item_of, sent_spans
-from cllm.core.bare_text import is_bare_text
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Prompt
@@ -206,7 +205,7 @@ class Log:
 def _most_tokens(prompt: Prompt) -> int | None:
     """More tokens than the prompt can have; None where it may have files, which can be any size."""
     said = [message.raw for message in prompt.all_messages]
-    if not prompt.is_bare and _has_media(said):
+    if _has_media(said):
         return None
     tools = prompt.parameters.get("tools")
     beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
@@ -214,8 +213,8 @@ def _most_tokens(prompt: Prompt) -> int | None:
 
 
 def _has_media(said: Sequence[bytes]) -> bool:
-    more = b"".join([raw for raw in said if not is_bare_text(raw)])
-    return any(kind in more for kind in MEDIA)
+    """Whether a message may have a file; a quoted word in a text can look like one."""
+    return any(kind in raw for raw in said for kind in MEDIA)
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
@@ -259,16 +258,10 @@ def _first_turn(conversation: Conversation) -> int:
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
     first = next(history, None)
-    if first is None or _is_plain_user(first):
+    if first is None or item_for(first).is_plain_user:
         return conversation.first_sequence
     loaded = sum(len(turn.messages) for turn in conversation.turns)
     return max(1, conversation.first_sequence - loaded)
-
-
-def _is_plain_user(message: Message) -> bool:
-    if message.role == "user" and is_bare_text(message.raw):
-        return True
-    return item_for(message).is_plain_user
 
 
 def item_for(message: Message) -> Item:

@@ -5,9 +5,6 @@ about what is sent; what a history has to be like is the business of the `mend` 
 through to the codec.
 """
 
-from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from operator import is_
 from typing import Any
 
@@ -22,7 +19,6 @@ from cllm.wire.openai_glance import (
     check_contents,
     is_legacy,
     is_ordinary,
-    is_plain_talk,
     without_developer,
 )
 from cllm.wire.openai_legacy import with_ids_of_calls
@@ -49,14 +45,12 @@ def encode_openai(
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
-    is_talk = is_plain_talk(prompt)
-    if not is_talk:
-        check_contents(prompt.messages)
+    check_contents(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
-    prompt = _for_model(prompt if is_talk else _with_ids(prompt))
+    prompt = _for_model(_with_ids(prompt))
     own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
-    plain = takes_texts_as_they_are and own and (is_talk or is_ordinary(prompt.messages))
+    plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
     # What the client asks for is judged by its own messages, not by those that are sent.
     parameters, unfit = _fitted(prompt)
     prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
@@ -83,8 +77,6 @@ def _with_fitted_reasoning(
     prompt: Prompt, rule: ReasoningRule
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     """The prompt with the past reasoning that the server takes, in messages of OpenAI's own."""
-    if prompt.is_bare:
-        return prompt, ()
     notes = Notes(SENTENCES)
     messages = list(prompt.messages)
     for place, message in enumerate(messages):
@@ -167,14 +159,7 @@ def encode_anthropic(
     mend: Mend = unmended,
     mark: Mark = unmarked,
 ) -> Encoded:
-    """A body for the Messages API, which wants a limit on the answer.
-
-    Texts said in turn, which every model takes, are not looked into: what `mend` would be called
-    with is what it would give back.
-    """
-    body = _original_for_anthropic(prompt) if mark is unmarked else None
-    if body is not None:
-        return Encoded(body=body, own=True)
+    """A body for the Messages API, which wants a limit on the answer."""
     said = mark(translate(prompt, "anthropic"))
     given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
     encoded = request_codec("anthropic").encode_request(
@@ -189,23 +174,6 @@ def encode_anthropic(
     if "max_tokens" not in given or said.marked:
         encoded = msgspec.structs.replace(encoded, own=False)
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
-
-
-def _original_for_anthropic(prompt: Prompt) -> bytes | None:
-    """The client's own body, if the one that is made of its messages would say the same."""
-    original = prompt.original
-    if original is None or original.dialect != "anthropic" or not original.says(prompt):
-        return None
-    return original.body if _glance()(prompt) else None
-
-
-@cache
-def _glance() -> Callable[[Prompt], bool]:
-    """Knows plain requests of Anthropic's; most programs speak another protocol."""
-    is_plain_talk: Callable[[Prompt], bool] = import_module(
-        "cllm.wire.anthropic_glance"
-    ).is_plain_talk
-    return is_plain_talk
 
 
 def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:

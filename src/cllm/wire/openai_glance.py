@@ -8,9 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cllm.core.bare_text import is_bare_text
 from cllm.core.message import Message
-from cllm.core.prompt import Prompt
 from cllm.wire.malformed import FieldError
 
 CALLS = b'"tool_calls"'
@@ -19,7 +17,6 @@ CONTENT = b'"content"'
 DEVELOPER = b'"developer"'
 FUNCTION = b'"function"'
 NULL = b"null"
-SPEAKERS = ("user", "assistant")
 
 
 class _Call(msgspec.Struct):
@@ -37,23 +34,6 @@ class _Answer(msgspec.Struct):
 _callers = msgspec.json.Decoder(_Caller)
 _answers = msgspec.json.Decoder(_Answer)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def is_plain_talk(prompt: Prompt) -> bool:
-    """Whether people and models say something to one another in OpenAI's words, and no more."""
-    if {message.dialect for message in prompt.messages} != {"openai"}:
-        return False
-    return prompt.is_bare or all(map(_is_talk, prompt.messages))
-
-
-def _is_talk(message: Message) -> bool:
-    if message.role not in SPEAKERS:
-        return False
-    return is_bare_text(message.raw) or _is_without_calls(message.raw)
-
-
-def _is_without_calls(raw: bytes) -> bool:
-    return CONTENT in raw and CALLS not in raw and NULL not in raw
 
 
 def check_contents(messages: Sequence[Message]) -> None:

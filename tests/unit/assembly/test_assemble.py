@@ -10,7 +10,7 @@ from cllm.assembly.assemble import assemble
 from cllm.assembly.context import Context
 from cllm.assembly.system import SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
-from cllm.core.message import Message, plain_message
+from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
 
@@ -189,24 +189,3 @@ def test_the_next_round_of_a_turn_has_only_its_own_messages_new():
 
     assert asked.going_on(SAID * 3).continuity == Continuity(fresh=3)
     assert told.going_on(SAID * 3).continuity == Continuity(fresh=5, passing=4)
-
-
-@pytest.mark.parametrize("odd", ["history", "said", None])
-def test_a_prompt_is_known_to_be_bare_without_looking_at_it_again(odd):
-    named = Message(role="user", raw=b'{"role":"user","content":"Hi","name":"Ann"}')
-    last = turn("two")
-    if odd == "history":
-        last = msgspec.structs.replace(last, messages=(named, *last.messages))
-    said = (named,) if odd == "said" else SAID
-    prompt = assemble(
-        conversation(turn("one"), last),
-        said,
-        system=SystemChoice(message=None),
-        model="m",
-        parameters={},
-        stream=True,
-    )
-    assert "is_bare" in vars(prompt)
-    assert prompt.is_bare == (odd is None)
-    longer = msgspec.structs.replace(prompt, messages=(*prompt.messages, named))
-    assert not longer.is_bare

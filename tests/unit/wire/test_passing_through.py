@@ -93,6 +93,39 @@ def test_a_body_that_needs_nothing_goes_as_its_own_bytes(dialect):
     assert made.notices == ()
 
 
+PLAIN: dict[str, Any] = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 5000,
+    "messages": [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hi."}]},
+        {"role": "user", "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]},
+    ],
+}
+TOOL: dict[str, Any] = {"name": "f", "input_schema": {"type": "object"}}
+MARKED = {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"system": "Be brief."},
+        {"system": [{"type": "text", "text": "Be brief.", **MARKED}]},
+        {"system": ""},
+        {"temperature": 0.5, "metadata": {"user_id": "u"}, "stop_sequences": ["x"]},
+        {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+        {"tools": [TOOL, {**TOOL, "name": "g", **MARKED}]},
+        {"messages": [{"content": "Hello", "role": "user"}]},
+    ],
+)
+def test_an_ordinary_body_for_anthropic_goes_as_its_own_bytes(more):
+    body = written({**PLAIN, **more})
+    made = encoded(read("anthropic", body), "anthropic")
+
+    assert (made.body, made.notices) == (body, ())
+
+
 @both
 @pytest.mark.parametrize("stream", [False, None])
 def test_not_to_stream_may_be_said_or_not(dialect, stream):
