@@ -1,7 +1,8 @@
 """Amazon Bedrock's Converse API: botocore gives credentials, signatures and frames, not HTTP."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ import botocore.session
 import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserError
 
 from cllm.core.errors import (
     AuthenticationError,
@@ -22,7 +24,6 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, StreamReader
-from cllm.providers.bedrock_frames import FrameReader, Headers
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
@@ -30,10 +31,14 @@ from cllm.wire import bedrock_reply
 from cllm.wire.bedrock_counting import encode_count
 from cllm.wire.bedrock_models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.body import encode_bedrock
-from cllm.wire.malformed import ErrorDetails, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"
+# A frame: its length, the length of its headers and their checksum; headers, payload, checksum.
+_lengths = struct.Struct("!II")
+PRELUDE_BYTES = 12
+EMPTY_FRAME_BYTES = 16
 AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
 
 
@@ -153,31 +158,68 @@ class BedrockProvider(HttpProvider):
         return bedrock_reply.decode_error(body, kind=kind)
 
 
+class FrameDecoder:
+    """Decodes the frames of an AWS event stream from pieces of any size.
+
+    botocore parses and validates each frame. Its buffer copies all of its bytes with every piece
+    and every frame, so it gets one frame at a time. Consume the frames of a piece before feeding
+    the next piece.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._needed = PRELUDE_BYTES
+
+    def feed(self, piece: bytes) -> Iterator[EventStreamMessage]:
+        """Yield the frames that `piece` completes; raises MalformedError for an invalid frame."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size < self._needed:
+            return
+        data = b"".join(self._pieces)
+        start, self._needed = 0, PRELUDE_BYTES
+        while len(data) - start >= PRELUDE_BYTES:
+            length, headers_length = _lengths.unpack_from(data, start)
+            if headers_length > length - EMPTY_FRAME_BYTES:
+                raise MalformedError(f"a frame of {length} bytes in an event stream")
+            frame = _parse_frame(data[start : start + length])
+            if frame is None:
+                self._needed = length
+                break
+            yield frame
+            start += length
+        self._pieces, self._size = [data[start:]], len(data) - start
+
+
+def _parse_frame(data: bytes) -> EventStreamMessage | None:
+    """Parse one frame; None if its end is missing."""
+    buffer = EventStreamBuffer()
+    buffer.add_data(data)
+    try:
+        return next(buffer, None)
+    except (ParserError, struct.error, KeyError, UnicodeDecodeError) as error:
+        raise MalformedError(f"an invalid frame in an event stream: {error}") from error
+
+
 class _Reader:
-    """The events in the frames of a stream."""
+    """Reads the events in the frames of a stream."""
 
     done = False
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._frames = FrameReader()
+        self._frames = FrameDecoder()
         self._decoder = bedrock_reply.StreamDecoder(names=names)
 
-    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
-        frame = self._frames.whole(piece)
-        if frame is None:
-            return self._feed(piece)
-        headers, payload = frame
-        return self._decoder.decode(_frame_name(headers), payload)
-
-    def _feed(self, piece: bytes) -> Iterator[ReplyEvent]:
-        for headers, payload in self._frames.feed(piece):
-            yield from self._decoder.decode(_frame_name(headers), payload)
+    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
+        for frame in self._frames.feed(piece):
+            yield from self._decoder.decode(_frame_name(frame.headers), frame.payload)
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
 
 
-def _frame_name(headers: Headers) -> str:
+def _frame_name(headers: Mapping[str, Any]) -> str:
     """The kind of a frame: an event's, or an exception's in the middle of the stream."""
     if headers.get(":message-type") == "error":
         details = ErrorDetails(
