@@ -300,13 +300,9 @@ class ProviderOpener:
             from cllm.providers.http_once import OnceHttp  # noqa: PLC0415
 
             return OnceHttp()
-        try:
-            from cllm.providers.http_direct import DirectHttp  # noqa: PLC0415
-        except ModuleNotFoundError:  # its parser comes with the server
-            from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+        from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
 
-            return PooledHttp()
-        return DirectHttp()
+        return PooledHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
         """The provider's own settings, over those at the top level that are meant for it."""

@@ -13,7 +13,6 @@ from cllm.core.ports import Provider
 from cllm.core.reply import TextDelta
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_direct import DirectHttp
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
@@ -22,7 +21,7 @@ from cllm.providers.openai import OpenAIProvider
 from cllm.providers.scripted import Line, ScriptedProvider, spoken
 from cllm.testing.provider_contract import ProviderContract, ProviderHarness, ScriptedContract
 
-Transport = type[PooledHttp] | type[OnceHttp] | type[DirectHttp]
+Transport = type[PooledHttp] | type[OnceHttp]
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp, DirectHttp])
+@pytest.fixture(params=[PooledHttp, OnceHttp])
 def transport(request: pytest.FixtureRequest) -> Transport:
     kind: Transport = request.param
     return kind

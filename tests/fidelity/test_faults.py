@@ -46,7 +46,6 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta
 from cllm.providers.asking import HttpProvider
 from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_direct import DirectHttp
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
 
@@ -315,11 +314,7 @@ FAULTS = {
     "broken compression": Fault(plan=broken_compression, error=BROKEN, also=BAD),
     "not HTTP": Fault(plan=not_http, error=BAD),
 }
-TRANSPORTS: dict[str, Callable[[], Http]] = {
-    "pool": PooledHttp,
-    "once": OnceHttp,
-    "direct": DirectHttp,
-}
+TRANSPORTS: dict[str, Callable[[], Http]] = {"pool": PooledHttp, "once": OnceHttp}
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 each_kind = pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""The transport for programs that ask often: a pool of connections. Only here is aiohttp known."""
+"""The transport for long-running programs: a pool of connections. Only this module uses aiohttp."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from cllm.providers.http import (
@@ -19,6 +20,8 @@ from cllm.providers.http import (
     unreachable,
 )
 
+MAX_HEADER_BYTES = 64 * 1024
+
 
 class PooledResponse(Response):
     """An answer of aiohttp's."""
@@ -30,15 +33,18 @@ class PooledResponse(Response):
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
-        self._wake_when_closed()
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            self._watch(connection.protocol)
 
-    def _wake_when_closed(self) -> None:
-        """End a body whose connection is gone; aiohttp leaves some readers waiting for ever."""
-        connection = self._response.connection
-        protocol = None if connection is None else connection.protocol
-        closed = None if protocol is None else protocol.closed
-        if closed is not None:
-            closed.add_done_callback(self._end_body)
+    def _watch(self, protocol: ResponseHandler) -> None:
+        """Apply only our time-outs to the body, and end it when its connection is lost."""
+        # aiohttp would apply the time-out for the head to each piece of the body.
+        protocol.read_timeout = None
+        protocol.start_timeout()
+        # aiohttp leaves some readers waiting for ever.
+        if protocol.closed is not None:
+            protocol.closed.add_done_callback(self._end_body)
 
     def _end_body(self, _closed: asyncio.Future[None]) -> None:
         content = self._response.content
@@ -98,15 +104,17 @@ class PooledHttp:
             total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
         )
         try:
-            response = await self._opened().post(
-                # What is escaped in the address stays so: a signature may cover it.
-                URL(url, encoded=True),
-                data=body,
-                headers=headers,
-                allow_redirects=False,
-                proxy=proxy_for(url),
-                timeout=limits,
-            )
+            # aiohttp's own time-out starts anew with each piece of a head.
+            async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
+                response = await self._opened().post(
+                    # What is escaped in the address stays so: a signature may cover it.
+                    URL(url, encoded=True),
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=proxy_for(url),
+                    timeout=limits,
+                )
         except aiohttp.ConnectionTimeoutError as error:
             raise unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
         except TimeoutError as error:
@@ -127,6 +135,10 @@ class PooledHttp:
                 timeout=aiohttp.ClientTimeout(total=None),
                 connector=_Connector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "cllm"},
+                skip_auto_headers=("Accept-Encoding", "Content-Type"),
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
             )
         return self._session
 

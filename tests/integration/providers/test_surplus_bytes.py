@@ -8,17 +8,12 @@ import pytest
 
 from cllm.core.errors import BadReplyError
 from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_direct import DirectHttp
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 BODY = b"body"
-TRANSPORTS: dict[str, Callable[[], Http]] = {
-    "direct": DirectHttp,
-    "pool": PooledHttp,
-    "once": OnceHttp,
-}
+TRANSPORTS: dict[str, Callable[[], Http]] = {"pool": PooledHttp, "once": OnceHttp}
 FORGED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 SURPLUS = {
     "a response": FORGED,
@@ -145,11 +140,8 @@ async def test_a_connection_with_surplus_bytes_is_not_used_again(
 
 
 @pytest.mark.parametrize("frame", [fixed, chunked])
-@pytest.mark.parametrize("transport", ["direct", "pool"])
-async def test_a_connection_without_surplus_bytes_is_used_again(
-    transport: str, frame: Callable[[bytes], bytes]
-):
-    http = TRANSPORTS[transport]()
+async def test_a_connection_without_surplus_bytes_is_used_again(frame: Callable[[bytes], bytes]):
+    http = PooledHttp()
     async with running(Provider(frame, b"", with_it=True)) as provider:
         for number in range(1, 4):
             assert await ask(http, provider.url) == (200, b"answer %d" % number)
