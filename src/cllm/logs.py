@@ -8,9 +8,7 @@ import logging
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -43,26 +41,6 @@ def log(name: str, level: int, message: str, **fields: Any) -> None:
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
         logger.handle(record)
-
-
-def write(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
-    """Log as `log` does, what is logged so often that a record would cost more than its line."""
-    if not logger.isEnabledFor(level):
-        return
-    for handler in _logger(ROOT).handlers:
-        if level < handler.level:
-            continue
-        formatter = handler.formatter
-        if isinstance(handler, logging.StreamHandler) and isinstance(formatter, _Formatter):
-            line = formatter.line(time.time(), level, logger.name, message, fields)
-            # A log that cannot be written is no reason to fail.
-            with suppress(OSError, ValueError):
-                handler.stream.write(f"{line}\n")
-                handler.stream.flush()
-        else:
-            record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
-            record.fields = fields
-            handler.handle(record)
 
 
 @cache
@@ -142,13 +120,9 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         given: dict[str, Any] = getattr(record, "fields", {})
-        return self.line(record.created, record.levelno, record.name, record.getMessage(), given)
-
-    def line(self, moment: float, level: int, logger: str, said: str, given: dict[str, Any]) -> str:
-        """The line of what was logged at that moment."""
-        at = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
-        rank = logging.getLevelName(level)
-        head = {"time": at, "level": rank.lower(), "logger": logger}
+        said = record.getMessage()
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
         if self._as_json:
             line = _encoded({**head, "message": said, **given})
             if not any(secret in line for secret in self._written_secrets):
@@ -158,7 +132,7 @@ class _Formatter(logging.Formatter):
         if self._as_json:
             return _encoded({**head, "message": message, **fields})
         named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        return make_visible(f"{at} {rank} {logger}: {message}{named}")
+        return make_visible(f"{at} {record.levelname} {record.name}: {message}{named}")
 
     def _blotted(self, value: Any) -> Any:
         """A value without the secrets in it, before it is written in a form that escapes them."""

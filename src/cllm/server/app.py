@@ -15,8 +15,8 @@ from cllm.server.auth import read_keyring
 from cllm.server.door import Endpoint, behind_door
 from cllm.server.edge import Edge, answer_unrouted
 from cllm.server.hosts import read_host_rules
-from cllm.server.log_batches import batched_logs
 from cllm.server.metrics import Metrics
+from cllm.server.request_log import log_in_thread
 from cllm.server.routes import ROUTES, Row
 from cllm.server.serving import Serving
 from cllm.server.sweeping import swept
@@ -31,7 +31,7 @@ def build(serving: Serving) -> FastAPI:
         sweeping = swept(
             serving.store, clock=serving.clock, keep_seconds=serving.settings.events_seconds
         )
-        with batched_logs():
+        with log_in_thread():
             async with sweeping:
                 yield
             await serving.turns.stop(within=serving.settings.limits.stop_seconds)

@@ -1,17 +1,21 @@
 """One line for every request: what was asked for and what became of it.
 
 The record lists what it holds: ids, names, numbers and yes or no. What was said, a system prompt or
-a key has no field in it, so none can be logged.
+a key has no field in it, so none can be logged. While the server runs, a thread writes the lines.
 """
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import QueueHandler, QueueListener
+from queue import Queue
 
 import msgspec
 from starlette.requests import Request
 
 from cllm.core.reply import Usage
-from cllm.logs import ROOT, write
+from cllm.logs import ROOT, log
 
 SCOPE_KEY = "cllm.record"
 NAMED = (
@@ -26,8 +30,8 @@ NAMED = (
     "cost",
     "fault",
 )
-OURS = logging.getLogger(ROOT)
-LOGGER = logging.getLogger(f"{ROOT}.server")
+MAX_QUEUED = 10_000
+FLUSH_SECONDS = 1.0
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
@@ -71,8 +75,7 @@ def record_of(request: Request) -> RequestRecord:
 def log_request(record: RequestRecord) -> None:
     """Write the line."""
     level = logging.ERROR if record.fault is not None else logging.INFO
-    if OURS.handlers and LOGGER.isEnabledFor(level):
-        write(LOGGER, level, "request", fields_of(record))
+    log("server", level, "request", **fields_of(record))
 
 
 def fields_of(record: RequestRecord) -> dict[str, object]:
@@ -98,3 +101,44 @@ def fields_of(record: RequestRecord) -> dict[str, object]:
         fields["cache_read_tokens"] = usage.cache_read
         fields["cache_write_tokens"] = usage.cache_write
     return fields
+
+
+class _QueueHandler(QueueHandler):
+    """Queues records of this process; returns after a record of level ERROR is written."""
+
+    queue: Queue[logging.LogRecord]
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Leave the record as it is: the default adds a traceback, which can hold client text."""
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self.queue.put(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if record.levelno >= logging.ERROR:
+            with self.queue.all_tasks_done:
+                self.queue.all_tasks_done.wait_for(
+                    lambda: not self.queue.unfinished_tasks, FLUSH_SECONDS
+                )
+
+
+@contextmanager
+def log_in_thread() -> Iterator[None]:
+    """Within the block a thread writes the log; every line is written when the block ends."""
+    logger = logging.getLogger(ROOT)
+    handlers = logger.handlers
+    if not handlers:
+        yield
+        return
+    queue: Queue[logging.LogRecord] = Queue(MAX_QUEUED)
+    listener = QueueListener(queue, *handlers, respect_handler_level=True)
+    logger.handlers = [_QueueHandler(queue)]
+    listener.start()
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        queue.join()
+        listener.stop()

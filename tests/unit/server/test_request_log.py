@@ -12,7 +12,7 @@ from tests.served import KEYED, KEYS, served
 from cllm import logs
 from cllm.core.reply import Usage
 from cllm.server.metrics import MOST_MODELS, Metrics
-from cllm.server.request_log import RequestRecord
+from cllm.server.request_log import RequestRecord, log_in_thread
 
 PLANTED = ("planted-text", "planted-title", "planted-query", "planted-id", "planted-path")
 KNOWN_FIELDS = {
@@ -121,6 +121,48 @@ async def test_errors_are_logged_by_their_code(tmp_path, log_file):
         "not_found",
         "host_not_allowed",
     ]
+
+
+class TestLogThread:
+    def test_every_line_is_written_in_order_when_the_block_ends(self, log_file):
+        with log_in_thread():
+            for number in range(5_000):
+                logs.log("server", logging.INFO, "request", number=number)
+
+        assert [line["number"] for line in lines(log_file)] == list(range(5_000))
+
+    def test_an_error_and_all_before_it_are_written_at_once(self, log_file):
+        with log_in_thread():
+            for number in range(100):
+                logs.log("server", logging.INFO, "request", number=number)
+            logs.log("server", logging.ERROR, "request", number=100)
+
+            assert [line["number"] for line in lines(log_file)] == list(range(101))
+
+    def test_a_full_queue_loses_no_line(self, log_file, monkeypatch):
+        monkeypatch.setattr("cllm.server.request_log.MAX_QUEUED", 1)
+        with log_in_thread():
+            for number in range(500):
+                logs.log("server", logging.INFO, "request", number=number)
+
+        assert len(lines(log_file)) == 500
+
+    def test_a_traceback_is_not_written(self, log_file):
+        with log_in_thread():
+            error = RuntimeError("planted-text")
+            logging.getLogger(logs.ROOT).error("failed: %s", "x", exc_info=error)
+
+        (line,) = lines(log_file)
+        assert line["message"] == "failed: x"
+        assert "planted-text" not in log_file.read_text(encoding="utf-8")
+
+    def test_lines_before_and_after_the_block_are_written_directly(self, log_file):
+        logs.log("server", logging.INFO, "before")
+        with log_in_thread():
+            logs.log("server", logging.INFO, "within")
+        logs.log("server", logging.INFO, "after")
+
+        assert [line["message"] for line in lines(log_file)] == ["before", "within", "after"]
 
 
 class TestMetrics:
