@@ -6,6 +6,7 @@ in `cllm.opening`.
 
 import re
 import sys
+import uuid
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -18,7 +19,6 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
-from cllm.engine.new_ids import NewIds
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import Settings, user_folder
@@ -46,12 +46,16 @@ T = TypeVar("T")
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
 MOST_ROUTES = 1000
-new_id = NewIds()
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def new_id() -> str:
+    """Return a random UUID (version 4)."""
+    return str(uuid.uuid4())
 
 
 def new_conversation_id(at: datetime, suffix: str) -> str:
