@@ -1,11 +1,13 @@
-"""The OpenAPI description of the server, made of its routes and their operations.
+"""The OpenAPI description of the server.
 
-What it says of a route's values is what their types say. Pure, but for being asked for over HTTP.
+Paths come from the tables of routes and operations, schemas of our own types from the types, and
+all other schemas, headers and security schemes from `openapi_schemas.json`.
 """
 
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -14,60 +16,18 @@ from starlette.responses import Response
 
 from cllm import __version__
 from cllm.server.answering import JSON
-from cllm.server.completion_schemas import (
-    ANYTHING,
-    SCHEMAS,
-    TEXT,
-    Schema,
-    one_of,
-    record,
-    ref,
-    words,
-)
 from cllm.server.operations import EVENTS, OPERATIONS, Operation
 from cllm.server.routes import ROUTES, Row
 from cllm.server.told import STATUS_OF
 
+Schema = dict[str, Any]
+
 PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 REF_TEMPLATE = "#/components/schemas/{name}"
-TIME: Schema = {**TEXT, "format": "date-time"}
+TEXT: Schema = {"type": "string"}
 FORMS = {
     "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
-}
-HEADER_FORMS: dict[str, Schema] = {
-    "X-Conversation-ID": {
-        **TEXT,
-        "pattern": "^(null|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})?$",
-        "description": "Absent: nothing is kept. Empty or `null`: a new conversation.",
-    },
-    "X-Provider": {**TEXT, "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
-    "X-On-Conflict": words("reject", "queue", "branch"),
-    "X-CLLM-Strict": words("true", "false"),
-    "Idempotency-Key": {**TEXT, "minLength": 1, "maxLength": 255},
-    "Last-Event-ID": {**TEXT, "pattern": "^[0-9]{1,9}$"},
-}
-OWN_SCHEMAS: dict[str, Schema] = {
-    "Anything": ANYTHING,
-    "Status": record({"status": TEXT}, required=["status"]),
-    "ConversationFile": {
-        "type": "object",
-        "description": "A conversation file: id, model, messages in OpenAI's words, times, and "
-        "metadata in which cllm keeps what those cannot hold.",
-        "properties": {
-            "id": TEXT,
-            "model": {"anyOf": [TEXT, {"type": "null"}]},
-            "messages": {"type": "array", "items": ref("ChatMessage")},
-            "created_at": TIME,
-            "updated_at": TIME,
-            "metadata": ANYTHING,
-        },
-        "required": ["messages"],
-    },
-}
-SECURITY = {
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 # What a new conversation's id can be used for, so that a tool that explores finds its way.
 LINKED = (
@@ -88,6 +48,13 @@ def encoded_description() -> bytes:
     return msgspec.json.encode(describe())
 
 
+@cache
+def _data() -> dict[str, dict[str, Schema]]:
+    """Load the schemas of values that are not types of ours."""
+    data = files("cllm.server").joinpath("openapi_schemas.json").read_bytes()
+    return msgspec.json.decode(data, type=dict[str, dict[str, Schema]])
+
+
 def describe() -> dict[str, Any]:
     """The whole description."""
     paths: dict[str, dict[str, Any]] = {}
@@ -103,7 +70,7 @@ def describe() -> dict[str, Any]:
             "description": "Conversations on ordinary chat completions.",
         },
         "paths": paths,
-        "components": {"schemas": _schemas(), "securitySchemes": SECURITY},
+        "components": {"schemas": _schemas(), "securitySchemes": _data()["securitySchemes"]},
     }
 
 
@@ -123,7 +90,7 @@ def _own_types() -> dict[str, Schema]:
 def _schemas() -> dict[str, Schema]:
     queries = {kind.query.__name__ for kind in OPERATIONS.values() if kind.query is not None}
     own = {name: schema for name, schema in _own_types().items() if name not in queries}
-    return {**SCHEMAS, **OWN_SCHEMAS, **own}
+    return {**_data()["schemas"], **own}
 
 
 def _describe(row: Row, operation: Operation) -> dict[str, Any]:
@@ -146,14 +113,18 @@ def _describe(row: Row, operation: Operation) -> dict[str, Any]:
 def _schema_of(kind: type[msgspec.Struct] | str) -> Schema:
     if not kind:
         return TEXT
-    return ref(kind if isinstance(kind, str) else kind.__name__)
+    return _ref(kind if isinstance(kind, str) else kind.__name__)
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": REF_TEMPLATE.format(name=name)}
 
 
 def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
     """One event of a stream; its data is JSON, but for the last of OpenAI's."""
     content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_of(kind)}
-    data = one_of({**TEXT, "const": "[DONE]"}, content) if kind else TEXT
-    return record({"data": data, "event": TEXT, "id": TEXT})
+    data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
+    return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
 
 
 def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
@@ -167,7 +138,7 @@ def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
             needed = name in schema.get("required", ())
             yield {"name": name, "in": "query", "required": needed, "schema": _without_null(field)}
     for name in operation.headers:
-        yield {"name": name, "in": "header", "required": False, "schema": HEADER_FORMS[name]}
+        yield {"name": name, "in": "header", "required": False, "schema": _data()["headers"][name]}
 
 
 def _without_null(schema: Schema) -> Schema:
@@ -177,7 +148,7 @@ def _without_null(schema: Schema) -> Schema:
 
 
 def _responses(row: Row, operation: Operation) -> dict[str, Any]:
-    envelope = ref("AnthropicError" if row.protocol == "anthropic" else "Error")
+    envelope = _ref("AnthropicError" if row.protocol == "anthropic" else "Error")
     content = {JSON: {"schema": envelope}}
     responses: dict[str, Any] = {str(operation.status): _answer(operation)}
     for status, codes in sorted(_by_status(row, operation).items()):

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 from tests.served import served
 
+from cllm.server.choosing import LONGEST_NAME
 from cllm.server.openapi import describe
 from cllm.server.operations import OPERATIONS
 from cllm.server.routes import ROUTES
@@ -64,6 +65,13 @@ def test_both_completion_routes_have_whole_schemas():
     assert schemas["ChatRequest"]["required"] == ["model", "messages"]
     assert {"tools", "response_format", "stream"} <= schemas["ChatRequest"]["properties"].keys()
     assert {"system", "tools", "thinking"} <= schemas["MessagesRequest"]["properties"].keys()
+
+
+def test_a_model_can_have_the_longest_name():
+    schemas = DESCRIBED["components"]["schemas"]
+
+    for name in ("ChatRequest", "MessagesRequest", "EmbeddingRequest"):
+        assert schemas[name]["properties"]["model"]["maxLength"] == LONGEST_NAME
 
 
 def validator(path: str, method: str, status: int) -> jsonschema.Draft202012Validator:
