@@ -1,6 +1,5 @@
 """Files that spare the loading of the table: they save time and never change an answer."""
 
-import json
 import os
 import stat
 import subprocess
@@ -12,20 +11,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from cllm.core.reply import Usage
 from cllm.prices import table
-from cllm.prices.book import PriceBook
-from cllm.prices.cache import LARGEST_FILE, RecordFiles, installed_version
+from cllm.prices.book import MAX_FILE_BYTES, PriceBook, installed_version
 from cllm.prices.names import TableEntry
 from cllm.prices.record import ModelRecord
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 USAGE = Usage(input=1000, output=200, cache_read=5000)
-ENTRY = TableEntry(provider="openai", model="gpt-4o")
-RECORD = ModelRecord(context_window=42)
 PROGRAM = textwrap.dedent("""
     import sys
     from datetime import UTC, datetime
@@ -58,11 +52,6 @@ def ask_in_a_process(folder: Path, *models: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "prices"
-
-
-@pytest.fixture
-def files(folder: Path) -> RecordFiles:
-    return RecordFiles(folder=folder, version="1.0")
 
 
 @pytest.fixture
@@ -160,7 +149,7 @@ def test_a_hostile_name_is_only_a_name(tmp_path, folder, model):
         b'{"checksum": 0, "record": {}}',
         b'{"x": ' + b"[" * 30_000,
         b"\xff\xfe",
-        b" " * (LARGEST_FILE + 1),
+        b" " * (MAX_FILE_BYTES + 1),
     ],
 )
 def test_a_damaged_file_is_ignored_and_written_again(folder, lookups, garbage):
@@ -174,45 +163,20 @@ def test_a_damaged_file_is_ignored_and_written_again(folder, lookups, garbage):
     assert len(lookups) == 2
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_a_file_with_one_wrong_bit_never_gives_another_record(folder, place, bit):
-    files = RecordFiles(folder=folder, version="1.0")
-    files.write(ENTRY, RECORD)
-    path = only_file(folder)
-    damaged = bytearray(path.read_bytes())
-    damaged[place % len(damaged)] ^= 1 << bit
-    path.write_bytes(damaged)
+def test_another_version_of_the_table_has_files_of_its_own(folder, lookups, monkeypatch):
+    PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
+    monkeypatch.setattr("cllm.prices.book.installed_version", lambda: "0.0.1")
+    PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
 
-    assert files.read(ENTRY) in (None, RECORD)
+    assert lookups == ["gpt-4o", "gpt-4o"]
+    assert len(list(folder.iterdir())) == 2
 
 
-def test_a_changed_price_in_a_file_is_not_believed(folder):
-    expected = PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
-    path = only_file(folder)
-    kept = json.loads(path.read_bytes())
-    kept["record"]["dated"][0]["rates"]["input"]["base"] = "0"
-    path.write_text(json.dumps(kept), encoding="utf-8")
+def test_an_unknown_version_of_the_table_has_no_files(folder, monkeypatch):
+    monkeypatch.setattr("cllm.prices.book.installed_version", lambda: None)
 
-    assert PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW) == expected
-
-
-def test_a_file_under_anothers_name_is_not_taken_for_its(folder, files):
-    other = TableEntry(provider="openai", model="gpt-5")
-    files.write(other, RECORD)
-    path = only_file(folder)
-    files.write(ENTRY, ModelRecord(context_window=7))
-    name = next(found for found in folder.iterdir() if found != path)
-    path.replace(name)
-
-    assert files.read(ENTRY) is None
-
-
-def test_another_version_of_the_table_has_files_of_its_own(folder, files):
-    files.write(ENTRY, RECORD)
-
-    assert files.read(ENTRY) == RECORD
-    assert RecordFiles(folder=folder, version="1.1").read(ENTRY) is None
+    assert PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW) is not None
+    assert not folder.exists()
 
 
 def test_the_version_is_the_installed_one():
@@ -243,35 +207,34 @@ def test_a_folder_that_cannot_be_made_is_no_error(folder):
     assert PriceBook(Path(folder)).price("openai", "gpt-4o", USAGE, NOW) is not None
 
 
-def test_a_full_disk_leaves_nothing_half_written(folder, files, monkeypatch):
-    files.write(ENTRY, RECORD)
-    sound = only_file(folder).read_bytes()
-
+def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
     def refuse(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", refuse)
-    files.write(ENTRY, ModelRecord(context_window=7))
 
-    assert only_file(folder).read_bytes() == sound
+    assert PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW) is not None
+    assert list(folder.iterdir()) == []
 
 
-def test_names_without_number_do_not_fill_the_disk(folder):
-    files = RecordFiles(folder=folder, version="1.0", max_files=5)
-    entries = [TableEntry(provider="openai", model=f"model-{number}") for number in range(12)]
-    for second, entry in enumerate(entries):
-        files.write(entry, RECORD)
+def test_names_without_number_do_not_fill_the_disk(folder, lookups, monkeypatch):
+    monkeypatch.setattr("cllm.prices.book.MAX_FILES", 5)
+    for second in range(12):
+        PriceBook(folder).context_window("openai", f"model-{second}")
         for path in folder.iterdir():
             if path.stat().st_mtime > 1000:
                 os.utime(path, (second, second))
+    looked_up = len(lookups)
 
     assert len(list(folder.iterdir())) == 5
-    assert files.read(entries[0]) is None
-    assert files.read(entries[-1]) == RECORD
+    PriceBook(folder).context_window("openai", "model-11")
+    assert len(lookups) == looked_up
+    PriceBook(folder).context_window("openai", "model-0")
+    assert len(lookups) == looked_up + 1
 
 
 def test_names_without_number_do_not_fill_the_memory(folder, monkeypatch):
-    monkeypatch.setattr("cllm.prices.book.MOST_REMEMBERED", 10)
+    monkeypatch.setattr("cllm.prices.book.MAX_RECORDS", 10)
     book = PriceBook(folder)
     for number in range(50):
         book.price("local", f"model-{number}", USAGE, NOW)

@@ -21,7 +21,6 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     StoreUnavailableError,
 )
-from cllm.prices.kept import price_kept
 from cllm.repl.status import counted as number_of
 from cllm.repl.status import report_lines
 from cllm.settings.load import CommandLine
@@ -40,7 +39,7 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
 
 
 async def _of_one(app: App, ref: str) -> CacheReport:
-    return cache_report([await app.store.load(ref)], price_kept(app.prices))
+    return cache_report([await app.store.load(ref)], app.prices.price_turn)
 
 
 async def _of_all(app: App) -> CacheReport:
@@ -48,7 +47,7 @@ async def _of_all(app: App) -> CacheReport:
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         printing.warn(notice)
-    price = price_kept(app.prices)
+    price = app.prices.price_turn
     report = CacheReport()
     seen: set[str] = set()
     for summary in counted(page.items, "Reading conversations", total=len(page.items)):

@@ -1,32 +1,48 @@
-"""The book of prices: what a call cost, and how much fits a model.
+"""The cost of a call and the context window of a model.
 
-What a person has configured wins; then genai-prices' table, looked up once for each model and
-kept in memory and in a file. What neither knows is None. Never asks the network.
+Prices from the settings come first, then genai-prices' table; what neither knows is None. The
+table takes 200 ms to import, so each record found in it is saved in memory and in a file. A file
+only saves time: one that is missing or damaged is read from the table again, and a failure to
+write one is ignored. Makes no network call.
 """
 
+import contextlib
+import functools
+import hashlib
+import os
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 
-from cllm.core.reply import Usage
-from cllm.prices.given import read_given
-from cllm.prices.names import TableEntry, table_entry
-from cllm.prices.record import ModelRecord, Rates
+import msgspec
 
-MOST_REMEMBERED = 1024
-_UNKNOWN = ModelRecord()
+from cllm.core.errors import SettingsError
+from cllm.core.reply import Usage
+from cllm.files import read_ordinary
+from cllm.prices.names import TableEntry, table_entry
+from cllm.prices.record import ModelRecord, Rate, Rates
+
+PACKAGE = "genai_prices"
+FORMAT = 3
+"""Increase it when ModelRecord, or how one is made from the table, changes."""
+
+MAX_RECORDS = 1024
+MAX_FILES = 512
+MAX_FILE_BYTES = 64 * 1024
+HIGHEST_PRICE = 1_000_000
+KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
 
 
 class PriceBook:
     """Prices by our names of providers and their names of models.
 
-    `folder` is for what was looked up. `given` are the `prices` of each provider's settings.
-    `redirected` are the providers that are reached at an address which is not their own: who is
-    paid there, and what, nobody knows but the person.
+    `folder` is the cache. `given` has the `prices` of each provider's settings. `redirected` are
+    the providers that are called at an address other than their own, where prices are unknown.
 
-    The first look at a model that is in no file takes 200 ms, in which nothing else runs: where
-    others wait, call `context_window` in a thread beforehand.
+    The first look-up of a model that has no file takes 200 ms and blocks: in a server, call
+    `context_window` in a thread first.
     """
 
     def __init__(
@@ -37,50 +53,113 @@ class PriceBook:
         redirected: Collection[str] = (),
     ) -> None:
         self._folder = folder
-        self._given = read_given(given or {})
+        self._given = _read_given(given or {})
         self._redirected = frozenset(redirected)
         self._records: dict[tuple[str, str], ModelRecord] = {}
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:
-        """Dollars for a call made at that time; None if they are not known.
-
-        The cost of an estimated usage is an estimate too.
-        """
-        rates = self._rates(provider, model, at)
+        """Dollars for a call made at that time; None if they are not known."""
+        rates = self._given.get((provider, model)) or self._record(provider, model).rates(at)
         return None if rates is None else rates.cost(usage)
 
-    def context_window(self, provider: str, model: str) -> int | None:
-        """How many tokens the model can take; None if that is not known."""
-        return self._record(provider, model).context_window
+    def price_turn(self, provider: str, model: str, usage: Usage, at: datetime) -> float | None:
+        """The price of a stored turn, whose model may have its provider's name before it."""
+        cost = self.price(provider, model.removeprefix(f"{provider}/"), usage, at)
+        return None if cost is None else float(cost)
 
-    def _rates(self, provider: str, model: str, at: datetime) -> Rates | None:
-        given = self._given.get((provider, model))
-        return given if given is not None else self._record(provider, model).rates(at)
+    def context_window(self, provider: str, model: str) -> int | None:
+        """How many tokens the model accepts; None if that is not known."""
+        return self._record(provider, model).context_window
 
     def _record(self, provider: str, model: str) -> ModelRecord:
         record = self._records.get((provider, model))
         if record is None:
-            record = self._find(provider, model)
-            if len(self._records) >= MOST_REMEMBERED:
+            entry = None if provider in self._redirected else table_entry(provider, model)
+            record = ModelRecord() if entry is None else _look_up(entry, self._folder)
+            if len(self._records) >= MAX_RECORDS:
                 self._records.clear()
             self._records[provider, model] = record
         return record
 
-    def _find(self, provider: str, model: str) -> ModelRecord:
-        entry = None if provider in self._redirected else table_entry(provider, model)
-        return _UNKNOWN if entry is None else _look_up(entry, self._folder)
-
 
 def _look_up(entry: TableEntry, folder: Path) -> ModelRecord:
-    from cllm.prices.cache import RecordFiles, installed_version  # noqa: PLC0415
-
     version = installed_version()
-    files = None if version is None else RecordFiles(folder=folder, version=version)
-    record = None if files is None else files.read(entry)
-    if record is None:
-        from cllm.prices.table import look_up  # noqa: PLC0415 - loads genai-prices
+    key = repr((FORMAT, version, entry.provider, entry.model))
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(OSError, ValueError, RecursionError, msgspec.DecodeError):
+        return msgspec.json.decode(read_ordinary(path, limit=MAX_FILE_BYTES), type=ModelRecord)
+    from cllm.prices.table import look_up  # noqa: PLC0415 - loads genai-prices
 
-        record = look_up(entry)
-        if files is not None:
-            files.write(entry, record)
+    record = look_up(entry)
+    if version is not None:
+        with contextlib.suppress(OSError):
+            _save(path, msgspec.json.encode(record))
     return record
+
+
+def _save(path: Path, data: bytes) -> None:
+    """Replace the file whole, and delete the oldest files above the maximum."""
+    folder = path.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    temporary = path.with_name(os.urandom(8).hex() + ".tmp")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+    if len(files) > MAX_FILES:
+        files.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
+        for entry in files[: len(files) - MAX_FILES]:
+            Path(entry).unlink(missing_ok=True)
+
+
+@functools.cache
+def installed_version() -> str | None:
+    """The version of genai-prices from the name of its metadata folder; None if not found.
+
+    importlib.metadata takes 30 ms.
+    """
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    start, end = f"{PACKAGE}-", ".dist-info"
+    found = list(Path(spec.origin).parent.parent.glob(f"{start}*{end}"))
+    return found[0].name.removeprefix(start).removesuffix(end) if len(found) == 1 else None
+
+
+def _read_given(given: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
+    """The rates of `providers.NAME.prices` by provider and model."""
+    rates = {}
+    for provider, models in given.items():
+        where = f"providers.{provider}.prices"
+        if not isinstance(models, Mapping) or not all(isinstance(model, str) for model in models):
+            example = "gpt-4o: {input: 2.5, output: 10.0}"
+            raise SettingsError(f"`{where}` must have a line for each model, such as {example}.")
+        for model, prices in models.items():
+            rates[provider, model] = _read_rates(f"{where}.{model}", prices)
+    return rates
+
+
+def _read_rates(where: str, prices: object) -> Rates:
+    if not isinstance(prices, Mapping) or not prices:
+        raise SettingsError(
+            f"`{where}` must be prices in dollars per million tokens, such as "
+            "{input: 2.5, output: 10.0}."
+        )
+    rates = {}
+    for kind, price in prices.items():
+        if kind not in KINDS:
+            raise SettingsError(f"`{where}` has no price '{kind}'; there are {', '.join(KINDS)}.")
+        is_number = isinstance(price, int | float | Decimal) and not isinstance(price, bool)
+        exact = Decimal(str(price)) if is_number else Decimal("NaN")
+        if exact.is_nan() or not 0 <= exact <= HIGHEST_PRICE:
+            raise SettingsError(
+                f"`{where}.{kind}` must be a number of dollars per million tokens, "
+                f"from 0 to {HIGHEST_PRICE}."
+            )
+        rates[kind] = Rate(base=exact)
+    return Rates(**rates)

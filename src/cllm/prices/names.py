@@ -49,28 +49,26 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_entry(provider: str, model: str) -> TableEntry | None:
-    """Where to look; None if there is nowhere. That a place is named does not mean it exists."""
+    """The entry to look up; None if there is none. The table may not have it."""
     if len(model) > LONGEST_NAME:
         return None
+    names = PROVIDERS
     if provider == LITELLM:
+        names = LITELLM_PROVIDERS
         prefix, slash, rest = model.partition("/")
-        if not slash:
-            return _litellm_entry(_known_provider(model), model)
-        return _litellm_entry(prefix, rest)
-    return _entry(PROVIDERS.get(provider), model)
-
-
-def _litellm_entry(provider: str, model: str) -> TableEntry | None:
-    named = LITELLM_PROVIDERS.get(provider)
-    if named == "aws" and not model.startswith("arn:"):
-        # A route or a region may stand before the id: bedrock/converse/ID, bedrock/us-east-1/ID.
-        model = model.rpartition("/")[2]
-    return _entry(named, model)
-
-
-def _entry(provider: str | None, model: str) -> TableEntry | None:
-    name = _bedrock_name(model) if provider == "aws" else model
-    return TableEntry(provider=provider, model=name) if provider and name else None
+        if slash:
+            provider, model = prefix, rest
+        else:
+            known = (name for start, name in KNOWN_PREFIXES.items() if model.startswith(start))
+            provider = next(known, "")
+    owner: str | None = names.get(provider)
+    name: str | None = model
+    if owner == "aws":
+        if names is LITELLM_PROVIDERS and not model.startswith("arn:"):
+            # A route or a region can precede the id: bedrock/converse/ID, bedrock/us-east-1/ID.
+            model = model.rpartition("/")[2]
+        name = _bedrock_name(model)
+    return TableEntry(provider=owner, model=name) if owner and name else None
 
 
 def _bedrock_name(model: str) -> str | None:
@@ -84,7 +82,3 @@ def _bedrock_name(model: str) -> str | None:
         return bedrock_id(model)
     except UnknownModelError:
         return None
-
-
-def _known_provider(model: str) -> str:
-    return next((p for start, p in KNOWN_PREFIXES.items() if model.startswith(start)), "")

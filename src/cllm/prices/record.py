@@ -92,7 +92,7 @@ class DatedRates(msgspec.Struct, frozen=True, kw_only=True):
     when: Since | Daily | None = None
 
 
-class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that is known of a model; with no field set, that it is not known.
 
     Of the rates that hold at a time the last ones are meant, and the first ones if none do.

@@ -15,7 +15,6 @@ from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import UsageError
 from cllm.core.identity import check_id
 from cllm.core.ports import Hit
-from cllm.prices.kept import price_kept
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
 from cllm.repl.empty_list import empty_list_lines
@@ -285,5 +284,5 @@ def _fill(opened: int, path: Path, data: bytes) -> None:
 
 async def stats(chat: Chat, _rest: str) -> None:
     talked = () if chat.conversation is None else (chat.conversation,)
-    report = cache_report(talked, price_kept(chat.app.prices))
+    report = cache_report(talked, chat.app.prices.price_turn)
     chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))
