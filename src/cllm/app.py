@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from cllm.engine.turn import Engine, Route
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider
-    from cllm.providers.local.models import CachePaths
-    from cllm.providers.local.report import Report
+    from cllm.providers.local.models import CachePaths, Report
     from cllm.providers.names import Catalogue
 
 T = TypeVar("T")

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.bedrock import Account
     from cllm.providers.http import Http, Timeouts
-    from cllm.providers.local.models import CachePaths
-    from cllm.providers.local.report import Report
+    from cllm.providers.local.models import CachePaths, Report
 
 # Who speaks a protocol with an address and a key; imported when it is asked for.
 SPEAKERS = {
@@ -220,9 +219,8 @@ class ProviderOpener:
         return provider
 
     def _open_local(self, model: str, given: ProviderSettings) -> Provider:
-        from cllm.providers.local.models import resolve  # noqa: PLC0415
+        from cllm.providers.local.models import resolve, say_nothing  # noqa: PLC0415
         from cllm.providers.local.provider import LocalProvider  # noqa: PLC0415
-        from cllm.providers.local.report import say_nothing  # noqa: PLC0415
 
         place = self._settings.place
         paths = model_cache(place)

@@ -24,7 +24,7 @@ from cllm.terminal import one_line
 if TYPE_CHECKING:
     from cllm.app import App
     from cllm.engine.rounds import ToolBox
-    from cllm.providers.local.report import Event
+    from cllm.providers.local.models import Event
     from cllm.repl.chat import Chat, ChatOptions, Hold
     from cllm.repl.lines import Reader
     from cllm.repl.screen import Screen

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from cllm.cli import printing
-from cllm.providers.local.report import Advanced, Event, Finished, Said, Started
+from cllm.providers.local.models import Advanced, Event, Finished, Said, Started
 from cllm.terminal import draw_line
 
 WIDTH = 30

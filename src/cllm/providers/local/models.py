@@ -1,6 +1,6 @@
-"""Which local models there are, and where their files lie. Fetches nothing and runs nothing."""
+"""The local models, where their files are, and the events of a fetch. Fetches and runs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,41 @@ CHATML_TEMPLATE = """\
 {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A download starts; `done` bytes exist from an earlier process."""
+
+    what: str
+    total: int | None
+    done: int = 0
+
+
+class Advanced(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of bytes received so far."""
+
+    done: int
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The file is complete and has its name."""
+
+    what: str
+    size: int
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence for the person."""
+
+    text: str
+
+
+Event = Started | Advanced | Finished | Said
+Report = Callable[[Event], None]
+
+
+def say_nothing(_event: Event) -> None:
+    """The report of a program that does not want one."""
 
 
 class CachePaths(msgspec.Struct, frozen=True, kw_only=True):

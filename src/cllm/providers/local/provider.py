@@ -21,9 +21,8 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers.local import process
-from cllm.providers.local.models import CachePaths, ModelFile, check_is_gguf
+from cllm.providers.local.models import CachePaths, ModelFile, Report, check_is_gguf, say_nothing
 from cllm.providers.local.process import DEFAULT_CONTEXT, ChildSettings
-from cllm.providers.local.report import Report, say_nothing
 from cllm.providers.local.slots import SlotFiles
 
 if TYPE_CHECKING:

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import DownloadError, UsageError
-from cllm.providers.local.download import _SafeRedirects, check_scheme, said_as_download_error
-from cllm.providers.local.fetch import Fetcher, RemoteFile, fetch_known, fetch_remote, parse_target
+from cllm.providers.local.download import _SafeRedirects, check_scheme, disk_errors
+from cllm.providers.local.fetch import (
+    Fetcher,
+    RemoteFile,
+    fetch_known,
+    fetch_remote,
+    find_installers,
+    parse_target,
+)
 from cllm.providers.local.models import KNOWN_MODELS, CachePaths
-from cllm.providers.local.registry import find_installers
 
 SMOLLM2 = KNOWN_MODELS["smollm2-135m"]
 
@@ -109,7 +115,7 @@ def test_a_pulled_file_cannot_take_a_known_models_name(tmp_path: Path):
     [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "cannot be written"), (errno.EIO, "again")],
 )
 def test_what_the_file_system_refuses_is_one_sentence(number: int, words: str, tmp_path: Path):
-    with pytest.raises(DownloadError, match=words), said_as_download_error("a", tmp_path):
+    with pytest.raises(DownloadError, match=words), disk_errors("a", tmp_path):
         raise OSError(number, "it says")
 
 
