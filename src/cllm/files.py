@@ -1,11 +1,15 @@
-"""Reading files that could be anything: ordinary ones only, and never more than so much of them.
+"""Reading ordinary files within a limit, and a folder of cache files.
 
-A pipe would be waited for, and a device has no end. How a refusal is worded is the caller's.
+Opening a pipe would wait, and a device has no end. The caller words the refusal.
 """
 
+import contextlib
+import hashlib
 import os
 import stat
 from pathlib import Path
+
+import msgspec
 
 
 class NotOrdinaryError(OSError):
@@ -16,9 +20,9 @@ class TooLargeError(OSError):
     """It is larger than the caller takes."""
 
 
-def read_ordinary(path: str | Path, *, limit: int) -> bytes:
+def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
     """The file's bytes; OSError, or one of its kinds above, if there are none to be had."""
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(opened, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NotOrdinaryError(path)
@@ -26,3 +30,52 @@ def read_ordinary(path: str | Path, *, limit: int) -> bytes:
     if len(data) > limit:
         raise TooLargeError(path)
     return data
+
+
+class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Cache files, one for each key; the oldest are deleted above `max_files`.
+
+    A file that is missing or is no ordinary file is ignored, and so is a failure to write one.
+    A name is a hash, whatever the key is, and a file is replaced whole.
+    """
+
+    folder: Path
+    max_files: int
+    max_bytes: int
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return read_ordinary(self._path(key), limit=self.max_bytes, flags=os.O_NOFOLLOW)
+        except OSError:
+            return None
+
+    def write(self, key: str, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            temporary = self.folder / f"{os.urandom(8).hex()}.tmp"
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                    file.write(data)
+                temporary.replace(self._path(key))
+            finally:
+                temporary.unlink(missing_ok=True)
+            files = self._files()
+            if len(files) > self.max_files:
+                files.sort(key=lambda path: path.lstat().st_mtime)
+                for path in files[: len(files) - self.max_files]:
+                    path.unlink(missing_ok=True)
+
+    def clear(self) -> int:
+        """Delete all files, and return how many were complete; OSError if that fails."""
+        files = self._files()
+        for path in files:
+            path.unlink(missing_ok=True)
+        return sum(path.suffix == ".json" for path in files)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+    def _files(self) -> list[Path]:
+        return [*self.folder.glob("*.json"), *self.folder.glob("*.tmp")]

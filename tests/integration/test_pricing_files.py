@@ -135,7 +135,7 @@ def test_a_hostile_name_is_only_a_name(tmp_path, folder, model):
 
     assert book.price("groq", model, USAGE, NOW) is None
     assert {path.parent for path in tmp_path.rglob("*.json")} <= {folder}
-    assert all(len(path.name) == 37 for path in tmp_path.rglob("*.json"))
+    assert all(len(path.name) == 69 for path in tmp_path.rglob("*.json"))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,8 @@ from cllm.cli.trusting import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.turn import TurnRequest
 from cllm.opening import model_cache
-from cllm.schemas.cache import SchemaCache
-from cllm.schemas.check import About, SchemaChecker
-from cllm.schemas.load import SchemaReader
-from cllm.schemas.request import response_format
+from cllm.schemas.check import About, SchemaChecker, response_format
+from cllm.schemas.load import SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaSource, schema_rules
 from cllm.settings.load import CommandLine, Place
 
@@ -63,7 +61,7 @@ def clear_schema_cache() -> None:
 
 
 def _cache(place: Place) -> SchemaCache:
-    return SchemaCache(folder=model_cache(place).root / FOLDER)
+    return SchemaCache(model_cache(place).root / FOLDER)
 
 
 def _asks_for(about: About) -> str:

@@ -1,15 +1,12 @@
 """The cost of a call and the context window of a model.
 
 Prices from the settings come first, then genai-prices' table; what neither knows is None. The
-table takes 200 ms to import, so each record found in it is saved in memory and in a file. A file
-only saves time: one that is missing or damaged is read from the table again, and a failure to
-write one is ignored. Makes no network call.
+table takes 200 ms to import, so each record found in it is saved in memory and in a file; a
+damaged file is read from the table again. Makes no network call.
 """
 
 import contextlib
 import functools
-import hashlib
-import os
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -20,7 +17,7 @@ import msgspec
 
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
-from cllm.files import read_ordinary
+from cllm.files import CacheFolder
 from cllm.prices.names import TableEntry, table_entry
 from cllm.prices.record import ModelRecord, Rate, Rates
 
@@ -52,7 +49,7 @@ class PriceBook:
         given: Mapping[str, object] | None = None,
         redirected: Collection[str] = (),
     ) -> None:
-        self._folder = folder
+        self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
         self._given = _read_given(given or {})
         self._redirected = frozenset(redirected)
         self._records: dict[tuple[str, str], ModelRecord] = {}
@@ -75,46 +72,26 @@ class PriceBook:
         record = self._records.get((provider, model))
         if record is None:
             entry = None if provider in self._redirected else table_entry(provider, model)
-            record = ModelRecord() if entry is None else _look_up(entry, self._folder)
+            record = ModelRecord() if entry is None else _look_up(entry, self._cache)
             if len(self._records) >= MAX_RECORDS:
                 self._records.clear()
             self._records[provider, model] = record
         return record
 
 
-def _look_up(entry: TableEntry, folder: Path) -> ModelRecord:
+def _look_up(entry: TableEntry, cache: CacheFolder) -> ModelRecord:
     version = installed_version()
     key = repr((FORMAT, version, entry.provider, entry.model))
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    with contextlib.suppress(OSError, ValueError, RecursionError, msgspec.DecodeError):
-        return msgspec.json.decode(read_ordinary(path, limit=MAX_FILE_BYTES), type=ModelRecord)
+    saved = cache.read(key) if version is not None else None
+    if saved is not None:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(saved, type=ModelRecord)
     from cllm.prices.table import look_up  # noqa: PLC0415 - loads genai-prices
 
     record = look_up(entry)
     if version is not None:
-        with contextlib.suppress(OSError):
-            _save(path, msgspec.json.encode(record))
+        cache.write(key, msgspec.json.encode(record))
     return record
-
-
-def _save(path: Path, data: bytes) -> None:
-    """Replace the file whole, and delete the oldest files above the maximum."""
-    folder = path.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    temporary = path.with_name(os.urandom(8).hex() + ".tmp")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
-    if len(files) > MAX_FILES:
-        files.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
-        for entry in files[: len(files) - MAX_FILES]:
-            Path(entry).unlink(missing_ok=True)
 
 
 @functools.cache

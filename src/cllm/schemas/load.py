@@ -4,7 +4,6 @@ Says nothing about whether it is a schema; that is `check.py`.
 """
 
 import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,52 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.errors import SchemaError, SchemaUnavailableError
+from cllm.core.errors import SchemaError, SchemaUnavailableError, StoreUnavailableError
 from cllm.core.notice import Notice
-from cllm.schemas.cache import CachedSchema, SchemaCache
+from cllm.files import CacheFolder, NotOrdinaryError, TooLargeError, read_ordinary
 from cllm.schemas.fetch import check_address, fetch, shown
 from cllm.schemas.source import SchemaRules, SchemaSource
 from cllm.schemas.strict_json import NotJsonError, decode, shape_problem
+
+MAX_FILES = 256
+LARGEST_FILE = 256 * 1024 * 1024
+
+
+class CachedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of an address, and its time in seconds since 1970."""
+
+    address: str
+    fetched_at: float
+    text: str
+
+
+class SchemaCache:
+    """Fetched schemas, one file each. They save a request, and are the only source offline."""
+
+    def __init__(self, folder: Path, *, max_files: int = MAX_FILES) -> None:
+        self.folder = folder
+        self._files = CacheFolder(folder=folder, max_files=max_files, max_bytes=LARGEST_FILE)
+
+    def read(self, address: str) -> CachedSchema | None:
+        try:
+            cached = msgspec.json.decode(self._files.read(address) or b"", type=CachedSchema)
+        except (ValueError, msgspec.DecodeError):
+            return None
+        return cached if cached.address == address else None
+
+    def write(self, cached: CachedSchema) -> None:
+        self._files.write(cached.address, msgspec.json.encode(cached))
+
+    def clear(self) -> int:
+        """Delete all schemas, and return how many there were."""
+        try:
+            return self._files.clear()
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise StoreUnavailableError(
+                f"The cached schemas in {self.folder} cannot be deleted ({reason}).",
+                path=str(self.folder),
+            ) from error
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,21 +140,15 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
                 "it is a link that leads out of its Cllmfile's folder; name the file itself.",
                 source=name,
             )
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(opened, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise SchemaError("it is not an ordinary file.", source=name)
-            if status.st_size > limit:
-                raise too_large(name, limit)
-            data = file.read(limit + 1)
+        return read_ordinary(path, limit=limit)
+    except NotOrdinaryError as error:
+        raise SchemaError("it is not an ordinary file.", source=name) from error
+    except TooLargeError as error:
+        raise too_large(name, limit) from error
     except (OSError, ValueError) as error:
         reason = os.strerror(getattr(error, "errno", None) or 0).lower()
         said = "that is no path" if isinstance(error, ValueError) else reason
         raise SchemaError(f"it cannot be read ({said}).", source=name) from error
-    if len(data) > limit:
-        raise too_large(name, limit)
-    return data
 
 
 def _parsed(data: bytes, source: str) -> Schema:

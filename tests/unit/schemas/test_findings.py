@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cllm.schemas.findings import find_in_reply, find_in_schema, place_of, summary
+from cllm.schemas.child import find_in_reply, find_in_schema, place_of, summary
 
 DRAFT_3 = "http://json-schema.org/draft-03/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

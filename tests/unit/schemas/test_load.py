@@ -5,8 +5,7 @@ import json
 import pytest
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError, SettingsError
-from cllm.schemas.cache import CachedSchema, SchemaCache
-from cllm.schemas.load import SchemaReader
+from cllm.schemas.load import CachedSchema, SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaRules, SchemaSource, schema_rules
 
 ADDRESS = "https://example.com/schema.json?v=2"
@@ -34,7 +33,7 @@ def web():
 
 @pytest.fixture
 def cache(tmp_path):
-    return SchemaCache(folder=tmp_path / "cache" / "schemas", max_files=3)
+    return SchemaCache(tmp_path / "cache" / "schemas", max_files=3)
 
 
 @pytest.fixture
@@ -207,7 +206,7 @@ def test_a_link_in_the_cache_is_not_followed(cache, tmp_path):
 
 def test_a_cache_that_cannot_be_written_fails_nothing(tmp_path, web):
     (tmp_path / "file").write_text("in the way")
-    cache = SchemaCache(folder=tmp_path / "file" / "schemas")
+    cache = SchemaCache(tmp_path / "file" / "schemas")
     reader = SchemaReader(rules=SchemaRules(), cache=cache, fetch=web.fetch)
 
     assert reader.read(SchemaSource(name="x", file=ADDRESS)).content["title"] == "from the web"
