@@ -247,7 +247,6 @@ class App:
         from cllm.commands.plan import Surroundings  # noqa: PLC0415
         from cllm.commands.run import run_plan  # noqa: PLC0415
         from cllm.commands.tool import CommandTool  # noqa: PLC0415
-        from cllm.settings.secrets import secrets_of  # noqa: PLC0415
 
         place = self.settings.place
         known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
@@ -259,7 +258,7 @@ class App:
             run=run_plan,
             confirm=confirm,
             report=report,
-            secrets=secrets_of(self.settings),
+            secrets=self.settings.secrets(),
         )
 
     def find_route(self, model: str) -> "Route":

@@ -10,7 +10,7 @@ import pytest
 
 from cllm.cli.main import ALIASES, COMMANDS, root
 from cllm.providers.registry import ROWS
-from cllm.settings import keys
+from cllm.settings import sections
 from cllm.settings.layers import ENVIRONMENT_KEYS
 from cllm.settings.trust import DANGEROUS_KEYS
 
@@ -73,7 +73,7 @@ def test_every_command_has_its_line_in_the_reference(name):
     assert f"`cllm {name}" in CLI_REFERENCE
 
 
-@pytest.mark.parametrize("name", sorted({*keys.CLLM_KEYS, *DANGEROUS_KEYS, *ENVIRONMENT_KEYS}))
+@pytest.mark.parametrize("name", sorted({*sections.CLLM_KEYS, *DANGEROUS_KEYS, *ENVIRONMENT_KEYS}))
 def test_every_key_has_its_line_in_the_reference(name):
     assert re.search(rf"`{name}[`,{{]", CLI_REFERENCE)
 

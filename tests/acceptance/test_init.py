@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cllm.settings.starting import template_names
+from cllm.cli.init import template_names
 
 EXPECTED = [
     "code-review",

@@ -39,12 +39,12 @@ def command_aliases() -> Mapping[str, str]:
 
 def settings_keys() -> Mapping[str, frozenset[str]]:
     """The known top-level keys of a Cllmfile, by who uses them."""
-    from cllm.settings import keys  # noqa: PLC0415
+    from cllm.settings import sections  # noqa: PLC0415
 
     return {
-        "cllm": keys.CLLM_KEYS,
-        "provider": keys.PROVIDER_KEYS,
-        "request body": keys.BODY_KEYS,
+        "cllm": sections.CLLM_KEYS,
+        "provider": sections.PROVIDER_KEYS,
+        "request body": sections.BODY_KEYS,
     }
 
 

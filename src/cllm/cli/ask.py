@@ -14,7 +14,7 @@ from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.identity import is_valid_id
 from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
-from cllm.settings.load import MOST_VERBOSE
+from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import parse_variable
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         "store": options["store"],
         "conversations_path": options["conversations_path"],
         "raw_response": options["raw"] or None,
-        "verbosity": min(options["verbosity"], MOST_VERBOSE) or None,
+        "verbosity": min(options["verbosity"], MAX_VERBOSITY) or None,
         "debug": options["debug"] or None,
         "json_logs": options["json_logs"] or None,
         "log_file": options["log_file"],

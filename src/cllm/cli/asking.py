@@ -41,8 +41,8 @@ from cllm.core.reply import (
 )
 from cllm.engine.rounds import RoundEnded, ToolBox
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
-from cllm.settings.context import exec_command
 from cllm.settings.load import CommandLine, Place, Settings
+from cllm.settings.sections import exec_command
 
 PATIENT_PRESSES = 2
 PATIENT_SECONDS = 1.0
@@ -140,7 +140,7 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
             raise UsageError("Rules for commands need --allow-commands; without it none runs.")
         return None
     from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
-    from cllm.settings.commands import with_flags  # noqa: PLC0415
+    from cllm.settings.sections import with_flags  # noqa: PLC0415
 
     chosen = with_flags(
         settings.commands,

@@ -18,7 +18,7 @@ from cllm.cli.main import EXIT_ERROR, Terminated
 from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.layers import WORDS, CommandLine, Layered, Place, user_folder
-from cllm.settings.window import LARGEST
+from cllm.settings.sections import LARGEST_WINDOW
 from cllm.terminal import one_line
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ OTHERS_VARIABLES = {
     "--system-file", metavar="PATH", type=click.Path(path_type=Path), help="It, from a file."
 )
 @click.option(
-    "--max-turns", type=click.IntRange(1, LARGEST), help="Send at most so many earlier turns (10)."
+    "--max-turns",
+    type=click.IntRange(1, LARGEST_WINDOW),
+    help="Send at most so many earlier turns (10).",
 )
 @click.option("--no-stats", is_flag=True, help="Do not say after each answer what it used.")
 @click.option("--no-save", is_flag=True, help="Keep nothing of what is said.")
@@ -160,10 +162,10 @@ def _number(name: str, text: str) -> float:
 
 def whole_number(name: str, text: str) -> int:
     """A number from 1 on, as a variable has it."""
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))
-    if not digits or not 1 <= int(text) <= LARGEST:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_WINDOW))
+    if not digits or not 1 <= int(text) <= LARGEST_WINDOW:
         raise UsageError(
-            f"{name} must be a whole number from 1 to {LARGEST}, not '{one_line(text)}'."
+            f"{name} must be a whole number from 1 to {LARGEST_WINDOW}, not '{one_line(text)}'."
         )
     return int(text)
 

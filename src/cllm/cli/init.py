@@ -1,6 +1,8 @@
 """`cllm init`: a first Cllmfile."""
 
 import os
+import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Place, user_folder
 from cllm.settings.places import CONVERSATIONS, leads_away, local_folder
-from cllm.settings.starting import DEFAULT, about, start_from, template_names
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable import make_folder, write_file
 
@@ -32,6 +33,9 @@ Examples:
   cllm init --template code-review
   cllm init --history"""
 
+TEMPLATES = "templates"
+DEFAULT = "default"
+SUFFIX = ".yml"
 IGNORED = (".cllm/conversations/", ".cllm/cllm.db*", ".cllm/*.log")
 CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system", "system_file")
 
@@ -84,7 +88,11 @@ def _text(options: dict[str, Any]) -> str:
         "timeout": options["timeout"],
         "default_system_message": None if prompt is None else prompt.text,
     }
-    return start_from(options["template"] or DEFAULT, values)
+    text = template_text(options["template"] or DEFAULT)
+    for key, value in values.items():
+        if value is not None:
+            text = _with_value(text, key, value)
+    return text
 
 
 def _folders(options: dict[str, Any], place: Place) -> list[Path]:
@@ -161,3 +169,36 @@ def _trust(folder: Path, place: Place) -> None:
     written = read_cllmfile(folder / FILE_NAME, trusted_place=False)
     if written is not None:
         TrustLedger(user_folder(place)).trust(written)
+
+
+def template_names() -> list[str]:
+    """The names of the templates."""
+    files = resources.files("cllm").joinpath(TEMPLATES).iterdir()
+    names = (file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
+    return sorted(name for name in names if name != DEFAULT)
+
+
+def template_text(name: str) -> str:
+    """The text of a template."""
+    if name != DEFAULT and name not in template_names():
+        raise UsageError(f"There is no template '{name}'; there are {', '.join(template_names())}.")
+    file = resources.files("cllm").joinpath(TEMPLATES, f"{name}{SUFFIX}")
+    return file.read_text(encoding="utf-8")
+
+
+def about(name: str) -> str:
+    """What a template is for: its first line."""
+    return template_text(name).partition("\n")[0].lstrip("# ")
+
+
+def _with_value(text: str, key: str, value: Any) -> str:
+    """The text with the key's entry replaced, or added at the end; comments stay."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    dumped = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=90)
+    entry = re.compile(
+        rf"^(?:# ?)?{re.escape(key)}:[^\n]*\n(?:[ ]+[^\n]*\n|\n(?=[ ]))*", re.MULTILINE
+    )
+    if entry.search(text):
+        return entry.sub(lambda _: dumped, text, count=1)
+    return f"{text.rstrip()}\n\n{dumped}"

@@ -101,11 +101,10 @@ def _settings(line: CommandLine) -> "Settings":
 def _log_as(settings: "Settings") -> None:
     """A line of JSON for every request, and more of them if the settings want more."""
     from cllm.logs import LogSettings, configure, include  # noqa: PLC0415 - with the server
-    from cllm.settings.secrets import secrets_of  # noqa: PLC0415
 
     configure(
         LogSettings(verbosity=max(settings.verbosity, 1), as_json=True, file=settings.log_file),
-        secrets=secrets_of(settings),
+        secrets=settings.secrets(),
     )
     include(WEB_SERVER)
 

@@ -11,7 +11,6 @@ from cllm.cli.trusting import trusted_layers
 from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
 from cllm.settings.load import Settings, type_settings
-from cllm.settings.secrets import secrets_of
 from cllm.settings.trust import looks_secret, masked, without_credentials
 from cllm.stores.registry import without_password
 
@@ -22,7 +21,7 @@ def show_config(place: Place, line: CommandLine) -> None:
     """Print files, paths, settings, variables and the system prompt, each with its source."""
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
-    secrets = secrets_of(settings)
+    secrets = settings.secrets()
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),
         ("Paths", _paths(settings)),

@@ -8,7 +8,6 @@ from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.logs import EVERYTHING, LogSettings, configure, log
 from cllm.settings.load import Settings
-from cllm.settings.secrets import secrets_of
 from cllm.stores.registry import without_password
 
 
@@ -18,7 +17,7 @@ def start_logging(settings: Settings) -> None:
         LogSettings(
             verbosity=settings.verbosity, as_json=settings.json_logs, file=settings.log_file
         ),
-        secrets=secrets_of(settings),
+        secrets=settings.secrets(),
     )
     log(
         "settings",

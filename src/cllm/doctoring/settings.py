@@ -11,10 +11,10 @@ import msgspec
 
 from cllm.core.errors import CllmError, SettingsError
 from cllm.doctoring.finding import Finding, fixed, ok, problem, warning
-from cllm.settings import keys
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
 from cllm.settings.layers import CommandLine, Place, folders, layer_up, user_folder
 from cllm.settings.load import Settings, type_settings
+from cllm.settings.sections import KNOWN_KEYS
 from cllm.settings.trust import TrustLedger, parts_to_trust
 
 CHECK = "settings"
@@ -68,14 +68,14 @@ def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
         why = "nothing in it needs trust"
     yield ok(CHECK, f"{file.path} is read; {why}.")
     for key in file.content:
-        if key not in keys.KNOWN_KEYS:
+        if key not in KNOWN_KEYS:
             yield warning(CHECK, f"{file.path}: {_about_unknown(key)}")
     if _holds_key(file.content):
         yield from _for_own_eyes(file.path, fix=fix)
 
 
 def _about_unknown(key: str) -> str:
-    close = get_close_matches(key, keys.KNOWN_KEYS, n=1, cutoff=0.8)
+    close = get_close_matches(key, KNOWN_KEYS, n=1, cutoff=0.8)
     advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
     return f"the unknown key `{key}` is passed to the model; {advice}"
 

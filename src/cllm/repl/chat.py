@@ -22,7 +22,7 @@ from cllm.engine.turn import TurnEvent, TurnRequest
 from cllm.engine.windowing import TRIMMED_CODE
 from cllm.repl.screen import Screen
 from cllm.repl.status import Spent
-from cllm.settings.context import exec_command
+from cllm.settings.sections import exec_command
 from cllm.wire.openai_parts import encode_parts
 
 Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]

@@ -5,7 +5,7 @@ Knows where every value came from. What a value means, and whether it may be so,
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -32,6 +32,7 @@ WORDS: dict[str, bool] = {
     "off": False,
 }
 COMMAND_LINE = "command line"
+S = TypeVar("S", bound=msgspec.Struct)
 SCHEMA_KEYS = ("json_schema", "json_schema_file")
 
 
@@ -78,6 +79,31 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
     files: tuple[Cllmfile, ...]
 
+    def decode(self, content: Any, kind: type[S], where: str, *, expected: str = "a mapping") -> S:
+        """Decode the mapping at the dotted name `where`; a null keeps the field's default.
+
+        A wrong field is a SettingsError with the file, the line, and the description in its type.
+        """
+        if not isinstance(content, dict):
+            raise self.wrong(where, expected)
+        prefix = f"{where}." if where else ""
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        if kind.__struct_config__.forbid_unknown_fields:
+            for name in content:
+                if name not in fields:
+                    raise self.wrong(f"{prefix}{name}", f"one of {', '.join(fields)}")
+        values = {}
+        for name, field in fields.items():
+            value, form = content.get(name), field.type
+            if isinstance(form, type) and issubclass(form, msgspec.Struct):
+                values[name] = self.decode({} if value is None else value, form, f"{prefix}{name}")
+            elif value is not None or field.required:
+                try:
+                    values[name] = msgspec.convert(value, form)
+                except msgspec.ValidationError as error:
+                    raise self.wrong(f"{prefix}{name}", _description(form)) from error
+        return kind(**values)
+
     def wrong(self, key: str, expected: str) -> SettingsError:
         """The error of a value that is not what its key takes, with the place to mend."""
         return self.mistake(key, f"must be {expected}")
@@ -104,6 +130,13 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
         """A value that no merging changes, as it stands in the file that set it."""
         holders = (layer.written for layer in reversed(self.layers) if key in layer.written)
         return next(holders, {}).get(key)
+
+
+def _description(form: Any) -> str:
+    """The description of the first annotation in a type, or in a union of types."""
+    if get_origin(form) is Annotated:
+        return next(meta.description for meta in form.__metadata__ if meta.description)
+    return next(_description(inner) for inner in get_args(form) if get_origin(inner) is Annotated)
 
 
 def expanded(path: str) -> Path:

@@ -1,8 +1,8 @@
 """The effective settings, typed: what holds here and now."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -12,10 +12,8 @@ from cllm.core.context import ContextCommand
 from cllm.core.errors import SettingsError
 from cllm.core.notice import Notice
 from cllm.schemas.source import SchemaSource
-from cllm.settings import keys
+from cllm.settings import sections
 from cllm.settings.cllmfile import line_of
-from cllm.settings.commands import read_command_settings
-from cllm.settings.context import read_context_commands
 from cllm.settings.layers import (
     CommandLine,
     Layer,
@@ -34,12 +32,10 @@ from cllm.settings.places import (
     leads_away,
     local_folder,
 )
-from cllm.settings.providers import TOP_KEYS, ProviderSettings, TopProvider, read_provider
-from cllm.settings.schema import read_schema_source
+from cllm.settings.sections import ProviderSettings, TopProvider, WindowSettings
 from cllm.settings.server import ServerSettings, read_server
-from cllm.settings.trust import TrustLedger
+from cllm.settings.trust import TrustLedger, looks_secret
 from cllm.settings.variables import Variables, read_variables
-from cllm.settings.window import WindowSettings, read_window
 
 __all__ = [
     "CommandLine",
@@ -54,17 +50,6 @@ __all__ = [
 ]
 
 DEFAULT_RETRIES = 2
-MOST_VERBOSE = 3
-MOST_RETRIES = 20
-TEXT_KEYS = (
-    "model",
-    "default_system_message",
-    "api_base",
-    "api_key",
-    "conversations_path",
-    "store",
-    "log_file",
-)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +86,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     notices: tuple[Notice, ...]
 
+    def secrets(self) -> list[str]:
+        """Keys, headers and passwords of the settings, and every variable that looks secret."""
+        rows = [*self.providers.values(), *(top.settings for top in self.top_providers)]
+        keys = [row.api_key for row in rows if row.api_key is not None]
+        headers = [value for row in rows for value in row.headers.values()]
+        environment = self.place.environment.items()
+        variables = self.variables.by_name.items()
+        try:
+            password = urlsplit(self.store).password
+        except ValueError:
+            password = None
+        return [
+            *(secret.reveal() for secret in (*keys, *headers)),
+            *(value for name, value in environment if looks_secret(name)),
+            *(
+                str(known.value)
+                for name, known in variables
+                if looks_secret(name) and known.value is not None
+            ),
+            *(key.key for key in self.server.keys if key.key),
+            *([] if password is None else [password]),
+        ]
+
 
 def load_settings(place: Place, line: CommandLine) -> Settings:
     """The settings that hold here and now."""
@@ -120,9 +128,9 @@ def load_layers(place: Place, line: CommandLine) -> Layered:
 def _top_providers(layered: Layered) -> tuple[TopProvider, ...]:
     tops = []
     for place, layer in enumerate(layered.layers):
-        chosen = {key: layer.content[key] for key in TOP_KEYS if key in layer.content}
+        chosen = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
         if chosen:
-            settings = read_provider(chosen, where="", layered=layered)
+            settings = sections.read_provider(chosen, where="", layered=layered)
             tops.append(TopProvider(model=_model_for(layered.layers, place), settings=settings))
     return tuple(tops)
 
@@ -134,92 +142,46 @@ def _model_for(layers: tuple[Layer, ...], place: int) -> str | None:
     return next((model for model in [*reversed(below), *above] if model), None)
 
 
-class _Check(msgspec.Struct, frozen=True):
-    """What some keys must be; a key that is absent or null is not checked."""
-
-    keys: tuple[str, ...]
-    holds: Callable[[Any], bool]
-    expected: str
-
-
-CHECKS = (
-    _Check(TEXT_KEYS, lambda value: isinstance(value, str), "a text"),
-    _Check(("providers", "extra_headers"), lambda value: isinstance(value, dict), "a mapping"),
-    _Check(
-        ("num_retries", "max_retries"),
-        lambda value: isinstance(value, int) and 0 <= value <= MOST_RETRIES,
-        f"a whole number from 0 to {MOST_RETRIES}",
-    ),
-    _Check(
-        ("verbosity",),
-        lambda value: type(value) is int and 0 <= value <= MOST_VERBOSE,
-        f"a whole number from 0 to {MOST_VERBOSE}",
-    ),
-    _Check(("on_interrupt",), lambda value: value in ("keep", "discard"), "`keep` or `discard`"),
-    _Check(
-        ("stream", "raw_response", "strict", "debug", "json_logs", "allow_dynamic_commands"),
-        lambda value: isinstance(value, bool),
-        "true or false",
-    ),
-    _Check(
-        ("fallbacks",),
-        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-        "a list of models, such as [openai/gpt-4o]",
-    ),
-)
-
-
-def _check_types(layered: Layered) -> None:
-    for check in CHECKS:
-        for key in check.keys:
-            value = layered.values.get(key)
-            if value is not None and not check.holds(value):
-                raise layered.wrong(key, check.expected)
-    for file in layered.files:
-        if not isinstance(file.content.get("model"), str | None):
-            line = line_of(file.path, "model")
-            raise SettingsError("`model` must be a text.", path=str(file.path), line=line)
-
-
-def _retries(values: dict[str, Any]) -> int:
-    named = (values.get(key) for key in ("num_retries", "max_retries"))
-    return next((value for value in named if value is not None), DEFAULT_RETRIES)
-
-
 def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
     """The layers as typed settings; the first value that is wrong is an error."""
-    _check_types(layered)
     values = layered.values
+    own = layered.decode(values, sections.CllmKeys, "")
+    provider = layered.decode(values, sections.ProviderKeys, "")
+    for file in layered.files:
+        if not isinstance(file.content.get("model"), str | None):
+            at = line_of(file.path, "model")
+            raise SettingsError("`model` must be a text.", path=str(file.path), line=at)
+    retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
     folder = history_folder(place, line)
     return Settings(
         place=place,
         history_folder=folder,
-        model=values.get("model") or None,
+        model=own.model or None,
         model_is_explicit="model" in line.values,
         system=line.system or _configured_prompt(layered),
-        stream=values.get("stream") is not False,
-        raw=bool(values.get("raw_response")),
-        on_interrupt=values.get("on_interrupt") or "keep",
-        retries=_retries(values),
-        fallbacks=tuple(values.get("fallbacks") or ()),
-        strict=bool(values.get("strict")),
+        stream=own.stream,
+        raw=own.raw_response,
+        on_interrupt=own.on_interrupt,
+        retries=next(number for number in retries if number is not None),
+        fallbacks=tuple(provider.fallbacks),
+        strict=own.strict,
         parameters=_parameters(values),
         top_providers=_top_providers(layered),
         providers={
-            name: read_provider(row, where=f"providers.{name}", layered=layered)
-            for name, row in (values.get("providers") or {}).items()
+            name: sections.read_provider(row, where=f"providers.{name}", layered=layered)
+            for name, row in own.providers.items()
         },
-        context=read_context_commands(layered),
-        window=read_window(layered),
+        context=sections.read_context_commands(layered),
+        window=sections.read_window(layered),
         variables=read_variables(layered, line.variables, place.environment),
-        allow_commands=bool(values.get("allow_dynamic_commands")),
-        commands=read_command_settings(layered),
-        verbosity=MOST_VERBOSE if values.get("debug") else values.get("verbosity") or 0,
-        json_logs=bool(values.get("json_logs")),
-        log_file=_log_file(values, place),
-        schema=read_schema_source(layered, place),
+        allow_commands=own.allow_dynamic_commands,
+        commands=sections.read_command_settings(layered),
+        verbosity=sections.MAX_VERBOSITY if own.debug else own.verbosity,
+        json_logs=own.json_logs,
+        log_file=place.directory / expanded(own.log_file) if own.log_file else None,
+        schema=sections.read_schema_source(layered, place),
         server=read_server(layered, place.environment),
-        store=_store_url(values, place, folder),
+        store=_store_url(own, place, folder),
         notices=(*_misspelled(values), *_without_effect(values)),
     )
 
@@ -234,21 +196,15 @@ def _configured_prompt(layered: Layered) -> GivenPrompt:
 
 def _parameters(values: dict[str, Any]) -> dict[str, Any]:
     """What goes into the request's body: everything that is neither cllm's nor the provider's."""
-    own = keys.CLLM_KEYS | keys.PROVIDER_KEYS
+    own = sections.CLLM_KEYS | sections.PROVIDER_KEYS
     return {key: value for key, value in values.items() if key not in own and value is not None}
 
 
-def _log_file(values: dict[str, Any], place: Place) -> Path | None:
-    named = values.get("log_file")
-    return place.directory / expanded(named) if named else None
-
-
-def _store_url(values: dict[str, Any], place: Place, folder: Path) -> str:
-    if values.get("store"):
-        return str(values["store"])
-    named = values.get("conversations_path")
-    if named:
-        return f"json:{place.directory / expanded(named)}"
+def _store_url(own: sections.CllmKeys, place: Place, folder: Path) -> str:
+    if own.store:
+        return own.store
+    if own.conversations_path:
+        return f"json:{place.directory / expanded(own.conversations_path)}"
     if folder == local_folder(place) and leads_away(folder / CONVERSATIONS, place):
         raise SettingsError(
             "a link leads out of this project; name the folder with --conversations-path.",
@@ -259,12 +215,12 @@ def _store_url(values: dict[str, Any], place: Place, folder: Path) -> str:
 
 def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
     """A warning for each unknown key that is close to a known one; it is sent on all the same."""
-    unknown = [key for key in values if key not in keys.KNOWN_KEYS]
+    unknown = [key for key in values if key not in sections.KNOWN_KEYS]
     if not unknown:
         return ()
     from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
 
-    near = {key: get_close_matches(key, keys.KNOWN_KEYS, n=1, cutoff=0.8) for key in unknown}
+    near = {key: get_close_matches(key, sections.KNOWN_KEYS, n=1, cutoff=0.8) for key in unknown}
     return tuple(
         Notice(
             code="unknown_key",
@@ -284,6 +240,6 @@ def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
             path=key,
             message=f"`{key}` has no effect at the top level; write it under providers.litellm.",
         )
-        for key in keys.LITELLM_KEYS
+        for key in sections.LITELLM_KEYS
         if values.get(key) is not None
     )

@@ -1,20 +1,25 @@
-"""`server` of the settings: where `cllm serve` listens, who may call it, and how much it takes."""
+"""`server` of the settings: where `cllm serve` listens, who may call it, and its limits."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from cllm.settings.layers import Layered
 
-KEY = "server"
-ANY_PORT = f"{KEY}.port"
 MEGABYTE = 1024 * 1024
 DEFAULT_PROVIDER = "DEFAULT_PROVIDER"
 
+Text = Annotated[str, Meta(description="a text")]
+Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
+Count = Annotated[int, Meta(ge=1, description="a whole number from 1 on")]
+Port = Annotated[int, Meta(ge=0, description="a whole number from 1 on")]
+Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
+
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that callers may use, and whose conversations it opens.
+    """A key that callers may use, and the owner whose conversations it opens.
 
     Either its SHA-256 in hexadecimal, or the key itself (from a variable, as `${NAME}`).
     """
@@ -29,92 +34,57 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"KeySettings(name={self.name!r}, owner={self.owner!r})"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a request may have, and how many seconds things may take."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that a request may have, and how many seconds each step may take."""
 
-    body_bytes: int = 32 * MEGABYTE
-    bodies_bytes: int = 256 * MEGABYTE
-    messages: int = 10_000
-    parts: int = 10_000
-    depth: int = 64
-    head_bytes: int = 64 * 1024
-    head_seconds: float = 30
-    body_seconds: float = 60
-    queue_seconds: float = 60
-    turn_seconds: float = 3600
-    stop_seconds: float = 10
+    body_bytes: Count = 32 * MEGABYTE
+    bodies_bytes: Count = 256 * MEGABYTE
+    messages: Count = 10_000
+    parts: Count = 10_000
+    depth: Count = 64
+    head_bytes: Count = 64 * 1024
+    head_seconds: Seconds = 30
+    body_seconds: Seconds = 60
+    queue_seconds: Seconds = 60
+    turn_seconds: Seconds = 3600
+    stop_seconds: Seconds = 10
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `cllm serve` goes by.
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of `cllm serve`.
 
-    `silence_seconds` is after how much silence a client is sent a sign of life. Answers to requests
-    with an idempotency key are kept for `idempotency_seconds`, the events of a stream for
+    After `silence_seconds` without output a client gets a sign of life. Responses to requests
+    with an idempotency key are stored for `idempotency_seconds`, the events of a stream for
     `events_seconds` after its end.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 3000
-    workers: int = 1
-    store: str | None = None
-    default_provider: str | None = None
-    routes: dict[str, str] = msgspec.field(default_factory=dict)
-    system_prefix: str | None = None
-    on_disconnect: Literal["complete", "continue", "cancel"] = "complete"
-    keys: tuple[KeySettings, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    silence_seconds: float = 15
-    idempotency_seconds: float = 24 * 3600
-    events_seconds: float = 600
+    host: Text = "127.0.0.1"
+    port: Port = 3000
+    workers: Count = 1
+    store: Text | None = None
+    default_provider: Text | None = None
+    routes: Annotated[dict[str, str], Meta(description="a mapping of model names to models")] = (
+        msgspec.field(default_factory=dict)
+    )
+    system_prefix: Text | None = None
+    on_disconnect: Annotated[
+        Literal["complete", "continue", "cancel"], Meta(description="`complete` or `cancel`")
+    ] = "complete"
+    keys: Annotated[
+        tuple[KeySettings, ...],
+        Meta(description="a list of mappings such as {name: ci, owner: ci, key: '${CI_KEY}'}"),
+    ] = ()
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
+    silence_seconds: Seconds = 15
+    idempotency_seconds: Seconds = 24 * 3600
+    events_seconds: Seconds = 600
     limits: Limits = Limits()
 
 
 def read_server(layered: Layered, environment: Mapping[str, str]) -> ServerSettings:
-    """The server's settings as the files have them, and the environment over them."""
-    given = layered.values.get(KEY)
-    fields = {} if given is None else _read(given, ServerSettings, KEY, layered)
-    if environment.get(DEFAULT_PROVIDER, "").strip():
-        fields["default_provider"] = environment[DEFAULT_PROVIDER].strip()
-    if "limits" in fields:
-        fields["limits"] = Limits(**_read(fields["limits"], Limits, f"{KEY}.limits", layered))
-    return ServerSettings(**fields)
-
-
-EXPECTED: dict[Any, str] = {
-    int: "a whole number from 1 on",
-    float: "a number of seconds above 0",
-    str: "a text",
-    str | None: "a text",
-    dict[str, str]: "a mapping of model names to models",
-    tuple[str, ...]: "a list of texts",
-    tuple[KeySettings, ...]: "a list of mappings such as {name: ci, owner: ci, key: '${CI_KEY}'}",
-}
-
-
-def _read(given: Any, kind: type[msgspec.Struct], where: str, layered: Layered) -> dict[str, Any]:
-    """The fields of a mapping, each as its type."""
-    if not isinstance(given, dict):
-        raise layered.wrong(where, "a mapping")
-    types = get_type_hints(kind)
-    fields = {}
-    for name, value in given.items():
-        if name not in types:
-            raise layered.wrong(f"{where}.{name}", f"one of {', '.join(types)}")
-        if value is None:
-            continue
-        fields[name] = _field(value, types[name], f"{where}.{name}", layered)
-    return fields
-
-
-def _field(value: Any, form: Any, where: str, layered: Layered) -> Any:
-    if form is Limits:
-        return value
-    expected = EXPECTED.get(form, "`complete` or `cancel`")
-    try:
-        read = msgspec.convert(value, form)
-    except msgspec.ValidationError as error:
-        raise layered.wrong(where, expected) from error
-    if form in (int, float) and not (read > 0 or (read == 0 and where == ANY_PORT)):
-        raise layered.wrong(where, expected)
-    return read
+    """The server's settings of the files, with the environment over them."""
+    given = layered.values.get("server")
+    server = layered.decode({} if given is None else given, ServerSettings, "server")
+    provider = environment.get(DEFAULT_PROVIDER, "").strip()
+    return msgspec.structs.replace(server, default_provider=provider) if provider else server

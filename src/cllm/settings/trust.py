@@ -8,14 +8,14 @@ keys, so that editing a prompt does not ask again.
 import hashlib
 import os
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
+from cllm.schemas.source import is_address
 from cllm.settings.cllmfile import VARIABLE, Cllmfile, variables_in
-from cllm.settings.schema import leads_out
 
 DANGEROUS_KEYS = (
     "allow_dynamic_commands",
@@ -68,6 +68,18 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
         or (key in ("model", "fallbacks") and _could_load(value))
         or (key == "json_schema_file" and leads_out(value))
     }
+
+
+def leads_out(file: Any) -> bool:
+    """Whether a `json_schema_file` is anything but a file in the Cllmfile's folder or below it."""
+    path = PurePosixPath(str(file))
+    return (
+        is_address(str(file))
+        or path.is_absolute()
+        or ".." in path.parts
+        or str(file).startswith("~")
+        or bool(variables_in(file))
+    )
 
 
 def _could_load(models: Any) -> bool:

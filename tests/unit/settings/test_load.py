@@ -9,7 +9,7 @@ import pytest
 from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
-from cllm.settings import keys
+from cllm.settings import sections
 from cllm.settings.load import Place, merge
 
 KEY = "sk-0123456789abcdef"
@@ -265,7 +265,7 @@ class TestWhereKeysGo:
             "something_new": [1],
         }
 
-    @pytest.mark.parametrize("key", sorted(keys.CLLM_KEYS | keys.PROVIDER_KEYS))
+    @pytest.mark.parametrize("key", sorted(sections.CLLM_KEYS | sections.PROVIDER_KEYS))
     def test_keys_of_cllm_and_of_the_provider_never_go_into_the_body(self, load, key):
         values = {
             "on_interrupt": "keep",
@@ -292,8 +292,8 @@ class TestWhereKeysGo:
         assert load(f"{key}: {values.get(key, 'word')}").parameters == {}
 
     def test_no_key_has_two_homes(self):
-        assert not keys.CLLM_KEYS & keys.PROVIDER_KEYS
-        assert not (keys.CLLM_KEYS | keys.PROVIDER_KEYS) & keys.BODY_KEYS
+        assert not sections.CLLM_KEYS & sections.PROVIDER_KEYS
+        assert not (sections.CLLM_KEYS | sections.PROVIDER_KEYS) & sections.BODY_KEYS
 
     @pytest.mark.parametrize(
         ("key", "meant"),

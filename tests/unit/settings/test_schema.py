@@ -3,8 +3,7 @@
 import pytest
 
 from cllm.core.errors import SettingsError, UntrustedFileError
-from cllm.settings.schema import leads_out
-from cllm.settings.trust import dangerous_parts
+from cllm.settings.trust import dangerous_parts, leads_out
 
 
 def test_no_layer_names_a_schema(load):

