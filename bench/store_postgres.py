@@ -28,7 +28,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
 from cllm.stores.finding import Term
-from cllm.stores.sql.migrations.versions.r0004_terms_from_text import INDEX
+from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
 from cllm.stores.sql.postgres import PostgresStore
 from cllm.stores.sql.postgres_lists import tsquery
 from measure import Cost, Targets, counted, interleave, print_table

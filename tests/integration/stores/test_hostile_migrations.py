@@ -158,7 +158,7 @@ def test_branches_variants_and_pins_do_not_keep_a_database_from_going_down(url):
 @pytest.mark.parametrize("to", ["", "0000", "000", "0002x", "xyz", "base", "head", HEAD])
 def test_only_revisions_before_this_one_can_be_gone_down_to(url, to):
     Database(url).run(migrate.upgrade, create=True)
-    with pytest.raises(UsageError, match="name one of 0001, 0002, 0003"):
+    with pytest.raises(UsageError, match=r"name one of 0001, 0002\."):
         down(url, to)
     assert Database(url).run(migrate.current) == HEAD
 

@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
-from cllm.stores.sql.revisions import HEAD, REVISIONS, VERSION_TABLE
+from cllm.stores.sql.revisions import HEAD, REVISIONS, UNRELEASED, VERSION_TABLE
 from cllm.stores.sql.tables import head
 
 OLDER_CONVERSATIONS = {
@@ -104,6 +104,11 @@ def refusal(at: str | None) -> str:
         return (
             f"The database is at revision {at} and cllm needs {HEAD}; make a copy of it, "
             "then run: cllm db upgrade --store URL"
+        )
+    if at in UNRELEASED:
+        return (
+            f"The database is at revision {at}, which no release of cllm had; run cllm db upgrade "
+            f"with the development version that made it, to bring it to {HEAD}, then use this one."
         )
     return (
         f"The database is at revision {at}, which this cllm ({HEAD}) does not know; "

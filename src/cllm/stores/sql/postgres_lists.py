@@ -29,7 +29,7 @@ ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
 _AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
 _COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
-# The index has the terms of so many messages (2 to that power) by themselves, as revision 0004 made
+# The index has the terms of so many messages (2 to that power) by themselves, as revision 0005 made
 # it. They are asked for from the newest back until enough is found: so the newest are found, and no
 # word costs more than a few of these. `@` stands for the number of those whose terms they are. What
 # is in parentheses with OFFSET 0 is done as it is written: a planner that guesses how many there

@@ -8,42 +8,37 @@ import sqlalchemy as sa
 
 from cllm.core.message import Message
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.kept import KeptMessage, KeptTurn, conversation_kept, message_kept
-from cllm.stores.sql.migrations.older import LOCAL, Row, id_text, in_utc, json_text, read_rows
+from cllm.stores.sql.migrations.older import (
+    LOCAL,
+    KeptMessage,
+    KeptTurn,
+    Row,
+    conversation_kept,
+    id_text,
+    in_utc,
+    json_text,
+    message_kept,
+    read_rows,
+)
 from cllm.stores.sql.rows import row_decoder
-from cllm.stores.sql.search import indexed_terms
+from cllm.stores.sql.search import indexed_terms, said_terms
 
-_CONVERSATIONS = older.newer(
-    "conversations",
-    ("created_at", "updated_at", "archived_at"),
-    *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
-    "message_count",
+_COLUMNS = (
+    *("number", "owner", "turn", "ordinal", "sequence_number", "role", "dialect", "raw"),
+    "imported",
 )
-_TURNS = older.newer(
-    "turns",
-    ("started_at", "ended_at"),
-    *("owner", "conversation_id", "number", "id", "place", "position", "state", "cost"),
-    "failure",
-)
-_MESSAGES = older.newer(
-    "messages",
-    (),
-    *("number", "owner", "conversation_id", "turn", "ordinal", "sequence_number"),
-    *("role", "dialect", "raw", "imported"),
-)
-_TERMS = {
-    "sqlite": "INSERT INTO message_search (rowid, terms) VALUES (:number, :terms)",
-    "postgresql": "UPDATE messages SET terms = array_to_tsvector(string_to_array(:terms, ' ')) "
-    "WHERE owner = :owner AND conversation_id = :conversation_id AND number = :number",
-}
+_INDEX = "INSERT INTO message_search (rowid, terms) VALUES (:number, :terms)"
+# A message's terms are stored only where the database would compute others from its text.
+_TERMS = """CASE WHEN message_terms(:owner, 0, :raw, :terms)
+    IS DISTINCT FROM message_terms(:owner, 0, :raw, NULL) THEN :terms END"""
 
 
 def bring_up(bind: sa.Connection) -> None:
-    """Fill our tables from the older ones, which have been moved aside."""
+    """Fill our tables from the older ones, which have been renamed."""
     table = older.older_conversations(bind)
     said = older.older_messages(bind)
     ids = list(bind.execute(sa.select(table.c.id).order_by(table.c.created_at)).scalars())
-    number = 0
+    filling = _Filling(bind)
     for batch in older.in_batches(ids):
         found = read_rows(bind, sa.select(table).where(table.c.id.in_(batch)))
         order = (said.c.conversation_id, said.c.sequence_number)
@@ -52,33 +47,82 @@ def bring_up(bind: sa.Connection) -> None:
         for row in read_rows(bind, query):
             messages.setdefault(id_text(row["conversation_id"]), []).append(row)
         for row in found:
-            number = _add(bind, row, messages.get(id_text(row["id"]), []), number)
-    if number and bind.dialect.name == "postgresql":
-        last = {"number": number}
-        bind.execute(
-            sa.text("SELECT setval(pg_get_serial_sequence('messages', 'number'), :number)"), last
+            filling.add(row, messages.get(id_text(row["id"]), []))
+    filling.end()
+
+
+class _Filling:
+    """Our tables as they are filled; conversations and messages are numbered as they come."""
+
+    def __init__(self, bind: sa.Connection) -> None:
+        self._bind = bind
+        self._is_sqlite = bind.dialect.name == "sqlite"
+        self._link, self._linked = older.LINK[bind.dialect.name]
+        self._numbers = {"conversations": 0, "messages": 0}
+        times = ("created_at", "updated_at", "archived_at")
+        columns = ("owner", "id", "name", "title", "model", "system", "system_record", "metadata")
+        self._conversations = older.newer(
+            "conversations", times, *columns, "message_count", *self._own_number
+        )
+        turn = ("number", "id", "place", "position", "state", "cost", "failure")
+        self._turns = older.newer("turns", ("started_at", "ended_at"), "owner", self._link, *turn)
+        columns = (*_COLUMNS, self._link)
+        values = ", ".join(f":{column}" for column in columns)
+        terms = ("", "") if self._is_sqlite else (", terms", f", {_TERMS}")
+        self._add_message = sa.text(
+            f"INSERT INTO messages ({', '.join(columns)}{terms[0]}) VALUES ({values}{terms[1]})"  # noqa: S608
         )
 
+    @property
+    def _own_number(self) -> tuple[str, ...]:
+        return () if self._is_sqlite else ("number",)
 
-def _add(bind: sa.Connection, row: Row, said: Sequence[Row], number: int) -> int:
-    """Add one conversation; the number of the last message that was added."""
-    conversation = _conversation(row, len(said))
-    conversation["name"] = _free_name(bind, conversation["owner"], conversation["name"])
-    bind.execute(sa.insert(_CONVERSATIONS), [conversation])
-    where = {"owner": conversation["owner"], "conversation_id": conversation["id"]}
-    sequence = 0
-    for turn_number, group in enumerate(_grouped([_read(message) for message in said]), 1):
-        turn = _turn(turn_number, group)
-        bind.execute(sa.insert(_TURNS), [where | turn])
-        rows = []
-        for ordinal, message in enumerate(group):
-            number, sequence = number + 1, sequence + 1
-            at = {"number": number, "turn": turn_number, "ordinal": ordinal}
-            rows.append(where | at | {"sequence_number": sequence} | _message(message))
-        bind.execute(sa.insert(_MESSAGES), rows)
-        if turn["state"] != "failed":
-            _index(bind, rows)
-    return number
+    def add(self, row: Row, said: Sequence[Row]) -> None:
+        """Add one conversation with its messages in turns."""
+        conversation = _conversation(row, len(said))
+        conversation["name"] = self._free_name(conversation["owner"], conversation["name"])
+        for column in self._own_number:
+            conversation[column] = self._next("conversations")
+        self._bind.execute(sa.insert(self._conversations), [conversation])
+        where = {"owner": conversation["owner"], self._link: conversation[self._linked]}
+        sequence = 0
+        for number, group in enumerate(_grouped([_read(message) for message in said]), 1):
+            turn = _turn(number, group)
+            place = turn["id"] if self._is_sqlite else None
+            self._bind.execute(sa.insert(self._turns), [where | turn | {"place": place}])
+            rows = []
+            for ordinal, message in enumerate(group):
+                sequence += 1
+                at = {"number": self._next("messages"), "turn": number, "ordinal": ordinal}
+                rows.append(where | at | {"sequence_number": sequence} | _message(message))
+            self._add_messages(rows, is_history=turn["state"] != "failed")
+
+    def _add_messages(self, rows: Sequence[dict[str, Any]], *, is_history: bool) -> None:
+        for row in rows:
+            message = Message(role=row["role"], raw=row["raw"].encode())
+            terms = indexed_terms(message, row["owner"]) if self._is_sqlite else said_terms(message)
+            row["terms"] = terms if is_history else ""
+        self._bind.execute(self._add_message, rows)
+        indexed = [row for row in rows if row["terms"]]
+        if self._is_sqlite and indexed:
+            self._bind.execute(sa.text(_INDEX), indexed)
+
+    def _free_name(self, owner: str, name: str | None) -> str | None:
+        """The name, unless another conversation has it: metadata can have the same name twice."""
+        table = self._conversations
+        taken = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
+        return None if name is None or self._bind.execute(taken).first() is not None else name
+
+    def _next(self, table: str) -> int:
+        self._numbers[table] += 1
+        return self._numbers[table]
+
+    def end(self) -> None:
+        """Let the sequences of PostgreSQL continue after the numbers that were used."""
+        for table, number in self._numbers.items():
+            if number and not self._is_sqlite:
+                restart = f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), {number})"
+                self._bind.execute(sa.text(restart))
 
 
 @row_decoder
@@ -99,13 +143,6 @@ def _conversation(row: Row, message_count: int) -> dict[str, Any]:
         "metadata": json_text(metadata),
         "message_count": message_count,
     }
-
-
-def _free_name(bind: sa.Connection, owner: str, name: str | None) -> str | None:
-    """The name, unless another conversation has it: metadata can say the same name twice."""
-    table = _CONVERSATIONS
-    taken = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
-    return None if name is None or bind.execute(taken).first() is not None else name
 
 
 def _read(row: Row) -> Row:
@@ -146,7 +183,6 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
         "number": number,
         "position": number,
         "id": turn_id,
-        "place": turn_id,
         "state": older.state_after(group[-1]["role"]) if kept is None else kept.state,
         "failure": None if kept is None else kept.failure,
         "cost": float(sum(costs)) if costs else None,
@@ -171,20 +207,3 @@ def _message(row: Row) -> dict[str, Any]:
         "raw": kept.raw or older.plain_raw(row["role"], row["content"]),
         "imported": json_text(imported),
     }
-
-
-def _index(bind: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    found = [
-        {
-            "terms": indexed_terms(
-                Message(role=row["role"], raw=row["raw"].encode()), row["owner"]
-            ),
-            "number": row["number"],
-            "owner": row["owner"],
-            "conversation_id": row["conversation_id"],
-        }
-        for row in rows
-    ]
-    worth = [each for each in found if each["terms"]]
-    if worth:
-        bind.execute(sa.text(_TERMS[bind.dialect.name]), worth)

@@ -16,63 +16,55 @@ import sqlalchemy as sa
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.kept import (
+from cllm.stores.sql.migrations.older import (
+    LOCAL,
     NAMESPACE,
     KeptConversation,
     KeptMessage,
     KeptTurn,
+    Row,
+    as_uuid,
     id_from,
+    json_text,
+    naive,
+    read_rows,
     with_kept,
 )
-from cllm.stores.sql.migrations.older import LOCAL, Row, as_uuid, json_text, naive, read_rows
 from cllm.stores.sql.rows import row_decoder
 
-_CONVERSATIONS = older.newer(
-    "conversations",
-    ("created_at", "updated_at", "archived_at"),
-    *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
-    prefix="newer_",
-)
-_TURNS = older.newer(
-    "turns",
-    ("started_at",),
-    *("owner", "conversation_id", "number", "state", "failure"),
-    prefix="newer_",
-)
-_MESSAGES = older.newer(
-    "messages",
-    (),
-    *("owner", "conversation_id", "turn", "sequence_number", "role", "dialect", "raw", "imported"),
-    prefix="newer_",
-)
 _PLAIN = ("user", "assistant", "system", "tool")
 
 
 def take_down(bind: sa.Connection) -> None:
-    """Fill the older tables from ours, which have been moved aside."""
-    keys = bind.execute(sa.select(_CONVERSATIONS.c.owner, _CONVERSATIONS.c.id)).all()
+    """Fill the older tables from ours, which have been renamed."""
+    link, linked = older.LINK[bind.dialect.name]
+    number = () if linked == "id" else (linked,)
+    conversations = _newer(
+        "conversations",
+        ("created_at", "updated_at", "archived_at"),
+        *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
+        *number,
+    )
+    turns = _newer("turns", ("started_at",), "owner", link, "number", "state", "failure")
+    columns = ("turn", "sequence_number", "role", "dialect", "raw", "imported")
+    messages = _newer("messages", (), "owner", link, *columns)
+    joined = (turns.c.owner == messages.c.owner, turns.c[link] == messages.c[link])
+    said = (
+        sa.select(messages, turns.c.started_at, turns.c.state, turns.c.failure)
+        .join(turns, sa.and_(*joined, turns.c.number == messages.c.turn))
+        .where(messages.c.sequence_number.is_not(None))
+        .order_by(messages.c.sequence_number)
+    )
     taken: set[uuid.UUID] = set()
-    for owner, conversation_id in keys:
-        where = (_CONVERSATIONS.c.owner == owner, _CONVERSATIONS.c.id == conversation_id)
-        (row,) = read_rows(bind, sa.select(_CONVERSATIONS).where(*where))
-        query = (
-            sa.select(_MESSAGES, _TURNS.c.started_at, _TURNS.c.state, _TURNS.c.failure)
-            .join(
-                _TURNS,
-                sa.and_(
-                    _TURNS.c.owner == _MESSAGES.c.owner,
-                    _TURNS.c.conversation_id == _MESSAGES.c.conversation_id,
-                    _TURNS.c.number == _MESSAGES.c.turn,
-                ),
-            )
-            .where(
-                _MESSAGES.c.owner == owner,
-                _MESSAGES.c.conversation_id == conversation_id,
-                _MESSAGES.c.sequence_number.is_not(None),
-            )
-            .order_by(_MESSAGES.c.sequence_number)
-        )
+    for owner, key in bind.execute(sa.select(conversations.c.owner, conversations.c[linked])).all():
+        of_owner = sa.select(conversations).where(conversations.c.owner == owner)
+        (row,) = read_rows(bind, of_owner.where(conversations.c[linked] == key))
+        query = said.where(messages.c.owner == owner, messages.c[link] == key)
         taken.add(_add(bind, row, read_rows(bind, query), taken))
+
+
+def _newer(name: str, times: Sequence[str], *columns: str) -> sa.TableClause:
+    return older.newer(name, times, *columns, prefix="newer_")
 
 
 def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]) -> uuid.UUID:
