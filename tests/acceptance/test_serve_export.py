@@ -14,7 +14,7 @@ import pytest
 from tests.serving import Server
 
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import OPENING, answered, say, start
 
 MEGABYTE = 1024 * 1024

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cllm.stores.sql import migrate
-from cllm.stores.sql.connection import with_sqlite
+from cllm.stores.sqlite.connection import with_sqlite
 
 PROMPT = "Answer as the pirate Zzyzzx would."
 

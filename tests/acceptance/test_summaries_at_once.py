@@ -9,7 +9,7 @@ from tests.fake_provider import Request
 from cllm.core.conversation import Conversation
 from cllm.core.ports import Store
 from cllm.stores.json_files import JsonFileStore
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 
 LONG = "word " * 130
 WINDOW = {"strategy": "summarise", "max_tokens": 1000, "summary_tokens": 100}

@@ -4,7 +4,7 @@ import pytest
 from tests.postgres import Server, database, postgres_server
 
 from cllm.core.ports import Store
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.server_store_contract import ServerStoreContract
 from cllm.testing.store_contract import StoreHarness, TickingClock
 

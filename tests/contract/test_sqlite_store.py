@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.ports import Store
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.server_store_contract import ServerStoreContract
 from cllm.testing.store_contract import StoreHarness, TickingClock
 

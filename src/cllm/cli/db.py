@@ -116,8 +116,7 @@ def downgrade(revision: str, store: str | None) -> None:
 @command.command(name="current", help=CURRENT_HELP)
 @_store
 def current(store: str | None) -> None:
-    from cllm.stores.sql import migrate  # noqa: PLC0415
-    from cllm.stores.sql.revisions import HEAD  # noqa: PLC0415
+    from cllm.stores.sql import HEAD, migrate  # noqa: PLC0415
 
     at = _database(store).run(migrate.current)
     printing.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")

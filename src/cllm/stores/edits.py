@@ -4,15 +4,19 @@ A finished turn is never lost: what leaves the default path becomes a variant. N
 the time comes in as `now`.
 """
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import takewhile
 
 import msgspec
 
 from cllm.core.conversation import (
+    LOCAL_OWNER,
     Branch,
     Conversation,
+    StandingSummary,
+    Summary,
     Turn,
     TurnFailure,
     title_from,
@@ -23,11 +27,13 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import Message
-from cllm.core.ports import NewConversation, Opening, TurnStart
+from cllm.core.ports import Changes, Clock, NewConversation, Opening, Tail, TurnStart
+from cllm.stores.pages import summary_of
 
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
 
+Change = Callable[[Conversation], Conversation]
 replace = msgspec.structs.replace
 
 
@@ -330,3 +336,101 @@ def _up_to(conversation: Conversation, sequence: int) -> Conversation:
         pins=tuple(pin for pin in conversation.pins if pin <= sequence),
         summary=None if conversation.summary is None else conversation.summary.up_to(sequence),
     )
+
+
+def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
+    """The conversation with another title, metadata, archive state, pins or summary."""
+    title = conversation.title if changes.title is msgspec.UNSET else changes.title
+    given = changes.metadata
+    metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
+    archived_at = conversation.archived_at
+    if changes.archived is True:
+        archived_at = archived_at or now
+    elif changes.archived is False:
+        archived_at = None
+    noted = _with_window_notes(conversation, changes)
+    if _notes_only(changes):
+        return noted
+    return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
+
+
+def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversation:
+    pins, summary = conversation.pins, conversation.summary
+    if not isinstance(changes.pins, msgspec.UnsetType):
+        pins = tuple(sorted(set(changes.pins)))
+        count = conversation.message_count
+        for pin in (pin for pin in pins if not 1 <= pin <= count):
+            raise SequenceNotFoundError(conversation.id, pin)
+    if not isinstance(changes.summary, msgspec.UnsetType):
+        summary = changes.summary
+        if summary is not None:
+            check_sequence(conversation, summary.through)
+            _check_follows(conversation.summary, summary)
+    return replace(conversation, pins=pins, summary=summary)
+
+
+def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
+    """A summary takes the place of the one it was made with, or is one that came before it."""
+    if standing is None or _alone(given.before) == _alone(standing):
+        return
+    found: StandingSummary | None = standing
+    while found is not None and _alone(found) != _alone(given):
+        found = found.before
+    if found is None:
+        raise UsageError("Another summary was made meanwhile, and stands; this one was not kept.")
+
+
+def _alone(summary: StandingSummary | None) -> StandingSummary | None:
+    """A summary without those before it, of which the oldest are given up in time."""
+    return None if summary is None else replace(summary, before=None)
+
+
+def _notes_only(changes: Changes) -> bool:
+    """Whether the change is about windows alone, with which nothing was said."""
+    unset = msgspec.UNSET
+    spoken = (changes.title, changes.metadata, changes.archived)
+    noted = changes.pins is not unset or changes.summary is not unset
+    return noted and all(said is unset for said in spoken)
+
+
+class EditingStore(ABC):
+    """The changes, for a store that has a clock."""
+
+    _clock: Clock
+
+    @abstractmethod
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> Conversation: ...
+
+    @abstractmethod
+    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
+        """Change a conversation in which no turn runs, in one step that a crash cannot part."""
+
+    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
+        def change(conversation: Conversation) -> Conversation:
+            return with_changes(conversation, changes, now=self._clock())
+
+        return summary_of(await self._edit(ref, owner, change))
+
+    async def capture(
+        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
+    ) -> Conversation | None:
+        if not is_old(await self.load(ref, owner=owner)):
+            return None
+        captured = await self._edit(ref, owner, lambda found: with_captured(found, opening))
+        return captured if captured.system_record == opening.system_record else None
+
+    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+        def change(conversation: Conversation) -> Conversation:
+            return cut_from(conversation, sequence, now=self._clock())
+
+        await self._edit(ref, owner, change)
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        def change(conversation: Conversation) -> Conversation:
+            return with_variant(conversation, turn_id, now=self._clock())
+
+        return await self._edit(ref, owner, change)

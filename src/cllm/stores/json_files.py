@@ -36,13 +36,12 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.editing import Change, EditingStore
+from cllm.stores.edits import Change, EditingStore
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
-from cllm.stores.pages import page_of, passes
+from cllm.stores.pages import page_of, passes, tail_of
 from cllm.stores.sums import add_up, calls_of
-from cllm.stores.views import tail_of
 from cllm.stores.waiting import wait_for
 from cllm.wire.conversation_metadata import Remainder
 

@@ -15,11 +15,14 @@ from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
+    RequestConflictError,
+    RequestInFlightError,
     StaleLeaseError,
     TurnNotFoundError,
 )
 from cllm.core.identity import check_id
 from cllm.core.ports import (
+    UNANSWERED_KEPT,
     ArchiveFilter,
     CallRecord,
     Clock,
@@ -38,12 +41,10 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.editing import Change, EditingStore
+from cllm.stores.edits import Change, EditingStore
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
-from cllm.stores.memory_requests import MemoryRequests
-from cllm.stores.pages import page_of, passes
+from cllm.stores.pages import page_of, passes, summary_of, tail_of
 from cllm.stores.sums import add_up, calls_of
-from cllm.stores.views import summary_of, tail_of
 from cllm.stores.waiting import wait_for
 
 LEASE_SECONDS = 60.0
@@ -57,6 +58,64 @@ class _Granted(msgspec.Struct, frozen=True):
     fence: int
     turn_id: str
     expires_at: datetime
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """A request that somebody answers, or has answered; then it has a status."""
+
+    claim: RequestClaim
+    status: int | None = None
+
+
+class MemoryRequests:
+    """Who answers what, and what was answered."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Request] = {}
+
+    def claim(
+        self, request: RequestKey, *, seconds: float, now: datetime
+    ) -> RequestClaim | KeptResponse:
+        key = (request.owner, request.key)
+        claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
+        known = self._known.get(key)
+        if known is not None and known.claim.until > now:
+            return _answered(known, request)
+        if known is not None and known.status is None and known.claim.request == request:
+            claim = msgspec.structs.replace(known.claim, until=claim.until)
+        self._known[key] = _Request(claim)
+        return claim
+
+    def hold(
+        self, claim: RequestClaim, *, seconds: float, now: datetime, status: int | None = None
+    ) -> RequestClaim:
+        key = (claim.request.owner, claim.request.key)
+        known = self._known.get(key)
+        if known is None or known.claim.until != claim.until or known.status is not None:
+            raise RequestInFlightError
+        held = msgspec.structs.replace(claim, until=now + timedelta(seconds=seconds))
+        self._known[key] = _Request(held, status)
+        return held
+
+    def forget(self, header: str, value: str, *, owner: str) -> None:
+        for key, known in list(self._known.items()):
+            if key[0] == owner and known.claim.headers.get(header) == value:
+                del self._known[key]
+
+    def drop_old(self, now: datetime) -> None:
+        for key, known in list(self._known.items()):
+            kept = UNANSWERED_KEPT if known.status is None else timedelta()
+            if known.claim.until + kept < now:
+                del self._known[key]
+
+
+def _answered(known: _Request, request: RequestKey) -> KeptResponse:
+    if known.claim.request != request:
+        raise RequestConflictError
+    if known.status is None:
+        raise RequestInFlightError
+    claim = known.claim
+    return KeptResponse(status=known.status, headers=claim.headers, body=claim.body or b"")
 
 
 class MemoryData:

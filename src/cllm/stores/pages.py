@@ -1,12 +1,14 @@
-"""Lists of conversations: their order, their filter, and where the next page goes on. Pure."""
+"""Lists of conversations, entries in them, and the newest turns of one. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+import msgspec
+
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Page
+from cllm.core.ports import ArchiveFilter, Page, Tail
 
 _SEPARATOR = "~"
 
@@ -70,3 +72,42 @@ def check_page(limit: int, what: str) -> None:
     """UsageError if nothing could stand on a page of that length."""
     if limit < 1:
         raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
+
+
+def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
+    """As much of the conversation as `tail` says, in whole turns."""
+    if tail is None:
+        return conversation
+    kept = len(conversation.turns)
+    count = window_length(conversation) if tail == "window" else tail
+    found = 0
+    while kept > 0 and found < count:
+        kept -= 1
+        found += len(conversation.turns[kept].messages)
+    left_out = sum(len(turn.messages) for turn in conversation.turns[:kept])
+    return msgspec.structs.replace(
+        conversation,
+        turns=conversation.turns[kept:],
+        first_sequence=conversation.first_sequence + left_out,
+    )
+
+
+def window_length(conversation: Conversation) -> int:
+    """How many of the newest messages the next window can use."""
+    sent = [turn for turn in conversation.turns if turn.is_history]
+    cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
+    return conversation.message_count + 1 - min((cut, *conversation.pins))
+
+
+def summary_of(conversation: Conversation) -> Summary:
+    return Summary(
+        id=conversation.id,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
+        message_count=conversation.message_count,
+        model=conversation.model,
+        name=conversation.name,
+        title=conversation.title,
+        archived_at=conversation.archived_at,
+        metadata=conversation.metadata,
+    )

@@ -26,13 +26,13 @@ def _open_memory(_location: str, clock: Clock) -> Store:
 
 def _open_postgresql(location: str, clock: Clock) -> Store:
     with needs_extra("postgres", feature="A store in PostgreSQL"):
-        from cllm.stores.sql.postgres import PostgresStore  # noqa: PLC0415
+        from cllm.stores.postgres.store import PostgresStore  # noqa: PLC0415
 
     return PostgresStore(f"postgresql:{location}", clock=clock)
 
 
 def _open_sqlite(location: str, clock: Clock) -> Store:
-    from cllm.stores.sql.sqlite import SqliteStore, parse_location  # noqa: PLC0415
+    from cllm.stores.sqlite.store import SqliteStore, parse_location  # noqa: PLC0415
 
     path, synchronous = parse_location(location)
     return SqliteStore(path, clock=clock, synchronous=synchronous)

@@ -14,8 +14,8 @@ from tests.served import Served, served
 
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, Store, StreamEvent, TurnStart
-from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.sqlite import SqliteStore, parse_location
+from cllm.stores.postgres.store import PostgresStore
+from cllm.stores.sqlite.store import SqliteStore, parse_location
 
 LIST = "/v1/conversations"
 HELD = 1.5

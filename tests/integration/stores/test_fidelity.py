@@ -24,19 +24,16 @@ from cllm.core.ports import (
     ServerStore,
     StreamEvent,
 )
+from cllm.stores.postgres import edits as postgres_edits
+from cllm.stores.postgres import lists as postgres_lists
+from cllm.stores.postgres import reading as postgres_reading
+from cllm.stores.postgres import requests as postgres_requests
+from cllm.stores.postgres import statements as postgres_statements
+from cllm.stores.postgres import turns as postgres_turns
+from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
-from cllm.stores.sql import (
-    postgres_beginnings,
-    postgres_edits,
-    postgres_lists,
-    postgres_records,
-    postgres_statements,
-    postgres_turns,
-    postgres_writing,
-    statements,
-)
-from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite import statements
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import OPENING, answered, say, say_again, start, texts
 
 __all__ = ["postgres_server"]
@@ -68,8 +65,8 @@ OF_ALL = {
     "forget_responses",
 }
 STATEMENTS = (
-    *(postgres_beginnings, postgres_edits, postgres_lists, postgres_records, postgres_statements),
-    *(postgres_turns, postgres_writing, statements),
+    *(postgres_edits, postgres_lists, postgres_reading, postgres_requests, postgres_statements),
+    *(postgres_turns, statements),
 )
 A_TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)\s+"

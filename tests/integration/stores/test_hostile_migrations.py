@@ -14,9 +14,8 @@ from tests import older_deployment as older
 from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.registry import open_store
-from cllm.stores.sql import migrate
+from cllm.stores.sql import HEAD, REVISIONS, migrate
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.revisions import HEAD, REVISIONS
 from cllm.testing.store_contract import answered, failed, say, say_again, start
 
 FIRST_ID = "00000000-0000-0000-0000-000000000100"

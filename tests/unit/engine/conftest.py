@@ -19,7 +19,7 @@ from cllm.engine.turn import Engine, Route, TurnRequest
 from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 
 
 class Clock:

@@ -20,8 +20,9 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.stores.sql.keepable import check_json, check_messages, check_text
-from cllm.stores.sql.postgres_rows import CODEC
+from cllm.stores.pages import summary_of
+from cllm.stores.postgres.reading import CODEC
+from cllm.stores.sql.checks import check_json, check_messages, check_text
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -32,8 +33,7 @@ from cllm.stores.sql.rows import (
     encode_message,
     in_utc,
 )
-from cllm.stores.sql.sqlite_reading import ROWS
-from cllm.stores.views import summary_of
+from cllm.stores.sqlite.reading import ROWS
 
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),  # noqa: DTZ001

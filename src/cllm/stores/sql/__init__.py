@@ -1,1 +1,10 @@
-"""Stores in an SQL database: the schema, its migrations, and a store for each engine."""
+"""What the stores in SQLite and PostgreSQL share: schema, rows, search, migrations.
+
+The revision that a database has to be at is here, so that a store imports nothing to check it.
+"""
+
+REVISIONS = ("0001", "0002", "0005")
+UNRELEASED = ("0003", "0004")
+"""Revisions that no release had; `0005` does what they did."""
+HEAD = REVISIONS[-1]
+VERSION_TABLE = "cllm_revision"

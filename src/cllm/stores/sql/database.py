@@ -12,11 +12,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
-from cllm.stores.sql.connection import erase_deleted, with_postgres, with_sqlite
+from cllm.core.extras import needs_extra
 from cllm.stores.sql.rows import UnreadableRowError
-from cllm.stores.sql.sqlite import parse_location
-from cllm.stores.sql.sqlite_errors import unavailable
-from cllm.stores.sql.sqlite_file import check_regular, make_private
+from cllm.stores.sqlite.connection import (
+    check_regular,
+    erase_deleted,
+    make_private,
+    unavailable,
+    with_sqlite,
+)
+from cllm.stores.sqlite.store import parse_location
 
 T = TypeVar("T")
 
@@ -45,6 +50,8 @@ class Database:
         try:
             if self._path is not None:
                 return with_sqlite(self._path, work)
+            with needs_extra("postgres", feature="A database in PostgreSQL"):
+                from cllm.stores.postgres.connection import with_postgres  # noqa: PLC0415
             return with_postgres(self._url, work)
         except sqlite3.Error as error:
             raise self._unavailable(error) from error

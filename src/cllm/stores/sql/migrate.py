@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
-from cllm.stores.sql.revisions import HEAD, REVISIONS, UNRELEASED, VERSION_TABLE
+from cllm.stores.sql import HEAD, REVISIONS, UNRELEASED, VERSION_TABLE
 from cllm.stores.sql.tables import head
 
 OLDER_CONVERSATIONS = {

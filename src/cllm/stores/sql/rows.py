@@ -28,7 +28,7 @@ from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import CallRecord, UsageSum
 from cllm.core.reply import Usage
-from cllm.stores.sql.keepable import unkeepable
+from cllm.stores.sql.checks import unkeepable
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.postgres import Server, database, empty_database, postgres_server
 
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 
 __all__ = ["database", "empty_database", "postgres_server"]
 

@@ -12,7 +12,7 @@ from tests.scale import scaled
 from tests.store_machine import LEASE_SECONDS, StoreMachine
 
 from cllm.core.ports import Clock, Store
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 
 
 class PostgresAgrees(StoreMachine):

@@ -9,8 +9,8 @@ from tests.postgres import Server, own_server
 
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.core.ports import Changes, NewConversation, TurnStart
-from cllm.stores.sql import postgres_statements
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres import statements as postgres_statements
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, say, start
 
 KILL_ALL = (

@@ -14,7 +14,7 @@ from tests.postgres import Server, own_server
 
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, say, start
 
 MEGABYTE = 2**20

@@ -7,9 +7,9 @@ from tests.postgres import Server
 from cllm.core.errors import ConversationBusyError, StoreUnavailableError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation
+from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.database import Database
 from cllm.stores.sql.migrate import differences
-from cllm.stores.sql.postgres import PostgresStore
 from cllm.testing.store_contract import answered, say, start
 
 DAMAGE = (

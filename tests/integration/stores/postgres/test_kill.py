@@ -11,7 +11,7 @@ from tests.postgres import Server
 from tests.scale import scaled
 
 from cllm.core.errors import ConversationNotFoundError
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, start
 
 WORKER = Path(__file__).with_name("worker.py")

@@ -13,7 +13,7 @@ from tests.postgres import Server, own_server
 from tests.scale import scaled
 
 from cllm.core.errors import StoreError
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import say
 
 WRITERS = 4

@@ -9,7 +9,7 @@ import pytest
 from cllm.core.errors import ConversationBusyError
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, say, start, texts
 
 from .conftest import Open

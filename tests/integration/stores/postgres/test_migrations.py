@@ -14,11 +14,10 @@ from cllm.core.conversation import Conversation
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation
-from cllm.stores.sql import migrate
-from cllm.stores.sql.connection import with_postgres
-from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.postgres_statements import has_id
-from cllm.stores.sql.revisions import UNRELEASED
+from cllm.stores.postgres.connection import with_postgres
+from cllm.stores.postgres.statements import has_id
+from cllm.stores.postgres.store import PostgresStore
+from cllm.stores.sql import UNRELEASED, migrate
 from cllm.testing.store_contract import answered, failed, say, say_again, start, texts
 
 T = TypeVar("T")

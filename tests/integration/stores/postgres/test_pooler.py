@@ -16,7 +16,7 @@ from tests.postgres import Server
 
 from cllm.core.ports import CallRecord, Changes, NewConversation
 from cllm.core.reply import Usage
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, say, start, texts
 
 SETTINGS = """

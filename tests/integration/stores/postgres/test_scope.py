@@ -28,9 +28,9 @@ from cllm.core.ports import (
     StreamEvent,
 )
 from cllm.core.reply import Usage
+from cllm.stores.postgres.connection import split_url
+from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
-from cllm.stores.sql.postgres import PostgresStore
-from cllm.stores.sql.postgres_pool import split_url
 from cllm.testing.store_contract import OPENING, answered, say, start
 
 from .conftest import Open, now
@@ -261,7 +261,7 @@ def test_options_of_the_pool_stand_in_the_url():
 
 
 def test_without_its_packages_the_store_names_the_extra(monkeypatch: pytest.MonkeyPatch):
-    for name in [name for name in sys.modules if name.startswith("cllm.stores.sql.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("cllm.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(MissingExtraError, match=r"cllm\[postgres\]"):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.postgres import PostgresStore
+from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import answered, start
 
 

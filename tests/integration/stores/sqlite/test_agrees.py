@@ -9,7 +9,7 @@ from tests.scale import scaled
 from tests.store_machine import LEASE_SECONDS, StoreMachine
 
 from cllm.core.ports import Clock, Store
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 
 
 class SqliteAgrees(StoreMachine):

@@ -15,7 +15,7 @@ import pytest
 from cllm.core.errors import CllmError
 from cllm.core.ports import CallRecord, Changes, NewConversation, RequestKey, StreamEvent, TurnPart
 from cllm.core.reply import Usage
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 from cllm.testing.store_harness import say_again
 

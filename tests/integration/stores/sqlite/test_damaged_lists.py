@@ -9,7 +9,7 @@ import pytest
 
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.ports import Changes
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import say
 
 MARK = "\N{REPLACEMENT CHARACTER}"

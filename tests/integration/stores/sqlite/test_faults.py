@@ -16,7 +16,7 @@ from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.registry import open_store
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import OPENING, answered, say, start
 
 WITH_NUL = Message(role="user", raw=b'{"role":"user","content":"a\\u0000b"}')
@@ -70,7 +70,7 @@ import asyncio, os
 from datetime import UTC, datetime
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 os.chmod({str(database)!r}, 0o444)
 os.chmod({str(database.parent)!r}, 0o555)
 if os.getuid() == 0:

@@ -18,7 +18,7 @@ from cllm.core.errors import (
 from cllm.core.ports import NewConversation
 from cllm.stores.sql.database import Database
 from cllm.stores.sql.migrate import current, differences
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 from cllm.testing.store_harness import TickingClock
 

@@ -14,10 +14,9 @@ import sqlalchemy as sa
 from tests import older_deployment as older
 
 from cllm.core.errors import StoreUnavailableError
-from cllm.stores.sql import migrate
-from cllm.stores.sql.connection import with_sqlite
+from cllm.stores.sql import HEAD, migrate
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.revisions import HEAD
+from cllm.stores.sqlite.connection import with_sqlite
 
 KILLS = 60 if os.environ.get("CLLM_TORTURE") else 6
 MANY = 300
@@ -26,7 +25,7 @@ import os, signal, sqlite3, sys
 from pathlib import Path
 import sqlalchemy as sa
 from cllm.stores.sql import migrate
-from cllm.stores.sql.connection import with_sqlite
+from cllm.stores.sqlite.connection import with_sqlite
 
 left = int(sys.argv[2])
 

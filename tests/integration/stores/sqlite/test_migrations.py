@@ -14,11 +14,11 @@ from tests import older_deployment as older
 from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation
-from cllm.stores.sql import migrate, statements
-from cllm.stores.sql.connection import erase_deleted, with_sqlite
+from cllm.stores.sql import HEAD, migrate
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.revisions import HEAD
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite import statements
+from cllm.stores.sqlite.connection import erase_deleted, with_sqlite
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 
 FIRST_ID = "00000000-0000-0000-0000-000000000100"

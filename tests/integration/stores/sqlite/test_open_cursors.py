@@ -9,7 +9,7 @@ import pytest
 
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.ports import StreamEvent
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import answered, say, say_again, start
 
 NO_TEXT = "CAST(x'7bff7d' AS TEXT)"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cllm.core.ports import TurnPart
-from cllm.stores.sql import sqlite_parts
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite import reading as sqlite_parts
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import say, say_again
 
 TURNS = 60

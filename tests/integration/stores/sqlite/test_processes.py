@@ -13,7 +13,7 @@ from tests.scale import scaled
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import start
 
 ENDLESS = 1_000_000

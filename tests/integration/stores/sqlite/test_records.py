@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cllm.core.ports import NewConversation
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import TickingClock, start
 
 HOUR = 3600.0

@@ -11,7 +11,7 @@ import msgspec
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
-from cllm.stores.sql.sqlite import SqliteStore
+from cllm.stores.sqlite.store import SqliteStore
 
 
 async def take_turn(store: SqliteStore, turn_id: str, *, visible: bool) -> None:

@@ -66,11 +66,11 @@ class _Filling:
         )
         turn = ("number", "id", "place", "position", "state", "cost", "failure")
         self._turns = older.newer("turns", ("started_at", "ended_at"), "owner", self._link, *turn)
-        columns = (*_COLUMNS, self._link)
-        values = ", ".join(f":{column}" for column in columns)
+        names = (*_COLUMNS, self._link)
+        values = ", ".join(f":{name}" for name in names)
         terms = ("", "") if self._is_sqlite else (", terms", f", {_TERMS}")
         self._add_message = sa.text(
-            f"INSERT INTO messages ({', '.join(columns)}{terms[0]}) VALUES ({values}{terms[1]})"  # noqa: S608
+            f"INSERT INTO messages ({', '.join(names)}{terms[0]}) VALUES ({values}{terms[1]})"  # noqa: S608
         )
 
     @property

@@ -41,15 +41,20 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.sql import sqlite_changes as changing
-from cllm.stores.sql import sqlite_parts as parting
-from cllm.stores.sql import sqlite_reading as reading
-from cllm.stores.sql import sqlite_records as records
-from cllm.stores.sql import sqlite_turns as turning
-from cllm.stores.sql.given import check_new, check_opening, check_whole
-from cllm.stores.sql.keepable import check_json, check_messages, check_text
+from cllm.stores.sql.checks import (
+    check_json,
+    check_messages,
+    check_new,
+    check_opening,
+    check_text,
+    check_whole,
+)
 from cllm.stores.sql.recent import RecentTurns
-from cllm.stores.sql.sqlite_file import BUSY_SECONDS, SqliteFile, Synchronous, Work
+from cllm.stores.sqlite import edits as changing
+from cllm.stores.sqlite import lists, reading
+from cllm.stores.sqlite import requests as records
+from cllm.stores.sqlite import turns as turning
+from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile, Synchronous, Work
 from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
@@ -194,13 +199,13 @@ class SqliteStore:
         )
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        return await self._reader.read(lambda db: parting.outline(db, ref, owner))
+        return await self._reader.read(lambda db: reading.outline(db, ref, owner))
 
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
     ) -> tuple[tuple[Message, ...], ...]:
         return await self._reader.read(
-            lambda db: parting.messages_from(db, ref, parts, most=most, owner=owner)
+            lambda db: reading.messages_from(db, ref, parts, most=most, owner=owner)
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
@@ -216,7 +221,7 @@ class SqliteStore:
         offset: int = 0,
     ) -> Page:
         return await self._reader.read(
-            lambda db: reading.page(
+            lambda db: lists.page(
                 db,
                 owner,
                 archive_filter=archive_filter,
@@ -229,7 +234,7 @@ class SqliteStore:
     async def count_conversations(
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
     ) -> int:
-        return await self._reader.read(lambda db: reading.count(db, owner, archive_filter))
+        return await self._reader.read(lambda db: lists.count(db, owner, archive_filter))
 
     async def search(
         self,
@@ -241,7 +246,7 @@ class SqliteStore:
         offset: int = 0,
     ) -> Hits:
         return await self._reader.read(
-            lambda db: reading.search(
+            lambda db: lists.search(
                 db, query, owner, archive_filter=archive_filter, limit=limit, offset=offset
             )
         )
@@ -255,7 +260,7 @@ class SqliteStore:
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
         return await self._reader.read(
-            lambda db: reading.usage(db, owner, since=since, until=until, by=by)
+            lambda db: lists.usage(db, owner, since=since, until=until, by=by)
         )
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
@@ -339,7 +344,7 @@ class SqliteStore:
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
         return await self._reader.read(
-            lambda db: reading.events_after(db, ref, owner, turn_id, number)
+            lambda db: records.events_after(db, ref, owner, turn_id, number)
         )
 
     async def drop_old_events(self, before: datetime) -> None:

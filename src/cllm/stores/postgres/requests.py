@@ -27,9 +27,9 @@ from cllm.core.ports import (
     RequestKey,
     StreamEvent,
 )
-from cllm.stores.sql.postgres_pool import PostgresPool
-from cllm.stores.sql.postgres_rows import CODEC
-from cllm.stores.sql.postgres_statements import RESOLVED, has_id, names, places
+from cllm.stores.postgres.connection import PostgresPool
+from cllm.stores.postgres.reading import CODEC
+from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, encode_json
 
 # Who takes a claim over gets what is known of its answer, if it is the same request.

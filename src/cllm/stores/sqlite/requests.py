@@ -6,10 +6,15 @@ Runs in the file's thread; each function is one transaction. Of a request only h
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
-from cllm.core.errors import RequestConflictError, RequestInFlightError
+from cllm.core.errors import (
+    RequestConflictError,
+    RequestInFlightError,
+    TurnNotFoundError,
+)
 from cllm.core.ports import (
     UNANSWERED_KEPT,
     CallRecord,
@@ -19,10 +24,14 @@ from cllm.core.ports import (
     RequestKey,
     StreamEvent,
 )
-from cllm.stores.sql import statements as sql
-from cllm.stores.sql.rows import Row, decode_headers, encode_json
-from cllm.stores.sql.sqlite_reading import ROWS
-from cllm.stores.sql.sqlite_turns import check_held
+from cllm.stores.sql.rows import (
+    Row,
+    decode_headers,
+    encode_json,
+)
+from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.reading import ROWS, find
+from cllm.stores.sqlite.turns import check_held
 
 
 def claim_request(
@@ -94,3 +103,13 @@ def drop_old(db: sqlite3.Connection, before: datetime, *, now: datetime) -> None
 
 def count_calls(db: sqlite3.Connection, calls: Sequence[CallRecord], owner: str) -> None:
     db.executemany(sql.ADD_CALL, [(owner, *ROWS.encode_call(call)) for call in calls])
+
+
+def events_after(
+    db: sqlite3.Connection, ref: str, owner: str, turn_id: str, number: int
+) -> tuple[StreamEvent, ...]:
+    key: tuple[Any, ...] = find(db, ref, owner)[:2]
+    if db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone() is None:
+        raise TurnNotFoundError(key[1], turn_id)
+    rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
+    return tuple(StreamEvent(number=row[0], data=row[1]) for row in rows)

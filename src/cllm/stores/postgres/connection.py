@@ -8,22 +8,122 @@ caller says may be done twice.
 """
 
 import asyncio
+import ssl
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
 
-from cllm.core.errors import SettingsError
-from cllm.stores.sql.postgres_errors import (
-    FAILURES,
-    NOT_YET,
-    ROLLED_BACK,
-    is_lost,
-    our_error,
+from cllm.core.errors import CllmError, SettingsError, StoreUnavailableError, UsageError
+from cllm.core.extras import needs_extra
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+TOO_LARGE = "A number is too large to be kept; use a smaller one."
+TOO_LONG = "This is more than PostgreSQL keeps in one piece; use a shorter text or name."
+NOT_KEPT = (
+    "The text has a NUL character or half of a character in it, which no database keeps; "
+    "remove it and try again."
 )
+
+_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleSessionTimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+
+ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+"""PostgreSQL has undone the transaction; the same one can be tried again."""
+
+NOT_YET = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
+"""No connection was made: the server starts, stops, or is not there."""
+
+_UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Everything that goes wrong between us and a database; time-outs are OSErrors."""
+
+_UNREACHABLE = (
+    "PostgreSQL cannot be reached; check that it runs and that the store's URL is right, "
+    "then ask again."
+)
+_SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "PostgreSQL refuses the user or the password in the store's URL; correct them.",
+    ),
+    (
+        asyncpg.InvalidCatalogNameError,
+        "PostgreSQL has no database of the name in the store's URL; create it first.",
+    ),
+    (
+        asyncpg.TooManyConnectionsError,
+        "PostgreSQL has no connection left for us; make the pools smaller or allow more.",
+    ),
+    (
+        asyncpg.DiskFullError,
+        "The disk of the PostgreSQL server is full, and nothing was stored; make room on it.",
+    ),
+    (
+        asyncpg.ReadOnlySQLTransactionError,
+        "This PostgreSQL server can only be read; use the URL of the one that can be written.",
+    ),
+    (
+        asyncpg.InsufficientPrivilegeError,
+        "The user in the store's URL may not do that in the database; grant it the right.",
+    ),
+    (TimeoutError, "PostgreSQL did not answer in time; ask again, and look at what keeps it busy."),
+    (
+        asyncpg.QueryCanceledError,
+        "PostgreSQL did not answer in time; ask again, and look at what keeps it busy.",
+    ),
+    (ssl.SSLError, "No secure connection to PostgreSQL could be made; check sslmode in the URL."),
+    (asyncpg.CannotConnectNowError, "PostgreSQL is starting or stopping; ask again in a moment."),
+    (
+        asyncpg.ClientConfigurationError,
+        "The store's URL is not one that PostgreSQL understands; write postgresql://HOST/DATABASE.",
+    ),
+)
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether the connection is gone: what was sent on it may have been done, or not.
+
+    A value that cannot be sent is an InterfaceError as well, and a ValueError beside.
+    """
+    return isinstance(error, _LOST) and not isinstance(error, TimeoutError | ValueError)
+
+
+def our_error(error: BaseException) -> CllmError:
+    """The error of ours for one of `FAILURES`."""
+    if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
+        return UsageError(NOT_KEPT)
+    if isinstance(error.__cause__, OverflowError):
+        return UsageError(TOO_LARGE)
+    if isinstance(error, asyncpg.ProgramLimitExceededError):
+        return UsageError(TOO_LONG)
+    for kind, sentence in _SENTENCES:
+        if isinstance(error, kind):
+            return StoreUnavailableError(sentence)
+    if is_lost(error):
+        return StoreUnavailableError(_UNREACHABLE)
+    state = getattr(error, "sqlstate", None) or type(error).__name__
+    return StoreUnavailableError(
+        f"PostgreSQL refused the operation ({state}), and nothing was stored; "
+        "look into its log for the reason."
+    )
+
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -203,3 +303,44 @@ async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
 
 async def _nothing_to_reset(_connection: "asyncpg.Connection[Any]") -> None:
     """No statement of ours leaves anything behind in its connection."""
+
+
+MIGRATION_LOCK = 0x636C6C6D
+
+
+def with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
+    """Do the work in one transaction on a PostgreSQL database, which nobody else migrates.
+
+    An event loop of its own in a thread of its own does it, so that it can be called anywhere.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-migration") as pool:
+        return pool.submit(lambda: asyncio.run(_with_postgres(url, work))).result()
+
+
+async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
+    import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
+
+    with needs_extra("postgres", feature="A database in PostgreSQL"):
+        import_module("greenlet")  # SQLAlchemy's asyncio engine needs it
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    target, _ = split_url(url)
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=lambda: asyncpg.connect(target, statement_cache_size=0),
+        # Behind a pooler the name of a statement may be taken by somebody else's.
+        connect_args={"prepared_statement_name_func": lambda: f"cllm_{uuid.uuid4().hex}"},
+        poolclass=sa.pool.NullPool,
+    )
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(
+                sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK}
+            )
+            return await connection.run_sync(work)
+    except sa.exc.DBAPIError as error:
+        raise our_error(getattr(error.orig, "__cause__", None) or error) from error
+    except FAILURES as error:
+        raise our_error(error) from error
+    finally:
+        await engine.dispose()

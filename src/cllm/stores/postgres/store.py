@@ -38,22 +38,19 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.changes import with_changes
-from cllm.stores.editing import Change, EditingStore
-from cllm.stores.sql import postgres_lists as lists
-from cllm.stores.sql import postgres_parts as parting
-from cllm.stores.sql import postgres_records as records
-from cllm.stores.sql import postgres_statements as sql
-from cllm.stores.sql.given import check_new, check_opening, check_whole
-from cllm.stores.sql.keepable import check_json, check_text
-from cllm.stores.sql.postgres_beginnings import PostgresBeginnings
-from cllm.stores.sql.postgres_edits import PostgresEdits
-from cllm.stores.sql.postgres_pool import PostgresPool, split_url
-from cllm.stores.sql.postgres_rows import conversation_of, summaries_of
-from cllm.stores.sql.postgres_turns import PostgresTurns
-from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.edits import Change, EditingStore, with_changes
+from cllm.stores.pages import summary_of
+from cllm.stores.postgres import lists
+from cllm.stores.postgres import reading as parting
+from cllm.stores.postgres import requests as records
+from cllm.stores.postgres import statements as sql
+from cllm.stores.postgres.connection import PostgresPool, split_url, with_postgres
+from cllm.stores.postgres.edits import PostgresEdits
+from cllm.stores.postgres.reading import conversation_of, summaries_of
+from cllm.stores.postgres.turns import PostgresBeginnings, PostgresTurns
+from cllm.stores.sql import HEAD, VERSION_TABLE
+from cllm.stores.sql.checks import check_json, check_new, check_opening, check_text, check_whole
 from cllm.stores.sql.rows import SUMMARY_COLUMNS
-from cllm.stores.views import summary_of
 
 LEASE_SECONDS = 60.0
 
@@ -303,9 +300,9 @@ class PostgresStore(EditingStore):
         """Bring an empty database up; an older one has to be brought up by a person."""
         if await self._connections.run(_revision, twice=True) == HEAD:
             return
-        from cllm.stores.sql import connection, migrate  # noqa: PLC0415
+        from cllm.stores.sql import migrate  # noqa: PLC0415
 
-        await asyncio.to_thread(connection.with_postgres, self._url, migrate.prepare)
+        await asyncio.to_thread(with_postgres, self._url, migrate.prepare)
 
 
 async def _revision(connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> str | None:

@@ -1,21 +1,93 @@
-"""A conversation in PostgreSQL in parts: its turns at once, what was said when it is wanted."""
+"""Reading conversations from PostgreSQL: whole, in part, or as an outline; rows become values."""
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
 from collections.abc import Sequence
+from typing import Any
 
 import asyncpg
 
-from cllm.core.conversation import Turn
+from cllm.core.conversation import Conversation, Summary, Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import Outline, TurnPart
-from cllm.stores.sql.keepable import check_text
-from cllm.stores.sql.postgres_pool import Connection, PostgresPool
-from cllm.stores.sql.postgres_rows import CODEC
-from cllm.stores.sql.postgres_statements import NUMBER, RESOLVED, has_id, names
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, decode_said
+from cllm.core.reply import Usage
+from cllm.stores.postgres.connection import Connection, PostgresPool
+from cllm.stores.postgres.statements import MESSAGES_AT, NUMBER, RESOLVED, TURN_AT, has_id, names
+from cllm.stores.sql.checks import check_text
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    TURN_COLUMNS,
+    Row,
+    RowCodec,
+    Usable,
+    decode_message,
+    decode_said,
+    decode_usage,
+    encode_message,
+    encode_usage,
+    in_utc,
+)
+from cllm.stores.sql.search import said_terms
+
+
+class _PostgresCodec(RowCodec):
+    """Rows without what goes without saying, for which PostgreSQL has no smaller form than NULL."""
+
+    def encode_place(self, turn: Turn) -> str | None:
+        """NULL: the turn is in its own place."""
+        return None if turn.place == turn.id else turn.place
+
+    def decode_place(self, own_id: str, stored: Any) -> str:
+        return own_id if stored is None else super().decode_place(own_id, stored)
+
+    def encode_tokens(self, usage: Usage | None) -> Row:
+        """Nothing is NULL beside the input, which is NULL only if nobody counted."""
+        counted, *others = encode_usage(usage)
+        return (counted, *(each or None for each in others))
+
+    def decode_tokens(self, row: Usable) -> Usage:
+        return decode_usage([each or 0 for each in row])
+
+
+CODEC = _PostgresCodec(write_time=in_utc, read_time=in_utc)
+
+
+def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
+    """The conversation of a load, which has a row for each turn, or one row if there is none."""
+    if not rows:
+        return None
+    turns: list[Turn] = []
+    variants: list[Turn] = []
+    for row in rows:
+        if row[TURN_AT] is not None:
+            on_path = row[TURN_AT - 1] is not None
+            (turns if on_path else variants).append(_turn_of(row))
+    head = rows[0][: len(CONVERSATION_COLUMNS)]
+    return CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
+
+
+def summaries_of(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
+    """The list entries of rows of SUMMARY_COLUMNS."""
+    return tuple(CODEC.decode_summary(tuple(row)) for row in rows)
+
+
+def _turn_of(row: asyncpg.Record) -> Turn:
+    roles, dialects, raws = row[MESSAGES_AT:]
+    messages = () if roles is None else tuple(map(decode_message, roles, dialects, raws))
+    return CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
+
+
+def message_arrays(messages: Sequence[Message]) -> tuple[list[Any], ...]:
+    """Roles, dialects, texts and terms, each as an array."""
+    columns: tuple[list[Any], ...] = ([], [], [], [])
+    for message in messages:
+        row = (*encode_message(message), said_terms(message))
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    return columns
+
 
 _CONVERSATION = f"""
 SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}

@@ -11,7 +11,6 @@ import msgspec
 
 from cllm.core.conversation import Conversation, Turn, title_from
 from cllm.core.errors import (
-    ConversationExistsError,
     ConversationNotFoundError,
     StaleLeaseError,
     TurnNotFoundError,
@@ -19,7 +18,6 @@ from cllm.core.errors import (
 from cllm.core.identity import check_id
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
-from cllm.stores.sql import statements as sql
 from cllm.stores.sql.recent import Place, RecentTurns, tail_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
@@ -31,21 +29,23 @@ from cllm.stores.sql.rows import (
     encode_json,
     encode_system,
 )
-from cllm.stores.sql.sqlite_reading import COUNT_AT, ROWS, load, pins_of
-from cllm.stores.sql.sqlite_writing import (
+from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.edits import (
     add_conversation,
     add_messages,
     add_turn,
     delete_messages,
     delete_turn,
     index,
+    is_held,
+    new_conversation,
     put_in_place,
     settle,
 )
+from cllm.stores.sqlite.reading import COUNT_AT, ROWS, load, pins_of
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)
-LONGEST = timedelta(hours=1)
 LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 3
 
@@ -101,14 +101,6 @@ def begin(
     )
     _grant(db, key, lease, creates=row is None and not start.visible)
     return lease
-
-
-def is_held(lease: Row, now: datetime) -> bool:
-    """Whether somebody has it still.
-
-    One that lasts longer than any does was given by a clock that has been put back since.
-    """
-    return now < ROWS.read_time(lease[2]) <= now + LONGEST
 
 
 def holder(
@@ -176,22 +168,6 @@ def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTur
     if wanted is None:
         return load(db, row, tail)
     return ROWS.decode_conversation(row, turns=wanted.turns, variants=wanted.variants)
-
-
-def new_conversation(
-    db: sqlite3.Connection, new: NewConversation, owner: str, now: datetime
-) -> Conversation:
-    """A conversation that is not kept yet, if its id and its name are free."""
-    check_free(db, new.id, new.name, owner)
-    return edits.new_conversation(new, key=new.id, owner=owner, now=now)
-
-
-def check_free(db: sqlite3.Connection, conversation_id: str, name: str | None, owner: str) -> None:
-    """ConversationExistsError if the owner has a conversation of that id or name."""
-    for ref in {conversation_id, name or conversation_id}:
-        check_id(ref)
-        if db.execute(sql.IS_TAKEN, (owner, ref)).fetchone() is not None:
-            raise ConversationExistsError(ref)
 
 
 def _show(

@@ -6,23 +6,155 @@ What goes wrong with the file comes out as one of our errors. Nothing here knows
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import sqlite3
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
-from cllm.stores.sql.keepable import unkeepable
-from cllm.stores.sql.revisions import HEAD, VERSION_TABLE
+from cllm.stores.sql import HEAD, VERSION_TABLE
+from cllm.stores.sql.checks import unkeepable
 from cllm.stores.sql.rows import UnreadableRowError
-from cllm.stores.sql.sqlite_errors import PRIMARY_CODE, unavailable
-from cllm.stores.sql.worker import Outcome, Worker
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+PRIMARY_CODE = 0xFF
+_SENTENCES = {
+    sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
+    sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
+    sqlite3.SQLITE_PERM: "{path} cannot be used; check its permissions and its folder's.",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder is there and yours.",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_LOCKED: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_NOTADB: "{path} is not an SQLite database; name another file in the store URL.",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
+    sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
+}
+_OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
+
+
+def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
+    """What is wrong with the file, in our words."""
+    code = getattr(error, "sqlite_errorcode", None)
+    sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
+    return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
+
+
+Piece = TypeVar("Piece")
+Outcome = tuple[Any, BaseException | None]
+"""What came of a piece of work: a result, or a failure."""
+_Do = Callable[[Sequence[Any]], Sequence[Outcome]]
+_Waiting = tuple["asyncio.Future[Any]", Any, _Do]
+_Jobs = SimpleQueue[_Waiting | None]
+
+MOST_TOGETHER = 64
+
+
+class Sure(asyncio.Future[Any]):
+    """A future of work that is done in any case: who is cancelled meanwhile hears of it then."""
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - as its parent has it
+        return False
+
+
+class Worker(Generic[Piece]):
+    """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
+
+    `do` is given the pieces that wait and says what came of each, in their order; it never raises.
+    If fewer wait than were done together last, it is for `pause` to wait a moment for the others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        do: Callable[[Sequence[Piece]], Sequence[Outcome]],
+        *,
+        pause: Callable[[], object] | None = None,
+    ) -> None:
+        self._name = name
+        self._do = do
+        self._pause = pause
+        self._jobs: _Jobs | None = None
+
+    def run(self, piece: Piece) -> Sure:
+        """Have it done; the future belongs to the running loop."""
+        if self._jobs is None:
+            self._jobs = self._start()
+        future = Sure(loop=asyncio.get_running_loop())
+        self._jobs.put((future, piece, self._do))
+        return future
+
+    def end(self) -> None:
+        """Let the thread go after what it has been given so far."""
+        jobs, self._jobs = self._jobs, None
+        if jobs is not None:
+            jobs.put(None)
+
+    def _start(self) -> _Jobs:
+        jobs: _Jobs = SimpleQueue()
+        given = (jobs, self._pause)
+        threading.Thread(target=_serve, args=given, name=self._name, daemon=True).start()
+        weakref.finalize(self, jobs.put, None).atexit = False
+        return jobs
+
+
+def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
+    """Work until None comes. Between two jobs nothing of the first is held."""
+    before = 1
+    while (first := jobs.get()) is not None:
+        together = [first]
+        is_last = _take_waiting(jobs, together)
+        if pause is not None and len(together) < before and not is_last:
+            pause()
+            is_last = _take_waiting(jobs, together)
+        before = len(together)
+        _work_off(together)
+        del first, together
+        if is_last:
+            return
+
+
+def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
+    """Add what waits already; whether None was behind it."""
+    with contextlib.suppress(Empty):
+        while len(together) < MOST_TOGETHER:
+            job = jobs.get_nowait()
+            if job is None:
+                return True
+            together.append(job)
+    return False
+
+
+def _work_off(jobs: Sequence[_Waiting]) -> None:
+    """Do the jobs, and tell those who wait: one call for each loop that they wait in."""
+    do = jobs[0][2]
+    outcomes = do([piece for _, piece, _ in jobs])
+    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    for (future, _, _), outcome in zip(jobs, outcomes, strict=True):
+        told.setdefault(future.get_loop(), []).append((future, outcome))
+    for loop, settled in told.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+    for future, (result, failure) in settled:
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
+
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -217,7 +349,6 @@ class SqliteFile:
             return
         from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
 
-        from cllm.stores.sql.connection import with_open_sqlite  # noqa: PLC0415
         from cllm.stores.sql.migrate import prepare  # noqa: PLC0415
 
         try:
@@ -288,3 +419,41 @@ def _revision(connection: sqlite3.Connection) -> str | None:
         return None
     rows = connection.execute("SELECT version_num FROM cllm_revision").fetchall()
     return str(rows[0][0]) if len(rows) == 1 else None
+
+
+SQLITE_PATIENCE = 60.0
+
+
+def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
+    """Do the work in one transaction on a SQLite file, which nobody else can write meanwhile."""
+    own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
+    try:
+        own.execute("PRAGMA secure_delete = ON")
+        return with_open_sqlite(own, work)
+    finally:
+        own.close()
+
+
+def with_open_sqlite(own: sqlite3.Connection, work: "Callable[[sa.Connection], T]") -> T:
+    """The same on a connection that is open, in autocommit mode or in such a transaction."""
+    import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
+
+    def begin(bind: "sa.Connection") -> None:
+        if not own.in_transaction:
+            bind.exec_driver_sql("BEGIN IMMEDIATE")
+
+    engine = sa.create_engine("sqlite://", creator=lambda: own, poolclass=sa.pool.StaticPool)
+    sa.event.listen(engine, "begin", begin)
+    with engine.begin() as bind:
+        return work(bind)
+
+
+def erase_deleted(path: Path) -> None:
+    """Write the file anew, so that nothing is left in it of what was deleted."""
+    own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
+    try:
+        own.execute("PRAGMA secure_delete = ON")
+        own.execute("VACUUM")
+        own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        own.close()

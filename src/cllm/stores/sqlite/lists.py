@@ -1,0 +1,232 @@
+"""Lists, searches and sums in an open SQLite database. Runs in the file's thread and never writes.
+
+A row that is damaged, or that another program wrote, hides no other row: it becomes a notice.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from types import NoneType
+
+import msgspec
+
+from cllm.core.conversation import Summary
+from cllm.core.notice import Notice
+from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
+from cllm.stores.finding import Term, query_terms
+from cllm.stores.pages import check_page, decode_cursor, encode_cursor
+from cllm.stores.sql.rows import (
+    SUMMARY_COLUMNS,
+    Row,
+    UnreadableRowError,
+    decode_number,
+    decode_role,
+    decode_sum,
+)
+from cllm.stores.sql.search import Found, owner_term, page_of_found
+from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.reading import PLAIN, ROWS, fetched, text_of, with_marks
+
+MOST = 2**62
+MANY = 1000
+_TYPES: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "message_count": (int,),
+    **dict.fromkeys(PLAIN, (str, NoneType)),
+}
+_NAME_AT = SUMMARY_COLUMNS.index("name")
+_LISTED = tuple(
+    (SUMMARY_COLUMNS.index(column), frozenset(kinds)) for column, kinds in _TYPES.items()
+)
+
+
+def check_listed(row: Row) -> None:
+    """UnreadableRowError for a row of SUMMARY_COLUMNS that is none of ours."""
+    for at, kinds in _LISTED:
+        if type(row[at]) not in kinds:
+            raise UnreadableRowError(SUMMARY_COLUMNS[at])
+
+
+def are_listed(rows: Sequence[Row]) -> bool:
+    """Whether `check_listed` has nothing against any of the rows; in one look at each column."""
+    columns = tuple(zip(*rows, strict=True))
+    for at, kinds in _LISTED:
+        if columns and not kinds.issuperset(map(type, columns[at])):
+            return False
+    return True
+
+
+def listed_ref(row: Row) -> str:
+    """What a person knows the conversation of such a row by, as far as that can be read."""
+    name = row[_NAME_AT]
+    return name if isinstance(name, str) else str(text_of(row[0]))
+
+
+def skipped(ref: str) -> Notice:
+    """What is said of a conversation that cannot be listed."""
+    return Notice(
+        code="conversation_skipped",
+        path=ref,
+        message=f"Conversation {ref!r} has a row in the database that cannot be read, and is not "
+        "in the list; mend the row, or delete the conversation.",
+    )
+
+
+def damaged(ref: str) -> Notice:
+    """What is said of a conversation that is shown with marks."""
+    return Notice(
+        code="conversation_damaged",
+        path=ref,
+        message=f"Conversation {ref!r} has text in the database that is not UTF-8, and is shown "
+        "without what cannot be read of it; give it another title, or delete it.",
+    )
+
+
+def message_skipped(ref: str) -> Notice:
+    """What is said of a message that was found and cannot be shown."""
+    return Notice(
+        code="message_skipped",
+        path=ref,
+        message=f"A message of conversation {ref!r} was found that cannot be read, and is not "
+        "shown; mend its row in the database, or delete the conversation.",
+    )
+
+
+def page(
+    db: sqlite3.Connection,
+    owner: str,
+    *,
+    archive_filter: ArchiveFilter,
+    limit: int,
+    cursor: str | None,
+    offset: int,
+) -> Page:
+    """One page of summaries; one row more is read, to know whether there is another.
+
+    A row that cannot be read has a notice in its place. Where a page has nothing but such rows,
+    nobody could go on from it, so that it is as long as it takes.
+    """
+    check_page(limit, "conversations")
+    most, left_out = min(limit, MOST), min(max(offset, 0), MOST)
+    size = most
+    items: list[Summary] = []
+    notices: list[Notice] = []
+    while True:
+        rows = _rows_of_page(db, owner, archive_filter, cursor, (size + 1, left_out))
+        used = _take(rows[:size], most, items, notices)
+        more = len(rows) > used
+        if items or not more:
+            break
+        left_out += used
+        size = max(size, MANY)
+    return Page(
+        items=tuple(items),
+        notices=tuple(notices),
+        next_cursor=encode_cursor(items[-1]) if more else None,
+    )
+
+
+def _rows_of_page(
+    db: sqlite3.Connection,
+    owner: str,
+    archive_filter: ArchiveFilter,
+    cursor: str | None,
+    span: tuple[int, int],
+) -> list[Row]:
+    if cursor is None:
+        return fetched(db, sql.LIST[archive_filter], (owner, *span))
+    updated_at, last_id = decode_cursor(cursor)
+    after = (owner, ROWS.write_time(updated_at), last_id, *span)
+    return fetched(db, sql.LIST_AFTER[archive_filter], after)
+
+
+def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
+    """Put entries of the rows on the list until it has so many; how many rows were used."""
+    if len(rows) <= most - len(items) and are_listed(rows):
+        with suppress(UnreadableRowError):
+            items += ROWS.decode_summaries(rows)
+            return len(rows)
+    for used, row in enumerate(rows):
+        if len(items) == most:
+            return used
+        _add_listed(row, items, notices)
+    return len(rows)
+
+
+def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
+    """Put the row's entry on the list, and what is wrong with it among the notices."""
+    shown = with_marks(row, SUMMARY_COLUMNS)
+    try:
+        check_listed(shown)
+        items.append(ROWS.decode_summary(shown))
+    except UnreadableRowError:
+        notices.append(skipped(listed_ref(row)))
+    else:
+        if shown is not row:
+            notices.append(damaged(listed_ref(row)))
+
+
+def count(db: sqlite3.Connection, owner: str, archive_filter: ArchiveFilter) -> int:
+    found: int = db.execute(sql.COUNT[archive_filter], (owner,)).fetchone()[0]
+    return found
+
+
+def search(
+    db: sqlite3.Connection,
+    query: str,
+    owner: str,
+    *,
+    archive_filter: ArchiveFilter,
+    limit: int,
+    offset: int,
+) -> Hits:
+    words = query_terms(query)
+    rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
+    found: list[Found] = []
+    notices: list[Notice] = []
+    rows.reverse()
+    while rows:
+        # Taken off, so that nothing long is held twice.
+        _add_found(rows.pop(), found, notices)
+    hits = page_of_found(found, words, limit=limit, offset=offset)
+    return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
+
+
+def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
+    """Put what the row says among what was found, and what is wrong with it among the notices."""
+    conversation, title, sequence, role, raw, started_at = row
+    try:
+        each = Found(
+            conversation=text_of(conversation),
+            title=None if title is None else text_of(title),
+            sequence=decode_number(sequence),
+            role=decode_role(role),
+            raw=text_of(raw),
+            created_at=ROWS.read_time(started_at),
+        )
+    except UnreadableRowError:
+        notices.append(message_skipped(text_of(conversation)))
+        return
+    found.append(each)
+    if isinstance(conversation, bytes) or isinstance(title, bytes):
+        notices.append(damaged(each.conversation))
+
+
+def _match(words: Sequence[Term], owner: str) -> str:
+    """The query in FTS5's words. Terms have no quotation marks in them."""
+    terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
+    return " AND ".join((*terms, f'"{owner_term(owner)}"'))
+
+
+def usage(
+    db: sqlite3.Connection,
+    owner: str,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    by: UsageBy,
+) -> tuple[UsageSum, ...]:
+    times = (ROWS.write_optional(since), ROWS.write_optional(until))
+    rows = fetched(db, sql.USAGE[by], (owner, *times))
+    return tuple(decode_sum((text_of(row[0]), *row[1:])) for row in rows)

@@ -1,0 +1,313 @@
+"""Reading from an open SQLite database: conversations, as much of them as is wanted, lists, sums.
+
+Runs in the file's thread, inside a transaction that somebody else began. Never writes. A text that
+is not UTF-8 keeps nobody from the other rows: in a name, a title or a model it is shown with marks.
+No cursor is left open, whatever is raised: the file would be read as it was then, for as long as
+somebody has the error.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Summary, Turn
+from cllm.core.errors import ConversationNotFoundError
+from cllm.core.identity import check_id
+from cllm.core.message import Message
+from cllm.core.ports import (
+    Outline,
+    Tail,
+    TurnPart,
+)
+from cllm.stores.sql.rows import (
+    CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
+    TURN_COLUMNS,
+    Row,
+    RowCodec,
+    UnreadableRowError,
+    decode_found,
+    decode_number,
+    decode_said,
+    decode_window,
+    in_utc,
+)
+from cllm.stores.sqlite import statements as sql
+
+PLAIN = ("name", "title", "model")
+"""Columns in which marks mislead nobody."""
+
+
+def not_text() -> UnreadableRowError:
+    """The error for a text in the file that is not UTF-8."""
+    return UnreadableRowError("not UTF-8")
+
+
+def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
+    """All rows; a text that is not UTF-8 comes as its bytes."""
+    try:
+        return db.execute(statement, given).fetchall()
+    except sqlite3.OperationalError as error:
+        if not _is_about_text(error):
+            raise
+    db.text_factory = _text_or_bytes
+    try:
+        return db.execute(statement, given).fetchall()
+    finally:
+        db.text_factory = str
+
+
+@contextmanager
+def text_checked() -> Iterator[None]:
+    """UnreadableRowError where a text is not UTF-8."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if _is_about_text(error):
+            raise not_text() from error
+        raise
+
+
+def _is_about_text(error: sqlite3.OperationalError) -> bool:
+    """Whether Python could not decode what SQLite gave; SQLite's own errors have a code."""
+    return getattr(error, "sqlite_errorcode", None) is None
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+def text_of(stored: str | bytes) -> str:
+    """A text, with a mark for each piece of it that is none."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
+
+
+def with_marks(row: Row, columns: Sequence[str]) -> Row:
+    """The row with marks in its plain texts, or the very same row if it needs none.
+
+    A name is whole or none: with a mark in it, it would be another one.
+    """
+    if bytes not in map(type, row):
+        return row
+    return tuple(
+        _marked(stored, column) if column in PLAIN and isinstance(stored, bytes) else stored
+        for stored, column in zip(row, columns, strict=True)
+    )
+
+
+def _marked(stored: bytes, column: str) -> str | None:
+    return None if column == "name" else text_of(stored)
+
+
+COUNT_AT = 16
+PINS_AT = 12
+NUMBER_AT = len(TURN_COLUMNS)
+FIRST_POSITION = 1
+_UTC = "+00:00"
+
+
+def _write_time(moment: datetime) -> str:
+    return in_utc(moment).isoformat(sep=" ", timespec="microseconds").removesuffix(_UTC)
+
+
+def _read_time(stored: str) -> datetime:
+    return datetime.fromisoformat(stored + _UTC)
+
+
+ROWS = RowCodec(write_time=_write_time, read_time=_read_time)
+
+
+def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
+    """The row of the conversation with that id, or else that name."""
+    row = look_up(db, check_id(ref), owner)
+    if row is None:
+        raise ConversationNotFoundError(ref)
+    return row
+
+
+def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
+    """The owner and id of the conversation, whatever else its row says."""
+    row: Row | None = db.execute(sql.KEY_BY_ID, (owner, check_id(ref))).fetchone()
+    if row is None:
+        row = db.execute(sql.KEY_BY_NAME, (owner, ref)).fetchone()
+    if row is None:
+        raise ConversationNotFoundError(ref)
+    return row
+
+
+def look_up(db: sqlite3.Connection, ref: str, owner: str) -> Row | None:
+    rows = fetched(db, sql.BY_ID, (owner, ref)) or fetched(db, sql.BY_NAME, (owner, ref))
+    if not rows:
+        return None
+    row = with_marks(rows[0], CONVERSATION_COLUMNS)
+    if bytes in map(type, row):
+        raise not_text()
+    decode_number(row[COUNT_AT])
+    return row
+
+
+def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> Conversation:
+    """The conversation of a row with the turns that `tail` asks for, and their variants."""
+    with text_checked():
+        return _load(db, row, tail)
+
+
+def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> Conversation:
+    key = row[:2]
+    position = _start_of(db, row, tail)
+    if position is None:
+        return ROWS.decode_conversation(row)
+    path = db.execute(sql.PATH, (*key, position)).fetchall()
+    beside = db.execute(sql.VARIANTS, (*key, position)).fetchall()
+    said = _by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
+    turns = tuple(_turn(each, said) for each in path)
+    variants = tuple(_turn(each, said) for each in beside)
+    if position != FIRST_POSITION and variants:
+        places = {turn.place for turn in turns}
+        variants = tuple(turn for turn in variants if turn.place in places)
+    return ROWS.decode_conversation(row, turns=turns, variants=variants)
+
+
+def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
+    """The position on the path where loading starts; None if nothing is to be loaded."""
+    if tail is None:
+        return FIRST_POSITION
+    key, total = row[:2], row[COUNT_AT]
+    count = _window_length(db, row) if tail == "window" else tail
+    if count <= 0:
+        return None
+    if count >= total:
+        return FIRST_POSITION
+    at = decode_found(db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone())
+    return decode_number(at[2])
+
+
+def _window_length(db: sqlite3.Connection, row: Row) -> int:
+    """How many of the newest messages the next window can use."""
+    last = db.execute(sql.LAST_WINDOW, row[:2]).fetchone()
+    window = None if last is None else decode_window(last[0])
+    cut = 1 if window is None else window.first_sequence
+    length: int = row[COUNT_AT] + 1 - min((cut, *pins_of(row)))
+    return length
+
+
+def pins_of(row: Row) -> tuple[int, ...]:
+    """The sequence numbers of the messages that stay in every window."""
+    return () if row[PINS_AT] is None else ROWS.decode_conversation(row).pins
+
+
+def _turn(row: Row, said: dict[int, list[Message]]) -> Turn:
+    return ROWS.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
+
+
+def _by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
+    said: dict[int, list[Message]] = {}
+    with closing(rows):
+        for turn, role, dialect, raw in rows:
+            said.setdefault(turn, []).append(decode_said(role, dialect, raw))
+    return said
+
+
+def summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
+    key = (owner, check_id(ref))
+    rows = fetched(db, sql.SUMMARY_BY_ID, key) or fetched(db, sql.SUMMARY_BY_NAME, key)
+    if not rows:
+        raise ConversationNotFoundError(ref)
+    return ROWS.decode_summary(with_marks(rows[0], SUMMARY_COLUMNS))
+
+
+_NO_TURN = 0
+
+
+class _Run(msgspec.Struct, kw_only=True):
+    """Turns by their numbers, which grow; of one alone, the messages after its first ones."""
+
+    numbers: list[int] = []
+    start: int = 0
+
+
+def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
+    """The conversation with its turns and variants, and how much was said in each."""
+    row = find(db, ref, owner)
+    key = row[:2]
+    with text_checked():
+        path = db.execute(sql.PATH, (*key, FIRST_POSITION)).fetchall()
+        beside = db.execute(sql.VARIANTS, (*key, FIRST_POSITION)).fetchall()
+        counted: dict[int, int] = dict(db.execute(sql.MESSAGE_COUNTS, key).fetchall())
+    # The row's own count is of a path with its messages.
+    bare = (*row[:-1], 0)
+    return Outline(
+        conversation=ROWS.decode_conversation(bare, turns=_turns(path), variants=_turns(beside)),
+        counts={each[0]: counted.get(each[NUMBER_AT], 0) for each in (*path, *beside)},
+    )
+
+
+def _turns(rows: Sequence[Row]) -> tuple[Turn, ...]:
+    return tuple(ROWS.decode_turn(row, ()) for row in rows)
+
+
+def messages_from(
+    db: sqlite3.Connection, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str
+) -> tuple[tuple[Message, ...], ...]:
+    try:
+        key = find_key(db, ref, owner)
+    except ConversationNotFoundError:
+        return ()
+    found: list[tuple[Message, ...]] = []
+    with text_checked():
+        for run in _runs(db, key, parts):
+            most = _read_run(db, key, run, most, found)
+            if most <= 0:
+                break
+    return tuple(found)
+
+
+def _runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_Run]:
+    """The parts by their turns' numbers, in runs of which each is read by one statement.
+
+    Such a statement reads by number; most turns follow one another as they began.
+    """
+    wanted = msgspec.json.encode([part.turn for part in parts]).decode()
+    numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
+    runs: list[_Run] = []
+    last = None
+    for part in parts:
+        number = decode_number(numbers.get(part.turn, _NO_TURN))
+        if last is None or number <= last or part.start:
+            runs.append(_Run(start=part.start))
+        runs[-1].numbers.append(number)
+        last = None if part.start else number
+    return runs
+
+
+def _read_run(
+    db: sqlite3.Connection, key: Row, run: _Run, most: int, found: list[tuple[Message, ...]]
+) -> int:
+    """Add what was said in the turns of the run, until there are so many bytes; how many are left.
+
+    Each row is decoded before the next one is read, so that no more of a long turn is held.
+    """
+    said: dict[int, list[Message]] = {number: [] for number in run.numbers}
+    with closing(_rows_of(db, key, run)) as rows:
+        for turn, role, dialect, raw in rows:
+            message = decode_said(role, dialect, raw)
+            said[turn].append(message)
+            most -= len(message.raw)
+            if most <= 0:
+                run.numbers[run.numbers.index(turn) + 1 :] = []
+                break
+    found += [tuple(said[number]) for number in run.numbers]
+    return most
+
+
+def _rows_of(db: sqlite3.Connection, key: Row, run: _Run) -> sqlite3.Cursor:
+    if run.start:
+        return db.execute(sql.MESSAGES_FROM, (*key, run.numbers[0], run.start))
+    return db.execute(sql.MESSAGES_OF, (*key, msgspec.json.encode(run.numbers).decode()))
