@@ -8,7 +8,8 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from cllm.terminal import make_visible
 
 ROOT = "cllm"
 EVERYTHING = 5
+SAFE_MODULES = frozenset(("sqlite3", "asyncpg", "sqlalchemy", "aiohttp"))
+"""Libraries whose errors hold no words of a client."""
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
 
 
@@ -70,6 +73,36 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
         logger.setLevel(logging.CRITICAL + 1)
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the types of an exception and of its causes, each with the frames of ours.
+
+    A frame is `module:line`, the innermost first. The text of an exception can hold the words of a
+    client, so it is left out; that of errors of the system, a database or aiohttp is not.
+    """
+    return "; caused by ".join(_described(one) for one in _causes(error))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _described(error: BaseException) -> str:
+    kind = type(error)
+    modules = {one.__module__.partition(".")[0] for one in kind.__mro__}
+    has_safe_text = isinstance(error, OSError) or bool(modules & SAFE_MODULES)
+    text = f": {error}" if has_safe_text else ""
+    frames = [
+        f"{frame.f_globals['__name__']}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] == ROOT
+    ]
+    return f"{kind.__name__}{text}" + "".join(f" < {frame}" for frame in reversed(frames))
 
 
 def include(name: str) -> None:

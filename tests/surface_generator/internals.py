@@ -105,7 +105,7 @@ def provider_prefixes() -> Mapping[str, str]:
 
 def error_statuses() -> Mapping[str, int]:
     """The status of every error code of the server."""
-    from cllm.server.told import STATUS_OF  # noqa: PLC0415
+    from cllm.server.errors import STATUS_OF  # noqa: PLC0415
 
     return STATUS_OF
 

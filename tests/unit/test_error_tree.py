@@ -27,7 +27,7 @@ def class_tree() -> dict[str, str | None]:
     return {
         name: None if kind is errors.CllmError else kind.__mro__[1].__name__
         for name, kind in classes
-        if kind.__module__ == errors.__name__
+        if kind.__module__ == errors.__name__ and issubclass(kind, Exception)
     }
 
 

@@ -43,24 +43,78 @@
         └── StoreUnavailableError       unwritable folder, full disk, no connection
 
 The text of an error is one sentence for a person, and says what to do. Programs look at the type
-and the fields, never at the text.
+and the fields, never at the text. Each class also declares how the server reports it to a client.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from cllm.core.notice import Notice
+from cllm.core.secret import without_secrets
+
+RETRY_SECONDS = 1.0
+CLIENT_ERRORS = range(400, 500)
+SERVER_ERRORS = range(500, 600)
+
+
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as the server reports it to a client, in no protocol yet."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+    turn_id: str | None = None
+    details: Mapping[str, Any] | None = None
 
 
 class CllmError(Exception):
-    """The root of the tree."""
+    """The root of the tree.
+
+    `http_status` and `http_code` are the status and the code over HTTP. `http_message` is the text
+    for a client of the server, filled in with the fields of the error; None stands for the text of
+    the error itself, where that names no path, address or key of the server. `param` names the
+    field of the request. `can_retry` says whether the same request can succeed later.
+    """
+
+    http_status: int = 500
+    http_code: str = "internal_error"
+    http_message: str | None = (
+        "The server failed; ask its operator to look for the request's id in its log."
+    )
+    param: str | None = None
+    retry_after: float | None = None
+    can_retry: bool = False
+
+    def report(self) -> ErrorReport:
+        """Return the error as the server reports it."""
+        text = self.http_message
+        return ErrorReport(
+            status=self.http_status,
+            code=self.http_code,
+            message=str(self) if text is None else text.format_map(vars(self)),
+            param=self.param,
+            retry_after=self.retry_after if self.can_retry else None,
+        )
 
 
 class UsageError(CllmError):
     """The person asked for something that cannot be done as asked."""
 
+    http_status, http_code = 422, "validation_error"
+    http_message: str | None = None
+
 
 class InvalidIdError(UsageError):
+    http_status, http_code = 400, "invalid_conversation_id"
+    http_message = (
+        "This is not the id of a conversation; send a UUID as the server gave it, or leave it "
+        "empty for a new conversation."
+    )
+
     def __init__(self, ref: str) -> None:
         super().__init__(
             f"{ref!r} is not a conversation id; use letters, digits, '-' and '_' only, "
@@ -72,12 +126,17 @@ class InvalidIdError(UsageError):
 class InvalidTextError(UsageError, ValueError):
     """What should be a text says nothing, or has something in it that is no character."""
 
+    http_message = "A text is empty, or has something in it that is no character."
+
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class MissingExtraError(UsageError):
     """Something was used whose packages are not installed."""
+
+    http_status, http_code = 501, "not_supported"
+    http_message = "This server was installed without the packages for that; ask its operator."
 
     def __init__(self, *, feature: str, extra: str) -> None:
         super().__init__(
@@ -88,6 +147,12 @@ class MissingExtraError(UsageError):
 
 class WindowTooSmallError(UsageError):
     """What cannot be left out of a prompt is more than its budget; all numbers are tokens."""
+
+    http_status, http_code, param = 400, "context_length_exceeded", "messages"
+    http_message = (
+        "This needs {needed} tokens and there is room for {available}; send less, or choose a "
+        "model with a larger context window."
+    )
 
     def __init__(self, *, needed: int, available: int, pinned: int = 0) -> None:
         unpin = f" unpin some of the {pinned} that are pinned," if pinned else ""
@@ -103,6 +168,9 @@ class WindowTooSmallError(UsageError):
 class SettingsError(CllmError):
     """A setting is wrong; `path` and `line` say where, when it came from a file."""
 
+    http_code = "server_misconfigured"
+    http_message = "The server's settings are wrong; ask its operator."
+
     def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
         super().__init__(f"Configuration error: {where}{message}")
@@ -112,6 +180,8 @@ class SettingsError(CllmError):
 
 class UntrustedFileError(SettingsError):
     """A Cllmfile in the current directory has keys that need the person's trust."""
+
+    http_message = "The server's settings are not trusted; ask its operator."
 
     def __init__(self, *, path: str, keys: tuple[str, ...]) -> None:
         from shlex import quote  # noqa: PLC0415 - rarely needed
@@ -127,6 +197,9 @@ class UntrustedFileError(SettingsError):
 class ContextError(CllmError):
     """A context command with `on_failure: fail` failed, so the model was not asked."""
 
+    http_status, http_code = 502, "context_failed"
+    http_message = "A context command of this server failed; ask its operator."
+
     def __init__(self, *, name: str, reason: str) -> None:
         super().__init__(
             f"Context error: '{name}' failed ({reason}), and its on_failure is `fail`; the model "
@@ -139,6 +212,9 @@ class ContextError(CllmError):
 class VariableError(CllmError):
     """A template cannot be filled in; the sentence says what to give."""
 
+    http_code = "server_misconfigured"
+    http_message = "A template of this server's misses a variable."
+
     def __init__(self, message: str, *, variable: str | None = None) -> None:
         super().__init__(f"Variable error: {message}")
         self.variable = variable
@@ -147,9 +223,13 @@ class VariableError(CllmError):
 class SchemaError(CllmError):
     """A JSON schema cannot be used. `source` is where it came from, `place` is inside it."""
 
+    http_status, http_code, param = 422, "validation_error", "response_format"
+    http_message = "The JSON schema cannot be used{where}; correct it and ask again."
+
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
         where = "" if place is None else f" at {place}"
         super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
+        self.where = where
         self.problem = problem
         self.source = source
         self.place = place
@@ -162,6 +242,9 @@ class SchemaUnavailableError(SchemaError):
 class ReplySchemaError(CllmError):
     """The reply does not fit its JSON schema, and was not kept. `place` is inside the reply."""
 
+    http_status, http_code = 502, "reply_schema_mismatch"
+    http_message = "The reply does not fit the JSON schema at {place}; ask again."
+
     def __init__(self, problem: str, *, place: str) -> None:
         super().__init__(
             f"The reply does not fit the JSON schema at {place}: {problem}; nothing was kept."
@@ -171,12 +254,22 @@ class ReplySchemaError(CllmError):
 
 
 class ModelNotFoundError(CllmError):
+    http_status, http_code = 404, "model_not_found"
+    http_message = None
+    param = "model"
+
     def __init__(self, message: str, *, model: str) -> None:
         super().__init__(message)
         self.model = model
 
 
 class MissingKeyError(CllmError):
+    http_status, http_code = 401, "provider_key_missing"
+    http_message = (
+        "This server has no key for provider '{provider}'; send one of your own where that is "
+        "possible, or ask the server's operator."
+    )
+
     def __init__(self, *, provider: str, variable: str) -> None:
         super().__init__(
             f"Provider '{provider}' needs an API key: set {variable}, or "
@@ -192,6 +285,9 @@ class ProviderError(CllmError):
     `details` are what it said for programs, beside the words for people.
     """
 
+    http_status, http_code = 502, "upstream_error"
+    http_message: str | None = "Provider '{provider}' failed{shown_status}; ask again later."
+
     def __init__(
         self,
         message: str,
@@ -205,33 +301,73 @@ class ProviderError(CllmError):
         super().__init__(message)
         self.provider = provider
         self.status = status
+        self.shown_status = "" if status is None else f" (HTTP {status})"
         self.retry_after = retry_after
         self.code = code
         self.details = details
+
+    def report(self) -> ErrorReport:
+        """Return the error under the provider's own status if that says what failed."""
+        report = super().report()
+        if self.http_code != ProviderError.http_code or self.status not in SERVER_ERRORS:
+            return report
+        return msgspec.structs.replace(report, status=self.status)
 
 
 class UnreachableError(ProviderError):
     """No connection could be made."""
 
+    http_code, can_retry = "upstream_unreachable", True
+    http_message = "Provider '{provider}' cannot be reached from this server; ask again later."
+
 
 class ProviderTimeoutError(ProviderError):
     """Connected, but nothing came for too long."""
+
+    http_status, http_code = 504, "upstream_timeout"
+    http_message = "Provider '{provider}' sent nothing for too long; ask again."
 
 
 class AuthenticationError(ProviderError):
     """The key was refused."""
 
+    http_status, http_code = 401, "provider_key_refused"
+    http_message = "Provider '{provider}' refused the key it was asked with; check that key."
+
 
 class PermissionDeniedError(ProviderError):
     """The key is known and may not do this."""
+
+    http_status, http_code = 403, "provider_permission_denied"
+    http_message = "Provider '{provider}' does not allow this with the key it was asked with."
 
 
 class InvalidRequestError(ProviderError):
     """The provider understood the request and refuses it; asking again will not help."""
 
+    http_status, http_code = 400, "invalid_request"
+    http_message = None
+
+    def report(self) -> ErrorReport:
+        """Return the provider's words, which are about the request, without addresses."""
+        status, text = self.status, str(self)
+        return ErrorReport(
+            status=status if status and status in CLIENT_ERRORS else self.http_status,
+            code=self.code or self.http_code,
+            message=without_secrets(text, [word for word in text.split(" ") if "://" in word]),
+            details=self.details,
+        )
+
 
 class PromptTooLongError(InvalidRequestError):
     """The prompt does not fit the model's context window."""
+
+    http_code, param = "context_length_exceeded", "messages"
+
+    def report(self) -> ErrorReport:
+        return msgspec.structs.replace(
+            super().report(), status=self.http_status, code=self.http_code, param=self.param
+        )
 
 
 class UnsendableError(InvalidRequestError):
@@ -241,9 +377,16 @@ class UnsendableError(InvalidRequestError):
         super().__init__(message, provider=provider)
         self.path = path
 
+    def report(self) -> ErrorReport:
+        if self.path is None:
+            return ErrorReport(status=400, code="invalid_request", message=str(self))
+        return ErrorReport(status=422, code="validation_error", message=str(self), param=self.path)
+
 
 class StrictError(InvalidRequestError):
     """The prompt cannot be sent as it is; in strict mode it is not sent otherwise."""
+
+    http_code = "strict_mode"
 
     def __init__(self, *, provider: str, notices: tuple[Notice, ...]) -> None:
         said = " ".join(
@@ -256,36 +399,66 @@ class StrictError(InvalidRequestError):
         )
         self.notices = notices
 
+    def report(self) -> ErrorReport:
+        path = self.notices[0].path if self.notices else None
+        return ErrorReport(
+            status=self.http_status, code=self.http_code, message=str(self), param=path or None
+        )
+
 
 class RateLimitedError(ProviderError):
     """Too many requests; `retry_after` says when to come back, if the provider did."""
+
+    http_status, http_code, can_retry = 429, "rate_limited", True
+    http_message = "Provider '{provider}' takes no more requests for now; wait and ask again."
 
 
 class UpstreamError(ProviderError):
     """The provider failed by itself."""
 
+    can_retry = True
+
 
 class BadReplyError(ProviderError):
     """The answer is not what the protocol promises."""
+
+    http_code = "upstream_bad_reply"
+    http_message = "Provider '{provider}' gave an answer that cannot be read; ask again."
 
 
 class BrokenStreamError(ProviderError):
     """The stream ended before the answer did."""
 
+    http_code, can_retry = "upstream_broken_stream", True
+    http_message = "Provider '{provider}' broke off in the middle of its answer; ask again."
+
 
 class LocalModelError(CllmError):
     """The local model cannot be fetched or run."""
+
+    http_status, http_code = 503, "local_model_unavailable"
+    http_message = "The local model does not run here now; ask again later."
 
 
 class DownloadError(LocalModelError):
     """A model file could not be fetched whole."""
 
+    http_message = "The local model could not be fetched; ask again later."
+
 
 class StoreError(CllmError):
     """A conversation could not be read or kept."""
 
+    http_status, http_code = 503, "conversation_storage_unavailable"
+    http_message = "Conversations cannot be read or kept at the moment; ask again later."
+    retry_after: float | None = RETRY_SECONDS
+    can_retry = True
+
 
 class ConversationNotFoundError(StoreError):
+    http_status, http_code, can_retry = 404, "conversation_not_found", False
+    http_message = "There is no such conversation."
+
     def __init__(self, ref: str) -> None:
         super().__init__(
             f"There is no conversation '{ref}'; see them with: cllm --list-conversations"
@@ -294,12 +467,21 @@ class ConversationNotFoundError(StoreError):
 
 
 class ConversationExistsError(StoreError):
+    http_status, http_code, can_retry = 409, "conversation_exists", False
+    http_message = "There is already such a conversation; choose another id."
+
     def __init__(self, ref: str) -> None:
         super().__init__(f"There is already a conversation '{ref}'; choose another id.")
         self.ref = ref
 
 
 class ConversationBusyError(StoreError):
+    http_status, http_code = 409, "conversation_busy"
+    http_message = (
+        "Another turn is running in this conversation; wait for it and ask again, or send "
+        "X-On-Conflict: queue or branch."
+    )
+
     def __init__(self, ref: str, *, turn_id: str | None = None) -> None:
         super().__init__(
             f"Another turn is running in conversation '{ref}'; wait for it and ask again."
@@ -307,8 +489,15 @@ class ConversationBusyError(StoreError):
         self.ref = ref
         self.turn_id = turn_id
 
+    def report(self) -> ErrorReport:
+        return msgspec.structs.replace(super().report(), turn_id=self.turn_id)
+
 
 class SequenceNotFoundError(StoreError):
+    http_status, http_code, can_retry = 404, "sequence_not_found", False
+    http_message = "The conversation has no message number {sequence}."
+    param = "sequence_number"
+
     def __init__(self, ref: str, sequence: int) -> None:
         super().__init__(f"Conversation '{ref}' has no message number {sequence}.")
         self.ref = ref
@@ -316,6 +505,10 @@ class SequenceNotFoundError(StoreError):
 
 
 class TurnNotFoundError(StoreError):
+    http_status, http_code, can_retry = 404, "turn_not_found", False
+    http_message = "The conversation has no such turn."
+    param = "turn_id"
+
     def __init__(self, ref: str, turn_id: str) -> None:
         super().__init__(f"Conversation '{ref}' has no turn '{turn_id}'.")
         self.ref = ref
@@ -323,6 +516,9 @@ class TurnNotFoundError(StoreError):
 
 
 class StaleLeaseError(StoreError):
+    http_status, http_code = 409, "conversation_busy"
+    http_message = "The turn took too long and another one took its place; ask again."
+
     def __init__(self, ref: str) -> None:
         super().__init__(
             f"The turn in conversation '{ref}' lost its lease to another one, and was not kept; "
@@ -334,12 +530,21 @@ class StaleLeaseError(StoreError):
 class RequestInFlightError(StoreError):
     """The same request is being answered at this moment."""
 
+    http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
+    http_message = "The same request is still being answered; ask again in a moment."
+
     def __init__(self) -> None:
         super().__init__("The same request is still being answered; ask again in a moment.")
 
 
 class RequestConflictError(StoreError):
     """A key that stands for one request came with another."""
+
+    http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
+    http_message = (
+        "This idempotency key came with another request; use a new key for a new request."
+    )
+    can_retry = False
 
     def __init__(self) -> None:
         super().__init__(
@@ -348,6 +553,9 @@ class RequestConflictError(StoreError):
 
 
 class BrokenConversationError(StoreError):
+    http_code, can_retry = "conversation_unreadable", False
+    http_message = "What is stored of this conversation cannot be read; ask the server's operator."
+
     def __init__(self, path: str, *, reason: str) -> None:
         super().__init__(
             f"{path} is not a conversation that can be read ({reason}); "

@@ -5,20 +5,13 @@ from contextlib import aclosing
 
 import msgspec
 
-from cllm.core.errors import (
-    BrokenStreamError,
-    ProviderError,
-    RateLimitedError,
-    UnreachableError,
-    UpstreamError,
-)
+from cllm.core.errors import ProviderError
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 
 Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
 
-PASSING_ERRORS = (RateLimitedError, UpstreamError, UnreachableError, BrokenStreamError)
 PASSING_STATUSES = (408, 409)
 
 
@@ -46,7 +39,7 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_passing(error: ProviderError) -> bool:
     """Whether the same request may succeed a little later."""
-    return isinstance(error, PASSING_ERRORS) or error.status in PASSING_STATUSES
+    return error.can_retry or error.status in PASSING_STATUSES
 
 
 async def ask_patiently(

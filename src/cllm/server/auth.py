@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import SettingsError
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.routes import Row
 from cllm.server.serving import Caller

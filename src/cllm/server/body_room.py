@@ -6,7 +6,7 @@ has little to say. It counts and refuses, and never waits: who is refused makes 
 
 from typing import Self
 
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.settings.server import Limits
 
 SHORT = 64 * 1024

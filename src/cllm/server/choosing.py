@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from cllm.core.errors import ModelNotFoundError
 from cllm.providers.names import has_model, no_such_model
 from cllm.providers.registry import LOCAL, ROWS
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.server.serving import Serving
 from cllm.server.wish import PROVIDER
 from cllm.settings.trust import is_model_file

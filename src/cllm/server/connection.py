@@ -10,8 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from cllm.server.errors import to_openai
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError, to_openai
 
 END_OF_HEAD = b"\r\n\r\n"
 # Some clients ask for HTTP/2 with their first request; the parser would not read its body then.

@@ -15,6 +15,7 @@ from cllm.core.conversation import Conversation, Policy, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.server.answering import answer, answer_nothing, aside
+from cllm.server.errors import RefusedError
 from cllm.server.noticing import with_notices
 from cllm.server.place import Place, place_of, shelf_named
 from cllm.server.reading import (
@@ -29,7 +30,6 @@ from cllm.server.reading import (
     read_query,
     read_sequence,
 )
-from cllm.server.refusal import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.serving import Serving, caller_of, serving_of
 from cllm.server.views import (

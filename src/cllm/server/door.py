@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from cllm.core.errors import CllmError
 from cllm.server.auth import admit
-from cllm.server.errors import tell, to_anthropic, to_openai
+from cllm.server.errors import report_error, to_anthropic, to_openai
 from cllm.server.request_log import record_of
 from cllm.server.routes import Protocol, Row
 from cllm.wire.malformed import MalformedError
@@ -24,7 +24,7 @@ def behind_door(row: Row, endpoint: Endpoint) -> Endpoint:
             request.state.caller = admit(request, row)
             return await endpoint(request)
         except (CllmError, MalformedError) as error:
-            record_of(request).outcome = tell(error).code
+            record_of(request).outcome = report_error(error).code
             answer = told(error, row.protocol)
             answer.headers.update(getattr(request.state, "told_with", {}))
             return answer

@@ -5,7 +5,6 @@ Also the one place where a mistake of ours becomes an answer. It reads no body a
 
 import time
 import traceback
-from collections.abc import Iterator
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -16,19 +15,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
 from cllm.core.ports import NewId
+from cllm.logs import EVERYTHING, describe_exception, log
 from cllm.server.errors import (
+    UNEXPECTED,
     Answer,
-    Tellable,
-    encode_anthropic,
-    encode_openai,
-    tell,
+    RefusedError,
+    RequestError,
+    report_error,
     to_anthropic,
     to_openai,
-    unexpected,
 )
 from cllm.server.hosts import HostRules, check_host_header
 from cllm.server.metrics import Metrics
-from cllm.server.refusal import RefusedError
 from cllm.server.request_log import SCOPE_KEY, RequestRecord, log_request
 from cllm.server.tracing import BeginSpan
 
@@ -105,10 +103,11 @@ class Edge:
             if passage.begun and isinstance(error, CllmError):
                 # No mistake of ours: what was being told is not there any more, or not readable.
                 passage.broke_off = True
-                passage.record.outcome = tell(error).code
+                passage.record.outcome = report_error(error).code
                 return
-            passage.record.outcome = unexpected().code
-            passage.record.fault = _fault(error)
+            passage.record.outcome = UNEXPECTED.code
+            passage.record.fault = describe_exception(error)
+            log("server", EVERYTHING, "unexpected error", traceback=_format(error))
             if not passage.begun:
                 await passage.answer(_failure_at(scope["path"]))
 
@@ -158,25 +157,17 @@ def _is_preflight(scope: Scope, headers: Headers) -> bool:
     return scope["method"] == "OPTIONS" and "access-control-request-method" in headers
 
 
-def _answer_at(path: str, error: Tellable) -> Answer:
+def _answer_at(path: str, error: RequestError) -> Answer:
     """An error before any route is known, in the words of the protocol that the path is of."""
     return to_anthropic(error) if path.startswith(MESSAGES_PATH) else to_openai(error)
 
 
 def _failure_at(path: str) -> Answer:
-    told = unexpected()
-    encode = encode_anthropic if path.startswith(MESSAGES_PATH) else encode_openai
-    return told.status, {"Content-Type": "application/json"}, encode(told)
+    return _answer_at(path, CllmError())
 
 
-def _fault(error: Exception) -> str:
-    """What went wrong and where in our code, without the error's words: they may be a client's."""
-    return " < ".join((type(error).__name__, *_places(error)))
-
-
-def _places(error: Exception) -> Iterator[str]:
-    for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]):
-        yield f"{frame.name}:{frame.lineno}"
+def _format(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 async def answer_unrouted(request: Request, error: Exception) -> Response:
@@ -188,7 +179,7 @@ async def answer_unrouted(request: Request, error: Exception) -> Response:
         refusal = RefusedError("not_found", "There is nothing here; see /docs for what there is.")
     record: RequestRecord | None = request.scope.get(SCOPE_KEY)
     if record is not None:
-        record.outcome = tell(refusal).code
+        record.outcome = report_error(refusal).code
     _, headers, body = _answer_at(request.url.path, refusal)
     if refusal.code == "method_not_allowed":
         headers["Allow"] = ", ".join(_methods(request))

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.server.choosing import chosen_model
+from cllm.server.errors import RefusedError
 from cllm.server.limits import read_body
-from cllm.server.refusal import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.serving import serving_of
 from cllm.server.wish import read_wish

@@ -1,19 +1,21 @@
-"""Errors as answers: one envelope per protocol around what is said of an error.
+"""Errors over HTTP: what the server itself refuses, and one encoder per protocol.
 
-Raises nothing and logs nothing. What is said is in `told.py`.
+The classes of the error tree declare their status and code (`core/errors.py`).
 """
 
 import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from cllm.core.errors import CllmError
-from cllm.server.told import SERVER_ERRORS, TOLD, Told
-from cllm.wire.malformed import MalformedError
+from cllm.core.errors import SERVER_ERRORS, CllmError, ErrorReport
+from cllm.wire.malformed import FieldError, MalformedError
 
 Answer = tuple[int, dict[str, str], bytes]
-Tellable = CllmError | MalformedError
+RequestError = CllmError | MalformedError
+"""The errors of a request. Every other exception is unexpected."""
 
 JSON = "application/json"
 OVERLOADED = 529
@@ -31,66 +33,134 @@ ANTHROPIC_TYPES = {
     429: "rate_limit_error",
     OVERLOADED: "overloaded_error",
 }
+STATUSES: Mapping[str, int] = MappingProxyType(
+    {
+        "invalid_conversation_id": 400,
+        "invalid_header": 400,
+        "invalid_request": 400,
+        "thread_unsupported_request": 400,
+        "missing_token": 401,
+        "invalid_token": 401,
+        "host_not_allowed": 403,
+        "origin_not_allowed": 403,
+        "model_not_allowed": 403,
+        "not_found": 404,
+        "conversation_not_found": 404,
+        "message_not_found": 404,
+        "sequence_not_found": 404,
+        "turn_not_found": 404,
+        "events_not_kept": 404,
+        "model_not_found": 404,
+        "method_not_allowed": 405,
+        "request_timeout": 408,
+        "stream_not_read": 408,
+        "request_too_large": 413,
+        "empty_messages_array": 422,
+        "invalid_sequence_number": 422,
+        "validation_error": 422,
+        "rate_limited": 429,
+        "budget_exceeded": 429,
+        "not_supported": 501,
+        "shutting_down": 503,
+        "too_many_bodies": 503,
+        "turn_timeout": 504,
+    }
+)
 
 
-def to_openai(error: Tellable) -> Answer:
+class RefusedError(CllmError):
+    """A request that the server refuses.
+
+    `param` is the field, header or parameter that it is about. `retry_after` is the time in seconds
+    after which the same request can succeed. `details` are for programs.
+    """
+
+    http_message = None
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = self.http_code = code
+        self.status = self.http_status = STATUSES[code]
+        self.param = param
+        self.retry_after = retry_after
+        self.can_retry = retry_after is not None
+        self.details = details
+
+    def report(self) -> ErrorReport:
+        return msgspec.structs.replace(super().report(), details=self.details)
+
+
+def report_error(error: RequestError) -> ErrorReport:
+    """Return an error as it is reported to a client."""
+    if isinstance(error, CllmError):
+        return error.report()
+    path = error.path if isinstance(error, FieldError) else None
+    return ErrorReport(status=422, code="validation_error", message=str(error), param=path or None)
+
+
+UNEXPECTED = CllmError().report()
+"""The report of every exception that is not a `RequestError`."""
+
+
+def _declared(kind: type[CllmError]) -> Iterator[tuple[str, int]]:
+    yield kind.http_code, kind.http_status
+    for below in kind.__subclasses__():
+        yield from _declared(below)
+
+
+STATUS_OF: Mapping[str, int] = MappingProxyType({**dict(_declared(CllmError)), **STATUSES})
+"""The status of every code."""
+
+
+def to_openai(error: RequestError) -> Answer:
     """The answer for OpenAI's clients and for the conversations endpoints."""
-    told = tell(error)
-    return told.status, _headers(told), encode_openai(told)
+    report = report_error(error)
+    return report.status, _headers(report), encode_openai(report)
 
 
-def to_anthropic(error: Tellable) -> Answer:
+def to_anthropic(error: RequestError) -> Answer:
     """The answer for Anthropic's clients."""
-    told = _for_anthropic(tell(error))
-    return told.status, _headers(told), encode_anthropic(told)
+    report = _for_anthropic(report_error(error))
+    return report.status, _headers(report), encode_anthropic(report)
 
 
-def encode_openai(told: Told) -> bytes:
+def encode_openai(report: ErrorReport) -> bytes:
     """The body of OpenAI's envelope, which is also what a stream says that breaks."""
     fields: dict[str, Any] = {
-        "message": told.message,
-        "type": _openai_type(told.status),
-        "code": told.code,
-        "param": told.param,
+        "message": report.message,
+        "type": _openai_type(report.status),
+        "code": report.code,
+        "param": report.param,
     }
-    if told.turn_id is not None:
-        fields["turn_id"] = told.turn_id
+    if report.turn_id is not None:
+        fields["turn_id"] = report.turn_id
     return msgspec.json.encode({"error": fields})
 
 
-def encode_anthropic(told: Told) -> bytes:
+def encode_anthropic(report: ErrorReport) -> bytes:
     """The body of Anthropic's envelope, which is also an error event of a stream."""
     fields: dict[str, Any] = {
-        "type": _anthropic_type(told.status),
-        "message": _anthropic_message(told),
+        "type": _anthropic_type(report.status),
+        "message": _anthropic_message(report),
     }
-    if told.details is not None:
-        fields["details"] = told.details
-    if told.turn_id is not None:
-        fields["turn_id"] = told.turn_id
+    if report.details is not None:
+        fields["details"] = report.details
+    if report.turn_id is not None:
+        fields["turn_id"] = report.turn_id
     return msgspec.json.encode({"type": "error", "error": fields})
 
 
-def tell(error: Tellable) -> Told:
-    """What is said of an error, by its class or the nearest one above it."""
-    for kind in type(error).__mro__:
-        if kind in TOLD:
-            return TOLD[kind](error)
-    return unexpected()
-
-
-def unexpected() -> Told:
-    """What is said of a mistake of ours."""
-    return Told(
-        status=500,
-        code="internal_error",
-        message="The server failed; ask its operator to look for the request's id in its log.",
-    )
-
-
-def _for_anthropic(told: Told) -> Told:
+def _for_anthropic(report: ErrorReport) -> ErrorReport:
     """Anthropic has one status for every request that is not well formed."""
-    return msgspec.structs.replace(told, status=400) if told.status == 422 else told  # noqa: PLR2004
+    return msgspec.structs.replace(report, status=400) if report.status == 422 else report  # noqa: PLR2004
 
 
 def _openai_type(status: int) -> str:
@@ -103,19 +173,19 @@ def _anthropic_type(status: int) -> str:
     return ANTHROPIC_TYPES.get(status, fallback)
 
 
-def _anthropic_message(told: Told) -> str:
+def _anthropic_message(report: ErrorReport) -> str:
     """The text; Anthropic's clients know by these words that they have to send less."""
-    if told.code != "context_length_exceeded" or TOO_LONG in told.message.lower():
-        return told.message
-    return f"{TOO_LONG}: {told.message}"
+    if report.code != "context_length_exceeded" or TOO_LONG in report.message.lower():
+        return report.message
+    return f"{TOO_LONG}: {report.message}"
 
 
-def _headers(told: Told) -> dict[str, str]:
+def _headers(report: ErrorReport) -> dict[str, str]:
     headers = {"Content-Type": JSON}
-    if told.retry_after is not None:
-        headers["Retry-After"] = str(max(math.ceil(told.retry_after), 1))
-    if told.turn_id is not None:
-        headers["X-Turn-ID"] = told.turn_id
-    if told.code in ("missing_token", "invalid_token"):
+    if report.retry_after is not None:
+        headers["Retry-After"] = str(max(math.ceil(report.retry_after), 1))
+    if report.turn_id is not None:
+        headers["X-Turn-ID"] = report.turn_id
+    if report.code in ("missing_token", "invalid_token"):
         headers["WWW-Authenticate"] = "Bearer"
     return headers

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.settings.server import ServerSettings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -11,7 +11,7 @@ from itertools import accumulate
 from starlette.requests import Request
 
 from cllm.server.body_room import SHORT, BodyRoom
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.server.serving import serving_of
 from cllm.settings.server import Limits
 from cllm.wire.malformed import FieldError

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.server.choosing import chosen_model
+from cllm.server.errors import RefusedError
 from cllm.server.limits import check_counts, read_body
 from cllm.server.messages_voice import AnthropicVoice
-from cllm.server.refusal import RefusedError
 from cllm.server.replying import reply_to
 from cllm.server.serving import Serving, serving_of
 from cllm.server.voices import Voice

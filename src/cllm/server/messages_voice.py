@@ -4,10 +4,10 @@ What comes from Anthropic itself goes on as it came; the end of it waits until t
 answer of any other provider is told in the same words.
 """
 
+from cllm.core.errors import ErrorReport
 from cllm.core.ports import NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.server.errors import encode_anthropic
-from cllm.server.told import Told
 from cllm.wire.anthropic_answer import PING, StreamEncoder, encode_answer
 from cllm.wire.anthropic_parts import DIALECT
 from cllm.wire.translate import parts_of
@@ -41,7 +41,7 @@ class AnthropicVoice:
         self._ending.append(event.data)
         return b""
 
-    def error(self, told: Told) -> bytes:
+    def error(self, told: ErrorReport) -> bytes:
         return b"event: error\ndata: %b\n\n" % encode_anthropic(told)
 
     def whole(self, reply: ReplyFinished) -> bytes:

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from cllm import __version__
 from cllm.server.answering import JSON
+from cllm.server.errors import STATUS_OF
 from cllm.server.operations import EVENTS, OPERATIONS, Operation
 from cllm.server.routes import ROUTES, Row
-from cllm.server.told import STATUS_OF
 
 Schema = dict[str, Any]
 

@@ -11,9 +11,8 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
 from cllm.core.ports import ServerStore, TurnStart
 from cllm.server.answering import answer
-from cllm.server.errors import encode_openai, tell
+from cllm.server.errors import RefusedError, encode_openai, report_error
 from cllm.server.place import Place, place_of, server_store
-from cllm.server.refusal import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.sent import view_prompt
 from cllm.server.serving import Serving, serving_of
@@ -129,7 +128,7 @@ class _Follower:
             async for data in self._events(seen):
                 yield data
         except CllmError as error:
-            yield b"data: %b\n\n" % encode_openai(tell(error))
+            yield b"data: %b\n\n" % encode_openai(report_error(error))
 
     async def _events(self, seen: int) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time

@@ -13,7 +13,7 @@ from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
 from cllm.core.identity import check_id
 from cllm.core.ports import ServerStore, Store
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.server.request_log import record_of
 from cllm.server.serving import Caller, Serving, caller_of, serving_of
 

@@ -18,7 +18,7 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.turn import Engine, TurnRequest
 from cllm.server.choosing import chosen_model
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 from cllm.server.serving import Caller, Serving
 from cllm.server.wish import (
     CALLERS_KEY,

@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from cllm.core.conversation import Policy
 from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.server.errors import RefusedError
 from cllm.server.limits import read_body
-from cllm.server.refusal import RefusedError
 from cllm.server.serving import serving_of
 from cllm.wire.malformed import FieldError
 

@@ -17,13 +17,12 @@ from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.server.errors import tell, unexpected
+from cllm.server.errors import UNEXPECTED, RefusedError, report_error
 from cllm.server.event_queue import EventQueue
 from cllm.server.events import EventLog
 from cllm.server.idempotency import Claim
 from cllm.server.limits import time_limit
 from cllm.server.prepared_turn import PreparedTurn, engine_for
-from cllm.server.refusal import RefusedError
 from cllm.server.request_log import RequestRecord
 from cllm.server.serving import Serving
 from cllm.server.voices import Voice
@@ -159,7 +158,7 @@ class TurnTask:
     def _end_response(self) -> None:
         """Write the error of a failed turn and close the queue."""
         if self.ended is None:
-            told = unexpected() if self.failure is None else tell(self.failure)
+            told = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = told.code
             self.queue.put(self._voice.error(told))
         self.queue.close()
@@ -227,7 +226,7 @@ class TurnTask:
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
         )
-        self.queue.put(self._voice.error(tell(slow)))
+        self.queue.put(self._voice.error(report_error(slow)))
         self.queue.close()
 
     async def _record_reply(self, reply: ReplyFinished) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from cllm.core.ports import Lease
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 
 TurnKey = tuple[str, str, str]
 """The owner, the conversation and the turn."""

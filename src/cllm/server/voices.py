@@ -5,10 +5,10 @@ A voice puts the codecs of `cllm.wire` together; it carries nothing and decides 
 
 from typing import Any, Protocol
 
+from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.server.errors import encode_openai
-from cllm.server.told import Told
 from cllm.wire.openai_answer import StreamEncoder, encode_reply
 from cllm.wire.openai_functions import FunctionCalls, asks_with_functions
 from cllm.wire.translate import parts_of
@@ -26,7 +26,7 @@ class Voice(Protocol):
         """An event of a stream; the last one ends it."""
         ...
 
-    def error(self, told: Told) -> bytes:
+    def error(self, told: ErrorReport) -> bytes:
         """The end of a stream that failed."""
         ...
 
@@ -63,7 +63,7 @@ class OpenAIVoice:
             return self._encoder.encode(event)
         return b"".join(map(self._encoder.encode, self._functions.told(event)))
 
-    def error(self, told: Told) -> bytes:
+    def error(self, told: ErrorReport) -> bytes:
         return b"data: " + encode_openai(told) + b"\n\n"
 
     def whole(self, reply: ReplyFinished) -> bytes:

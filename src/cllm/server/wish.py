@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 
 from cllm.core.identity import is_valid_id
 from cllm.core.secret import CallersKey, Secret
-from cllm.server.refusal import RefusedError
+from cllm.server.errors import RefusedError
 
 CONVERSATION = "X-Conversation-ID"
 TURN = "X-Turn-ID"

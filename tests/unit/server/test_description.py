@@ -9,10 +9,10 @@ import pytest
 from tests.served import served
 
 from cllm.server.choosing import LONGEST_NAME
+from cllm.server.errors import STATUS_OF
 from cllm.server.openapi import describe
 from cllm.server.operations import OPERATIONS
 from cllm.server.routes import ROUTES
-from cllm.server.told import STATUS_OF
 
 DESCRIBED = describe()
 LIST = "/v1/conversations"

@@ -3,10 +3,10 @@
 import json
 from itertools import count
 
+from cllm.core.errors import ErrorReport
 from cllm.core.message import plain_message
 from cllm.core.reply import ReplyFinished, TextDelta, Usage, Verbatim
 from cllm.server.messages_voice import AnthropicVoice
-from cllm.server.told import Told
 
 numbers = count(1)
 FINISHED = ReplyFinished(
@@ -63,7 +63,7 @@ def test_a_whole_answer_of_another_provider_is_a_message():
 
 
 def test_a_stream_that_fails_ends_in_an_error_event():
-    said = voice().error(Told(status=529, code="upstream_error", message="Later."))
+    said = voice().error(ErrorReport(status=529, code="upstream_error", message="Later."))
 
     assert said.startswith(b"event: error\ndata: ")
     assert json.loads(said.split(b"data: ")[1]) == {

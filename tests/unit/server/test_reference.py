@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from cllm.core.reply import Usage
+from cllm.server.errors import STATUS_OF
 from cllm.server.metrics import Metrics
 from cllm.server.request_log import RequestRecord, fields_of
 from cllm.server.routes import ROUTES
-from cllm.server.told import STATUS_OF
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SERVER = (REFERENCE / "server.md").read_text(encoding="utf-8")
