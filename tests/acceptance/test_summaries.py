@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import Request
 
-LONG = "word " * 130
+LONG = "word " * 165
 ASKED_FOR = b'{"role":"user","content":"Summarise our conversation'
 WINDOW = {"strategy": "summarise", "max_tokens": 1000, "summary_tokens": 100}
 

@@ -11,7 +11,7 @@ from cllm.core.ports import Store
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.sqlite.store import SqliteStore
 
-LONG = "word " * 130
+LONG = "word " * 165
 WINDOW = {"strategy": "summarise", "max_tokens": 1000, "summary_tokens": 100}
 
 
