@@ -156,7 +156,7 @@ def test_the_doctor_says_which_extras_are_installed(installed, cllm, settings):
 
 
 @pytest.mark.parametrize(
-    "module", ["fastapi", "starlette", "uvicorn", "httptools", "uvloop", "asyncpg", "greenlet"]
+    "module", ["starlette", "uvicorn", "httptools", "uvloop", "asyncpg", "greenlet"]
 )
 def test_a_single_package_that_is_missing_is_no_traceback(module, tmp_path, cllm, settings):
     (tmp_path / "sitecustomize.py").write_text(

@@ -9,7 +9,6 @@ import pytest
 HEAVY = {
     "aiohttp",
     "botocore",
-    "fastapi",
     "genai_prices",
     "jinja2",
     "jsonschema",
@@ -18,6 +17,7 @@ HEAVY = {
     "prompt_toolkit",
     "rich",
     "sqlalchemy",
+    "starlette",
     "xllamacpp",
 }
 

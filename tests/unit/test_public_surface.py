@@ -8,7 +8,6 @@ import pytest
 HEAVY = (
     "aiohttp",
     "botocore",
-    "fastapi",
     "genai_prices",
     "jinja2",
     "jsonschema",
@@ -17,6 +16,7 @@ HEAVY = (
     "prompt_toolkit",
     "rich",
     "sqlalchemy",
+    "starlette",
     "xllamacpp",
 )
 

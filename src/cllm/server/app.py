@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
 
 from cllm.server.auth import read_keyring
 from cllm.server.door import Endpoint, behind_door
@@ -23,11 +25,11 @@ from cllm.server.sweeping import swept
 from cllm.server.tracing import find_tracing
 
 
-def build(serving: Serving) -> FastAPI:
+def build(serving: Serving) -> Starlette:
     """The application for one server; it closes what it stands on when it ends."""
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         sweeping = swept(
             serving.store, clock=serving.clock, keep_seconds=serving.settings.events_seconds
         )
@@ -38,27 +40,27 @@ def build(serving: Serving) -> FastAPI:
             await serving.calls.flush()
             await serving.app.close()
 
-    app = FastAPI(
-        title="cllm",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-        exception_handlers={HTTPException: answer_unrouted},
-    )
-    app.state.serving = serving
-    app.state.keyring = read_keyring(serving.settings.keys)
-    app.state.metrics = Metrics()
-    app.add_middleware(
+    metrics = Metrics()
+    edge = Middleware(
         Edge,
         rules=read_host_rules(serving.settings),
-        metrics=app.state.metrics,
+        metrics=metrics,
         new_id=serving.new_id,
         begin_span=find_tracing(),
     )
-    for row in ROUTES:
-        app.add_route(row.path, behind_door(row, _endpoint(row)), methods=[row.method])
+    app = Starlette(
+        routes=[
+            Route(row.path, behind_door(row, _endpoint(row)), methods=[row.method])
+            for row in ROUTES
+        ],
+        middleware=[edge],
+        exception_handlers={HTTPException: answer_unrouted},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.serving = serving
+    app.state.keyring = read_keyring(serving.settings.keys)
+    app.state.metrics = metrics
     return app
 
 
