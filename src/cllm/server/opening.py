@@ -4,6 +4,7 @@ import ipaddress
 
 from msgspec.structs import replace
 
+import cllm.providers.http_pool  # noqa: F401 - slow to import: not in the first request
 from cllm.app import App, new_id, now
 from cllm.core.errors import UsageError
 from cllm.core.ports import ServerStore, Store
