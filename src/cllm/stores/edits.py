@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import takewhile
+from typing import Literal
 
 import msgspec
 
@@ -34,6 +35,9 @@ INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
 
 Change = Callable[[Conversation], Conversation]
+Reads = int | Literal["head", "whole"]
+"""What an edit reads: nothing of the turns, all, or the turns from the one with that message on,
+without the messages themselves."""
 replace = msgspec.structs.replace
 
 
@@ -191,6 +195,12 @@ def with_finished(
     return replace(kept, title=_title(kept), updated_at=now)
 
 
+def with_answer(conversation: Conversation, turn_id: str) -> Conversation:
+    """Put a variant that was finished now in its place, as `with_finished` does."""
+    turn = next(each for each in conversation.variants if each.id == turn_id)
+    return _answered_anew(without_turn(conversation, turn_id), turn)
+
+
 def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
     """The turn in its place; those that went on with the tools of the one before leave the path."""
     places = [each.place for each in conversation.turns]
@@ -273,9 +283,9 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
 
 
 def _messages_before(conversation: Conversation, place: str) -> int:
-    """How many messages stand on the path before a place."""
+    """How many messages the path has before a place, of which the first may not be loaded."""
     before = takewhile(lambda turn: turn.place != place, conversation.turns)
-    return sum(len(turn.messages) for turn in before)
+    return conversation.first_sequence - 1 + sum(len(turn.messages) for turn in before)
 
 
 def _not_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
@@ -314,10 +324,13 @@ def check_sequence(conversation: Conversation, sequence: int) -> None:
 
 
 def _up_to(conversation: Conversation, sequence: int) -> Conversation:
-    """The path up to that message. A turn that loses its end is incomplete, and has no variants."""
+    """The path up to that message. A turn that loses its end is incomplete, and has no variants.
+
+    The conversation can be the end of its path, from that message's turn on or before.
+    """
     turns: list[Turn] = []
     whole: set[str] = set()
-    left = sequence
+    left = sequence - conversation.first_sequence + 1
     for turn in conversation.turns:
         if left <= 0:
             break
@@ -394,7 +407,7 @@ def _notes_only(changes: Changes) -> bool:
 
 
 class EditingStore(ABC):
-    """The changes, for a store that has a clock."""
+    """The edits of a store that has a clock and can apply one (`_edit`)."""
 
     _clock: Clock
 
@@ -404,28 +417,34 @@ class EditingStore(ABC):
     ) -> Conversation: ...
 
     @abstractmethod
-    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
-        """Change a conversation in which no turn runs, in one step that a crash cannot part."""
+    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
+        """Apply a change to a conversation in which no turn runs, and save it atomically.
+
+        A store may give `change` less than the whole conversation, but not less than `reads`.
+        """
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         def change(conversation: Conversation) -> Conversation:
             return with_changes(conversation, changes, now=self._clock())
 
-        return summary_of(await self._edit(ref, owner, change))
+        return summary_of(await self._edit(ref, owner, change, reads="head"))
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> Conversation | None:
+        def change(conversation: Conversation) -> Conversation:
+            return with_captured(conversation, opening)
+
         if not is_old(await self.load(ref, owner=owner)):
             return None
-        captured = await self._edit(ref, owner, lambda found: with_captured(found, opening))
+        captured = await self._edit(ref, owner, change, reads="whole")
         return captured if captured.system_record == opening.system_record else None
 
     async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
         def change(conversation: Conversation) -> Conversation:
             return cut_from(conversation, sequence, now=self._clock())
 
-        await self._edit(ref, owner, change)
+        await self._edit(ref, owner, change, reads=sequence)
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
@@ -433,4 +452,4 @@ class EditingStore(ABC):
         def change(conversation: Conversation) -> Conversation:
             return with_variant(conversation, turn_id, now=self._clock())
 
-        return await self._edit(ref, owner, change)
+        return await self._edit(ref, owner, change, reads="whole")

@@ -36,7 +36,7 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore
+from cllm.stores.edits import Change, EditingStore, Reads
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.json_folder import JsonFolder
 from cllm.stores.locks import Lock
@@ -308,7 +308,14 @@ class JsonFileStore(EditingStore):
         finally:
             lock.release()
 
-    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
+    async def _edit(
+        self,
+        ref: str,
+        owner: str,
+        change: Change,
+        *,
+        reads: Reads,  # noqa: ARG002 - a file is read whole
+    ) -> Conversation:
         key = self._existing(ref, owner)
         return await self._under_lock(key, self._folder.edit, key, change)
 

@@ -41,7 +41,7 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore
+from cllm.stores.edits import Change, EditingStore, Reads
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.pages import page_of, passes, summary_of, tail_of
 from cllm.stores.sums import add_up, calls_of
@@ -431,7 +431,14 @@ class MemoryStore(EditingStore):
             raise ConversationBusyError(ref)
         return key
 
-    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
+    async def _edit(
+        self,
+        ref: str,
+        owner: str,
+        change: Change,
+        *,
+        reads: Reads,  # noqa: ARG002 - it is all in memory
+    ) -> Conversation:
         key = await self._free(ref, owner)
         changed = change(edits.settled(self._data.conversations[key], now=self._clock()))
         self._data.conversations[key] = changed

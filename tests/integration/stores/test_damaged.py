@@ -1,6 +1,6 @@
 """Rows that were damaged after they were written: they can go, and nobody else is held up."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import cast
 
@@ -8,10 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from cllm.core.errors import ConversationNotFoundError
-from cllm.core.ports import ServerStore
+from cllm.core.ports import Changes, ServerStore
 from cllm.stores.registry import open_store
 from cllm.stores.sql.database import Database
-from cllm.testing.store_contract import say
+from cllm.testing.store_contract import say, say_again
+from cllm.testing.store_harness import bring_results
 
 DAMAGES = {
     "no JSON": "UPDATE messages SET raw = '{' WHERE conversation_id = 'bad'",
@@ -90,3 +91,37 @@ async def test_the_damaged_end_of_a_conversation_can_be_cut_off(
     spoil(url, damage)
     await store.delete_from("bad", 1)
     assert (await store.load("bad")).message_count == 0
+
+
+EDITS: dict[str, Callable[[ServerStore], Awaitable[object]]] = {
+    "rename": lambda store: store.update("bad", Changes(title="Cats")),
+    "archive": lambda store: store.update("bad", Changes(archived=True)),
+    "pin": lambda store: store.update("bad", Changes(pins=(1,))),
+    "undo the last turn": lambda store: store.delete_from("bad", 3),
+    "cut a turn": lambda store: store.delete_from("bad", 4),
+    "delete": lambda store: store.delete("bad"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+async def test_an_edit_reads_no_messages(url: str, store: ServerStore, edit: str):
+    await say(store, "bad", "t1", "zebra")
+    await say(store, "bad", "t2", "lion")
+    spoil(url, "no object")
+    await EDITS[edit](store)
+    left = {"undo the last turn": 2, "cut a turn": 3, "delete": None}.get(edit, 4)
+    listed = await store.list_conversations(archive_filter="all")
+    assert [item.message_count for item in listed.items] == ([] if left is None else [left])
+
+
+async def test_continuations_of_an_answer_that_was_replaced_go_with_it(store: ServerStore):
+    """Turns that only brought results of tools leave the path with the answer they were for."""
+    await say(store, "demo", "t1")
+    await bring_results(store, "demo", "t2")
+    await say_again(store, "demo", "t3", place="t1", text="anew")
+    await say(store, "demo", "t4")
+    assert {turn.id for turn in (await store.load("demo")).variants} == {"t1", "t2"}
+    await store.delete_from("demo", 3)
+    after = await store.load("demo")
+    assert [turn.id for turn in after.turns] == ["t3"]
+    assert {turn.id for turn in after.variants} == {"t1"}

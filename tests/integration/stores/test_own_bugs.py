@@ -35,7 +35,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
         lambda store: store.branch("demo", NewConversation(id="other")),
     ),
     "update": (
-        ("cllm.stores.sqlite.edits.with_changes", "cllm.stores.postgres.store.with_changes"),
+        ("cllm.stores.edits.with_changes",),
         lambda store: store.update("demo", Changes(title="Cats")),
     ),
     "search": (

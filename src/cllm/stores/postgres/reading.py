@@ -8,20 +8,30 @@ from typing import Any
 import asyncpg
 
 from cllm.core.conversation import Conversation, Summary, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import Outline, TurnPart
 from cllm.core.reply import Usage
 from cllm.stores.postgres.connection import Connection, PostgresPool
-from cllm.stores.postgres.statements import MESSAGES_AT, NUMBER, RESOLVED, TURN_AT, has_id, names
+from cllm.stores.postgres.statements import (
+    MESSAGES_AT,
+    NUMBER,
+    OF_CONVERSATION,
+    RESOLVED,
+    TURN_AT,
+    has_id,
+    names,
+)
 from cllm.stores.sql.checks import check_text
+from cllm.stores.sql.difference import without_messages
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
     Usable,
+    decode_found,
     decode_message,
     decode_said,
     decode_usage,
@@ -96,8 +106,17 @@ _TURNS = f"""
 SELECT {names(TURN_COLUMNS, "t.")}, t.position,
     (SELECT count(*) FROM messages m
         WHERE m.owner = $1 AND m.conversation = t.conversation AND m.turn = t.number)
-FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER}
+FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >= $3
+    OR t.position IS NULL AND COALESCE(t.place, t.id) NOT IN (
+        SELECT COALESCE(place, id) FROM turns WHERE {OF_CONVERSATION} AND position < $3))
 ORDER BY t.position NULLS LAST, t.number
+"""
+"""The path from a position on, and the turns off it whose place is not on the path before."""
+_POSITION = f"""
+SELECT t.position FROM messages m
+JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
+WHERE m.owner = $1 AND m.conversation = {NUMBER} AND m.sequence_number = $3
+ORDER BY m.turn DESC LIMIT 1
 """
 _MESSAGES = f"""
 SELECT place, role, dialect, raw FROM (
@@ -119,28 +138,42 @@ _COUNT_AT = _POSITION_AT + 1
 
 
 async def outline(pool: PostgresPool, ref: str, *, owner: str) -> Outline:
-    """The conversation with its turns and variants, and how much was said in each."""
+    """The conversation with its turns and variants, and how many messages each has."""
     check_id(ref)
 
     async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:
         row = await connection.fetchrow(_CONVERSATION, owner, ref)
         if row is None:
             raise ConversationNotFoundError(ref)
-        return row, await connection.fetch(_TURNS, owner, row["id"])
+        return row, await connection.fetch(_TURNS, owner, row["id"], 1)
 
     row, rows = await pool.transact(read, frozen=True)
-    path = [each for each in rows if each[_POSITION_AT] is not None]
-    beside = [each for each in rows if each[_POSITION_AT] is None]
+    counts = {each[0]: each[_COUNT_AT] for each in rows}
     # The row's own count is of a path with its messages.
     bare = (*tuple(row)[:-1], 0)
-    return Outline(
-        conversation=CODEC.decode_conversation(bare, turns=_turns(path), variants=_turns(beside)),
-        counts={each[0]: each[_COUNT_AT] for each in rows},
-    )
+    return Outline(conversation=_with_turns(bare, rows, dict.fromkeys(counts, 0)), counts=counts)
 
 
-def _turns(rows: Sequence[asyncpg.Record]) -> tuple[Turn, ...]:
-    return tuple(CODEC.decode_turn(tuple(row), ()) for row in rows)
+async def outline_from(connection: Connection, owner: str, key: str, sequence: int) -> Conversation:
+    """The path from the turn with that message on, for an edit; no message is read."""
+    row = await connection.fetchrow(_CONVERSATION, owner, key)
+    if row is None:
+        raise ConversationNotFoundError(key)
+    if not 1 <= sequence <= row["message_count"]:
+        raise SequenceNotFoundError(row["id"], sequence)
+    position = decode_found(await connection.fetchval(_POSITION, owner, key, sequence))
+    rows = await connection.fetch(_TURNS, owner, key, position)
+    return _with_turns(tuple(row), rows, {each[0]: each[_COUNT_AT] for each in rows})
+
+
+def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]) -> Conversation:
+    """The conversation with turns that have so many messages, which were not read."""
+    turns: list[Turn] = []
+    variants: list[Turn] = []
+    for each in rows:
+        turn = without_messages(CODEC.decode_turn(tuple(each), ()), counts[each[0]])
+        (variants if each[_POSITION_AT] is None else turns).append(turn)
+    return CODEC.decode_conversation(row, turns=tuple(turns), variants=tuple(variants))
 
 
 async def messages_from(

@@ -13,13 +13,12 @@ from datetime import datetime
 import asyncpg
 
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationExistsError, ConversationNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
-    Changes,
     Clock,
     Hits,
     KeptResponse,
@@ -37,20 +36,18 @@ from cllm.core.ports import (
     UsageBy,
     UsageSum,
 )
-from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore, with_changes
-from cllm.stores.pages import summary_of
+from cllm.stores.edits import Change, Reads
 from cllm.stores.postgres import lists
 from cllm.stores.postgres import reading as parting
 from cllm.stores.postgres import requests as records
 from cllm.stores.postgres import statements as sql
-from cllm.stores.postgres.connection import PostgresPool, split_url, with_postgres
-from cllm.stores.postgres.edits import PostgresEdits
+from cllm.stores.postgres.connection import Connection, PostgresPool, split_url, with_postgres
+from cllm.stores.postgres.edits import delete, edit, insert, while_free
 from cllm.stores.postgres.reading import conversation_of, summaries_of
 from cllm.stores.postgres.turns import PostgresBeginnings, PostgresTurns
 from cllm.stores.sql import HEAD, VERSION_TABLE
-from cllm.stores.sql.checks import check_json, check_new, check_opening, check_text, check_whole
 from cllm.stores.sql.rows import SUMMARY_COLUMNS
+from cllm.stores.sql.store import SqlStore
 
 LEASE_SECONDS = 60.0
 
@@ -60,7 +57,7 @@ SELECT {sql.names(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id =
 _REVISION = f'SELECT version_num FROM "{VERSION_TABLE}"'
 
 
-class PostgresStore(EditingStore):
+class PostgresStore(SqlStore):
     """Conversations of any number of owners, for any number of processes and machines."""
 
     def __init__(
@@ -78,7 +75,7 @@ class PostgresStore(EditingStore):
             self._connections, clock=clock, lease_seconds=lease_seconds
         )
         self._turns = PostgresTurns(self._connections, clock=clock, lease_seconds=lease_seconds)
-        self._edits = PostgresEdits(self._connections, clock=clock, patience=patience)
+        self._patience = patience
         self._preparing = asyncio.Lock()
         self._is_ready = False
 
@@ -107,23 +104,6 @@ class PostgresStore(EditingStore):
 
     async def drop_turn(self, lease: Lease) -> None:
         await self._turns.drop(lease)
-
-    async def create(
-        self,
-        new: NewConversation,
-        *,
-        owner: str = LOCAL_OWNER,
-        opening: Opening | None = None,
-    ) -> Conversation:
-        check_new(new)
-        check_opening(opening)
-        await self._ready()
-        return await self._edits.create(edits.with_opening(self._new(new, owner), opening))
-
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
-        check_whole(conversation)
-        await self._ready()
-        await self._edits.create(edits.added(conversation, owner=owner, now=self._clock()))
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         check_id(ref)
@@ -205,45 +185,11 @@ class PostgresStore(EditingStore):
     ) -> tuple[UsageSum, ...]:
         return await lists.sums(await self._ready(), owner=owner, since=since, until=until, by=by)
 
-    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        def change(conversation: Conversation) -> Conversation:
-            changed = with_changes(conversation, changes, now=self._clock())
-            check_text(changed.title)
-            check_json(changed.metadata, changed.summary)
-            return changed
-
-        await self._ready()
-        return summary_of(await self._edits.change_row(ref, owner, change))
-
-    async def capture(
-        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
-        check_opening(opening)
-        return await super().capture(ref, opening, owner=owner)
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        await self._ready()
-        await self._edits.delete(ref, owner)
+        async def work(connection: Connection, key: str) -> None:
+            await delete(connection, owner, key)
 
-    async def branch(
-        self,
-        ref: str,
-        new: NewConversation,
-        *,
-        at: int | None = None,
-        opening: Opening | None = None,
-        owner: str = LOCAL_OWNER,
-    ) -> Conversation:
-        check_id(ref)
-        check_new(new)
-        check_opening(opening)
-        await self._ready()
-        fresh = self._new(new, owner)
-
-        def branch_of(source: Conversation) -> Conversation:
-            return edits.branch_of(source, fresh, at=at, opening=opening)
-
-        return await self._edits.branch(ref, fresh, branch_of)
+        await while_free(await self._ready(), ref, owner, work, patience=self._patience)
 
     async def claim_request(
         self, request: RequestKey, *, seconds: float
@@ -280,12 +226,23 @@ class PostgresStore(EditingStore):
         """Close all connections; leases run out by themselves."""
         await self._connections.close()
 
-    async def _edit(self, ref: str, owner: str, change: Change) -> Conversation:
-        await self._ready()
-        return await self._edits.change(ref, owner, change)
+    async def _insert(
+        self, new: Conversation, *, source: str | None = None, change: Change = lambda new: new
+    ) -> Conversation:
+        async def work(connection: Connection) -> Conversation:
+            return await insert(connection, new, source=source, change=change)
 
-    def _new(self, new: NewConversation, owner: str) -> Conversation:
-        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+        pool = await self._ready()
+        try:
+            return await pool.transact(work, frozen=True)
+        except asyncpg.UniqueViolationError as error:
+            raise ConversationExistsError(new.id) from error
+
+    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
+        async def work(connection: Connection, key: str) -> Conversation:
+            return await edit(connection, owner, key, change, reads=reads, now=self._clock())
+
+        return await while_free(await self._ready(), ref, owner, work, patience=self._patience)
 
     async def _ready(self) -> PostgresPool:
         """The connections, once the database has been seen to have the tables that it needs."""

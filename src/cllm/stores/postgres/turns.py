@@ -41,8 +41,8 @@ from cllm.stores.postgres.edits import (
     add_variant,
     append_turn,
     insert_row,
+    save,
     update_row,
-    write_changes,
 )
 from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays
 from cllm.stores.sql.checks import check_messages, check_new, check_text
@@ -394,7 +394,10 @@ class PostgresTurns:
                 await connection.execute(_DELETE_TURN, owner, key, turn.id)
             await connection.execute(sql.SETTLE, owner, key, new.updated_at, INTERRUPTED, turn.id)
             if any(shown.place == turn.place for shown in before.turns):
-                await write_changes(connection, before, new)
+                await add_variant(connection, before, turn)
+                variants = (*before.variants, turn)
+                old = msgspec.structs.replace(before, variants=variants)
+                await save(connection, old, new)
                 return
             if lease.created and not lease.visible:
                 await insert_row(connection, new)

@@ -1,31 +1,25 @@
-"""Changes to conversations in an open SQLite database in which no turn runs.
+"""Writing conversations to an open SQLite database: rows, edits in which no turn runs, deletion.
 
-Runs in the file's thread; each function is one transaction. None means that a turn runs.
+Runs in the file's thread, inside a transaction that the caller began and ends.
 """
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
-from cllm.core.conversation import HISTORY_STATES, Conversation, Summary, Turn
+from cllm.core.conversation import HISTORY_STATES, Conversation, Turn
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     SequenceNotFoundError,
-    TurnNotFoundError,
 )
-from cllm.core.identity import check_id
 from cllm.core.message import Message
-from cllm.core.ports import Changes, NewConversation, Opening
-from cllm.stores import edits
-from cllm.stores.edits import INTERRUPTION, with_changes
-from cllm.stores.pages import summary_of
+from cllm.stores.edits import INTERRUPTION, Change, Reads
+from cllm.stores.sql.difference import StoredTurn, difference
 from cllm.stores.sql.rows import Row, decode_found, decode_number, encode_json, encode_message
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reading import COUNT_AT, ROWS, find, find_key, load
+from cllm.stores.sqlite.reading import COUNT_AT, ROWS, find, find_key, load, outline_from
 
 _INTERRUPTION = encode_json(INTERRUPTION)
 
@@ -43,12 +37,6 @@ def add_conversation(db: sqlite3.Connection, conversation: Conversation) -> None
     first = len(conversation.turns) + 1
     for number, turn in enumerate(conversation.variants, first):
         add_turn(db, key, turn, number=number, position=None, sequence=None)
-
-
-def change_conversation(db: sqlite3.Connection, conversation: Conversation) -> None:
-    """Write everything that a conversation says about itself."""
-    owner, own_id, *rest = ROWS.encode_conversation(conversation)
-    db.execute(sql.CHANGE_CONVERSATION, (*rest, owner, own_id))
 
 
 def add_turn(
@@ -118,31 +106,11 @@ def delete_messages(
     db.execute(sql.DELETE_MESSAGES, (*key, number, first))
 
 
-def put_in_place(db: sqlite3.Connection, key: Row, *, chosen: int, instead_of: Row) -> int:
-    """Put a turn on the path in place of another; how many messages the path has then.
-
-    `instead_of` is the number and the position of the one that leaves. Its messages lose their
-    numbers, and later ones are numbered anew, as the two need not be of one length.
-    """
-    number, position = instead_of[:2]
-    sequence = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, number)).fetchone()[0])
-    db.execute(sql.CHANGE_POSITION, (None, *key, number))
-    db.execute(sql.CHANGE_POSITION, (position, *key, chosen))
-    db.execute(sql.UNNUMBER_TURN, (*key, number))
-    for (turn,) in db.execute(sql.NUMBERS_FROM, (*key, position)).fetchall():
-        numbered = db.execute(sql.NUMBER_TURN, (sequence, *key, turn))
-        sequence += numbered.rowcount
-    return sequence - 1
-
-
 def settle(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
     """Nobody runs a turn: one that still says so, which is the newest, was interrupted."""
     if newest is not None and newest[1] == "running":
         ended = (ROWS.write_time(now), _INTERRUPTION)
         db.execute(sql.SETTLE_TURN, (*ended, *key, newest[0]))
-
-
-replace = msgspec.structs.replace
 
 
 def is_held(lease: Row, now: datetime) -> bool:
@@ -153,30 +121,34 @@ def is_held(lease: Row, now: datetime) -> bool:
     return now < ROWS.read_time(lease[2]) <= now + LONGEST
 
 
-def new_conversation(
-    db: sqlite3.Connection, new: NewConversation, owner: str, now: datetime
-) -> Conversation:
-    """A conversation that is not kept yet, if its id and its name are free."""
-    check_free(db, new.id, new.name, owner)
-    return edits.new_conversation(new, key=new.id, owner=owner, now=now)
-
-
-def check_free(db: sqlite3.Connection, conversation_id: str, name: str | None, owner: str) -> None:
-    """ConversationExistsError if the owner has a conversation of that id or name."""
-    for ref in {conversation_id, name or conversation_id}:
-        check_id(ref)
-        if db.execute(sql.IS_TAKEN, (owner, ref)).fetchone() is not None:
+def check_free(db: sqlite3.Connection, conversation: Conversation) -> None:
+    """ConversationExistsError if the owner has a conversation with this id or name."""
+    for ref in _refs(conversation):
+        if db.execute(sql.IS_TAKEN, (conversation.owner, ref)).fetchone() is not None:
             raise ConversationExistsError(ref)
 
 
-def free(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> Row | None:
-    """The row of a conversation in which no turn runs, and none says so."""
-    row = find(db, ref, owner)
-    return row if _free_up(db, row[:2], now) else None
+def _refs(conversation: Conversation) -> set[str]:
+    return {conversation.id, conversation.name or conversation.id}
 
 
-def _free_up(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
-    """Whether no turn runs in it; a lease that ran out goes, and its turn was interrupted."""
+def insert(
+    db: sqlite3.Connection, new: Conversation, *, source: str | None, change: Change, now: datetime
+) -> Conversation:
+    """Store `new`, or what `change` makes of the conversation `source`."""
+    stored = None if source is None else load(db, find(db, source, new.owner))
+    check_free(db, new)
+    inserted = new if stored is None else change(stored)
+    for ref in _refs(new):
+        begun = db.execute(sql.LEASE_CREATING, (new.owner, ref)).fetchone()
+        if begun is not None and is_held(begun, now):
+            raise ConversationBusyError(ref, turn_id=begun[0])
+    add_conversation(db, inserted)
+    return inserted
+
+
+def _is_free(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
+    """Whether no turn runs. An expired lease is deleted, and its turn was interrupted."""
     held = db.execute(sql.LEASE_OF, key).fetchone()
     if held is not None:
         if is_held(held, now):
@@ -186,148 +158,70 @@ def _free_up(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
     return True
 
 
-def create(
-    db: sqlite3.Connection,
-    new: NewConversation,
-    owner: str,
-    *,
-    opening: Opening | None,
-    now: datetime,
-) -> Conversation:
-    conversation = edits.with_opening(new_conversation(db, new, owner, now), opening)
-    return _add(db, conversation, now)
-
-
-def add(db: sqlite3.Connection, conversation: Conversation, *, now: datetime) -> None:
-    """Keep a whole conversation, if its id and its name are free."""
-    check_free(db, conversation.id, conversation.name, conversation.owner)
-    _add(db, conversation, now)
-
-
-def branch(
-    db: sqlite3.Connection,
-    ref: str,
-    new: NewConversation,
-    owner: str,
-    *,
-    at: int | None,
-    opening: Opening | None,
-    now: datetime,
-) -> Conversation:
-    source = load(db, find(db, ref, owner))
-    fresh = new_conversation(db, new, owner, now)
-    return _add(db, edits.branch_of(source, fresh, at=at, opening=opening), now)
-
-
-def _add(db: sqlite3.Connection, conversation: Conversation, now: datetime) -> Conversation:
-    """Keep a new conversation, unless a first turn is about to make it."""
-    owner = conversation.owner
-    for ref in {conversation.id, conversation.name or conversation.id}:
-        begun = db.execute(sql.LEASE_CREATING, (owner, ref)).fetchone()
-        if begun is not None and is_held(begun, now):
-            raise ConversationBusyError(ref, turn_id=begun[0])
-    add_conversation(db, conversation)
-    return conversation
-
-
-def update(
-    db: sqlite3.Connection, ref: str, changes: Changes, owner: str, now: datetime
-) -> Summary | None:
-    row = free(db, ref, owner, now)
-    if row is None:
-        return None
-    changed = with_changes(ROWS.decode_conversation(row), changes, now=now)
-    change_conversation(db, changed)
-    return summary_of(changed)
-
-
-def capture(
-    db: sqlite3.Connection, ref: str, opening: Opening, owner: str, now: datetime
-) -> Conversation | None:
-    row = free(db, ref, owner, now)
-    if row is None:
-        return None
-    captured = edits.with_captured(load(db, row), opening)
-    change_conversation(db, captured)
-    return captured
-
-
 def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
-    """Also of a conversation with rows that cannot be read."""
+    """Delete a conversation, whose rows need not be readable; None while a turn runs."""
     key = find_key(db, ref, owner)
-    if not _free_up(db, key, now):
+    if not _is_free(db, key, now):
         return None
-    for number, _, _, state in db.execute(sql.ALL_TURNS, key).fetchall():
+    for number, state in db.execute(sql.ALL_TURNS, key).fetchall():
         delete_turn(db, key, number, state)
     db.execute(sql.DELETE_EVENTS, key)
     db.execute(sql.DELETE_CONVERSATION, key)
     return True
 
 
-def delete_from(
-    db: sqlite3.Connection, ref: str, sequence: int, owner: str, now: datetime
-) -> bool | None:
-    row = free(db, ref, owner, now)
-    if row is None:
-        return None
-    key = row[:2]
-    if not 1 <= sequence <= row[COUNT_AT]:
-        raise SequenceNotFoundError(key[1], sequence)
-    there = decode_found(db.execute(sql.AT_SEQUENCE, (*key, sequence)).fetchone())
-    number, ordinal, position, state = there
-    places = {place for (place,) in db.execute(sql.PLACES_FROM, (*key, position)).fetchall()}
-    _delete_places(db, key, places, spared=number if ordinal > 0 else None)
-    if ordinal > 0:
-        delete_messages(db, key, number, state, first=ordinal)
-        if state in HISTORY_STATES:
-            db.execute(sql.CHANGE_STATE, ("incomplete", *key, number))
-    change_conversation(db, _shortened(row, sequence - 1, now))
-    return True
-
-
-def _delete_places(
-    db: sqlite3.Connection, key: Row, places: set[str], *, spared: int | None
-) -> None:
-    """Delete all turns in these places, but not the one that loses only its end."""
-    for number, _, place, state in db.execute(sql.ALL_TURNS, key).fetchall():
-        if place in places and number != spared:
-            delete_turn(db, key, number, state)
-
-
-def _shortened(row: Row, count: int, now: datetime) -> Conversation:
-    """What a conversation says about itself when its messages end there."""
-    stored = ROWS.decode_conversation(row)
-    summary = stored.summary
-    return replace(
-        stored,
-        first_sequence=count + 1,
-        updated_at=now,
-        pins=tuple(pin for pin in stored.pins if pin <= count),
-        summary=None if summary is None else summary.up_to(count),
-    )
-
-
-def choose_variant(
-    db: sqlite3.Connection, ref: str, turn_id: str, owner: str, now: datetime
+def edit(
+    db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: Reads, now: datetime
 ) -> Conversation | None:
-    row = free(db, ref, owner, now)
-    if row is None:
+    """Apply a change and save the difference; None while a turn runs."""
+    row = find(db, ref, owner)
+    if not _is_free(db, row[:2], now):
         return None
-    key = row[:2]
-    chosen: Row | None = db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone()
-    if chosen is None:
-        raise TurnNotFoundError(key[1], turn_id)
-    number, position, place, state = chosen
-    if position is None:
-        there = db.execute(sql.TURN_IN_PLACE, (*key, place)).fetchone()
-        if there is None:
-            raise TurnNotFoundError(key[1], turn_id)
-        if state not in HISTORY_STATES:
-            raise edits.no_answer(key[1], turn_id)
-        first = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0])
-        count = put_in_place(db, key, chosen=number, instead_of=there)
-        stored = replace(ROWS.decode_conversation(row), first_sequence=count + 1, updated_at=now)
-        if stored.summary is not None:
-            stored = replace(stored, summary=stored.summary.up_to(first - 1))
-        change_conversation(db, stored)
-    return load(db, find(db, key[1], owner))
+    if reads == "head":
+        old = ROWS.decode_conversation(row)
+    elif reads == "whole":
+        old = load(db, row)
+    elif not 1 <= reads <= row[COUNT_AT]:
+        raise SequenceNotFoundError(row[1], reads)
+    else:
+        at = decode_found(db.execute(sql.AT_SEQUENCE, (*row[:2], reads)).fetchone())
+        old = outline_from(db, row, decode_number(at[2]))
+    new = change(old)
+    if new != old:
+        save(db, old, new)
+    return new
+
+
+def edit_from(
+    db: sqlite3.Connection, conversation: Conversation, position: int, change: Change
+) -> Conversation:
+    """Apply a change to the path from that position on, which its caller has the lease of."""
+    old = outline_from(db, find(db, conversation.id, conversation.owner), position)
+    new = change(old)
+    save(db, old, new)
+    return new
+
+
+def save(db: sqlite3.Connection, old: Conversation, new: Conversation) -> None:
+    """Change the stored conversation, of which `old` was read, into the `new` one."""
+    key = (new.owner, new.id)
+    owner, own_id, *rest = ROWS.encode_conversation(new)
+    db.execute(sql.CHANGE_CONVERSATION, (*rest, owner, own_id))
+    if not old.turns and not old.variants:
+        return
+    rows = db.execute(sql.ALL_NUMBERS, key).fetchall()
+    states = {number: state for _, number, _, state in rows}
+    found = difference(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
+    for number in found.deleted:
+        delete_turn(db, key, number, states[number])
+    for number, first in found.cut:
+        delete_messages(db, key, number, states[number], first=first)
+    for number, turn in found.changed:
+        db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn)[1:], *key, number))
+    # All off the path first: no two turns may have one position at any moment.
+    for move in found.moved:
+        db.execute(sql.CHANGE_POSITION, (None, *key, move.number))
+    for move in found.moved:
+        first_sequence = None if move.before is None else move.before + 1
+        db.execute(sql.CHANGE_POSITION, (move.position, *key, move.number))
+        db.execute(sql.NUMBER_TURN, (first_sequence, *key, move.number))

@@ -23,6 +23,7 @@ from cllm.core.ports import (
     Tail,
     TurnPart,
 )
+from cllm.stores.sql.difference import without_messages
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -234,19 +235,39 @@ class _Run(msgspec.Struct, kw_only=True):
 
 
 def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
-    """The conversation with its turns and variants, and how much was said in each."""
+    """The conversation with its turns and variants, and how many messages each has."""
     row = find(db, ref, owner)
-    key = row[:2]
-    with text_checked():
-        path = db.execute(sql.PATH, (*key, FIRST_POSITION)).fetchall()
-        beside = db.execute(sql.VARIANTS, (*key, FIRST_POSITION)).fetchall()
-        counted: dict[int, int] = dict(db.execute(sql.MESSAGE_COUNTS, key).fetchall())
+    path, beside, counts = _outline(db, row[:2], FIRST_POSITION)
     # The row's own count is of a path with its messages.
     bare = (*row[:-1], 0)
     return Outline(
-        conversation=ROWS.decode_conversation(bare, turns=_turns(path), variants=_turns(beside)),
-        counts={each[0]: counted.get(each[NUMBER_AT], 0) for each in (*path, *beside)},
+        conversation=ROWS.decode_conversation(bare, turns=path, variants=beside), counts=counts
     )
+
+
+def outline_from(db: sqlite3.Connection, row: Row, position: int) -> Conversation:
+    """The path from that position on with its variants, for an edit; no message is read."""
+    path, beside, counts = _outline(db, row[:2], position)
+    return ROWS.decode_conversation(
+        row,
+        turns=tuple(without_messages(turn, counts[turn.id]) for turn in path),
+        variants=tuple(without_messages(turn, counts[turn.id]) for turn in beside),
+    )
+
+
+def _outline(
+    db: sqlite3.Connection, key: Row, position: int
+) -> tuple[tuple[Turn, ...], tuple[Turn, ...], dict[str, int]]:
+    """The turns of the path from there on, those off it, and how many messages each has.
+
+    Turns off the path that began before that position may come without their count.
+    """
+    with text_checked():
+        path = db.execute(sql.PATH, (*key, position)).fetchall()
+        beside = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()
+        counted: dict[int, int] = dict(db.execute(sql.MESSAGE_COUNTS, (*key, position)).fetchall())
+    counts = {each[0]: counted.get(each[NUMBER_AT], 0) for each in (*path, *beside)}
+    return _turns(path), _turns(beside), counts
 
 
 def _turns(rows: Sequence[Row]) -> tuple[Turn, ...]:

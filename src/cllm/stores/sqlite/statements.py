@@ -76,7 +76,6 @@ OPEN = (
     "UPDATE conversations SET system = ?, system_record = ?, context_record = ? "
     "WHERE owner = ? AND id = ?"
 )
-CHANGE_WINDOW_NOTES = "UPDATE conversations SET pins = ?, summary = ? WHERE owner = ? AND id = ?"
 DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 
 NEWEST_TURN = _sql(
@@ -104,9 +103,6 @@ SAID_AFTER = (
     " WHERE t.owner = ? AND t.conversation_id = ? AND t.position > ?"
     " AND t.state IN ('complete', 'incomplete') AND m.role = 'user'"
 )
-LEAVE_PATH_AFTER = _sql(
-    "UPDATE turns SET position = NULL", _OF_CONVERSATION, "AND position > ? AND", _HISTORY
-)
 LAST_WINDOW = _sql(
     'SELECT "window" FROM turns',
     _OF_CONVERSATION,
@@ -120,9 +116,6 @@ PATH = _sql(
     "FROM turns",
     _OF_CONVERSATION,
     "AND position >= ? ORDER BY position",
-)
-NUMBERS_FROM = _sql(
-    "SELECT number FROM turns", _OF_CONVERSATION, "AND position >= ? ORDER BY position"
 )
 VARIANTS = _sql(
     "SELECT",
@@ -145,11 +138,10 @@ CHANGE_TURN = _sql(
     "AND number = ?",
 )
 CHANGE_POSITION = _sql("UPDATE turns SET position = ?", _OF_CONVERSATION, "AND number = ?")
-CHANGE_STATE = _sql("UPDATE turns SET state = ?", _OF_CONVERSATION, "AND number = ?")
 DELETE_TURN = _sql("DELETE FROM turns", _OF_CONVERSATION, "AND number = ?")
 HAS_TURNS = _sql("SELECT 1 FROM turns", _OF_CONVERSATION, "AND position IS NOT NULL LIMIT 1")
-PLACES_FROM = _sql("SELECT place FROM turns", _OF_CONVERSATION, "AND position >= ?")
-ALL_TURNS = _sql("SELECT number, id, place, state FROM turns", _OF_CONVERSATION)
+ALL_TURNS = _sql("SELECT number, state FROM turns", _OF_CONVERSATION)
+ALL_NUMBERS = _sql("SELECT id, number, position, state FROM turns", _OF_CONVERSATION)
 
 # From the newest message back: whoever asks reads those, or deletes them.
 AT_SEQUENCE = _sql(
@@ -164,7 +156,17 @@ MESSAGES_SINCE = _sql(
     _OF_CONVERSATION,
     "AND turn >= ? ORDER BY turn, ordinal",
 )
-MESSAGE_COUNTS = _sql("SELECT turn, count(*) FROM messages", _OF_CONVERSATION, "GROUP BY turn")
+# A turn off the path belongs to the edit unless its place is on the path before.
+VARIANTS_FROM = _sql(
+    "SELECT",
+    _listed((*TURN_COLUMNS, "number")),
+    "FROM turns WHERE owner = ?1 AND conversation_id = ?2 AND position IS NULL AND place NOT IN",
+    "(SELECT place FROM turns WHERE owner = ?1 AND conversation_id = ?2 AND position < ?3)",
+    "ORDER BY number",
+)
+MESSAGE_COUNTS = _sql(
+    "SELECT turn, count(*) FROM messages", _OF_CONVERSATION, "AND turn >= ? GROUP BY turn"
+)
 NUMBERS_OF = _sql(
     "SELECT id, number FROM turns", _OF_CONVERSATION, "AND id IN (SELECT value FROM json_each(?))"
 )
@@ -193,13 +195,6 @@ ADD_MESSAGE = (
     " raw) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 DELETE_MESSAGES = _sql("DELETE FROM messages", _OF_CONVERSATION, "AND turn = ? AND ordinal >= ?")
-FIRST_SEQUENCE = _sql("SELECT min(sequence_number) FROM messages", _OF_CONVERSATION, "AND turn = ?")
-UNNUMBER_TURN = _sql("UPDATE messages SET sequence_number = NULL", _OF_CONVERSATION, "AND turn = ?")
-UNNUMBER_AFTER = _sql(
-    "UPDATE messages SET sequence_number = NULL WHERE owner = ?1 AND conversation_id = ?2",
-    "AND turn IN (SELECT number FROM turns",
-    "WHERE owner = ?1 AND conversation_id = ?2 AND position > ?3)",
-)
 NUMBER_TURN = _sql(
     "UPDATE messages SET sequence_number = ? + ordinal", _OF_CONVERSATION, "AND turn = ?"
 )

@@ -17,12 +17,10 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
 from cllm.core.errors import ConversationBusyError, SettingsError, StoreError, UsageError
-from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
-    Changes,
     Clock,
     Hits,
     KeptResponse,
@@ -41,15 +39,14 @@ from cllm.core.ports import (
     UsageSum,
 )
 from cllm.stores import edits
+from cllm.stores.edits import Change, Reads
 from cllm.stores.sql.checks import (
-    check_json,
     check_messages,
     check_new,
-    check_opening,
     check_text,
-    check_whole,
 )
 from cllm.stores.sql.recent import RecentTurns
+from cllm.stores.sql.store import SqlStore
 from cllm.stores.sqlite import edits as changing
 from cllm.stores.sqlite import lists, reading
 from cllm.stores.sqlite import requests as records
@@ -68,7 +65,7 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 }
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """Conversations of any number of owners in one file."""
 
     ends_turns_whole: ClassVar = True
@@ -171,28 +168,6 @@ class SqliteStore:
             lambda db: turning.drop(db, lease, now=self._clock(), recent=self._recent)
         )
 
-    async def create(
-        self,
-        new: NewConversation,
-        *,
-        owner: str = LOCAL_OWNER,
-        opening: Opening | None = None,
-    ) -> Conversation:
-        check_new(new)
-        check_opening(opening)
-        return await self._file.write(
-            lambda db: changing.create(db, new, owner, opening=opening, now=self._clock())
-        )
-
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
-        check_whole(conversation)
-
-        def add(db: sqlite3.Connection) -> None:
-            now = self._clock()
-            changing.add(db, edits.added(conversation, owner=owner, now=now), now=now)
-
-        await self._file.write(add)
-
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return await self._reader.read(
             lambda db: reading.load(db, reading.find(db, ref, owner), tail)
@@ -263,56 +238,8 @@ class SqliteStore:
             lambda db: lists.usage(db, owner, since=since, until=until, by=by)
         )
 
-    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        check_text(None if isinstance(changes.title, msgspec.UnsetType) else changes.title)
-        check_json([each for each in (changes.metadata, changes.summary) if each])
-        return await self._change(
-            lambda db: changing.update(db, ref, changes, owner, self._clock()), ref
-        )
-
-    async def capture(
-        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
-        check_opening(opening)
-        if not edits.is_old(await self.load(ref, owner=owner)):
-            return None
-        captured = await self._change(
-            lambda db: changing.capture(db, ref, opening, owner, self._clock()), ref
-        )
-        return captured if captured.system_record == opening.system_record else None
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._change(lambda db: changing.delete(db, ref, owner, self._clock()), ref)
-
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        await self._change(
-            lambda db: changing.delete_from(db, ref, sequence, owner, self._clock()), ref
-        )
-
-    async def branch(
-        self,
-        ref: str,
-        new: NewConversation,
-        *,
-        at: int | None = None,
-        opening: Opening | None = None,
-        owner: str = LOCAL_OWNER,
-    ) -> Conversation:
-        check_id(ref)
-        check_new(new)
-        check_opening(opening)
-        return await self._file.write(
-            lambda db: changing.branch(
-                db, ref, new, owner, at=at, opening=opening, now=self._clock()
-            )
-        )
-
-    async def choose_variant(
-        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
-        return await self._change(
-            lambda db: changing.choose_variant(db, ref, turn_id, owner, self._clock()), ref
-        )
 
     async def claim_request(
         self, request: RequestKey, *, seconds: float
@@ -358,6 +285,18 @@ class SqliteStore:
     async def close(self) -> None:
         await self._reader.close()
         await self._file.close()
+
+    async def _insert(
+        self, new: Conversation, *, source: str | None = None, change: Change = lambda new: new
+    ) -> Conversation:
+        return await self._file.write(
+            lambda db: changing.insert(db, new, source=source, change=change, now=self._clock())
+        )
+
+    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
+        return await self._change(
+            lambda db: changing.edit(db, ref, owner, change, reads=reads, now=self._clock()), ref
+        )
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
         """Change a conversation in which no turn runs, after a short wait if one does."""

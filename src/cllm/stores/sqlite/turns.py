@@ -34,12 +34,12 @@ from cllm.stores.sqlite.edits import (
     add_conversation,
     add_messages,
     add_turn,
+    check_free,
     delete_messages,
     delete_turn,
+    edit_from,
     index,
     is_held,
-    new_conversation,
-    put_in_place,
     settle,
 )
 from cllm.stores.sqlite.reading import COUNT_AT, ROWS, load, pins_of
@@ -84,7 +84,9 @@ def begin(
     elif create is None:
         raise ConversationNotFoundError(ref)
     else:
-        conversation, number = new_conversation(db, create, owner, now), 1
+        conversation = edits.new_conversation(create, key=create.id, owner=owner, now=now)
+        check_free(db, conversation)
+        number = 1
         if start.visible:
             add_conversation(db, conversation)
     turn = edits.running_turn(start, now=now)
@@ -291,26 +293,12 @@ def _keep(
         _write(db, key, lease, turn, said, number=number, position=None, sequence=None)
         if not turn.is_history:
             return before
-        return _answer_anew(db, lease.conversation, number, there)
+        answered = edit_from(
+            db, lease.conversation, there[1], lambda found: edits.with_answer(found, turn.id)
+        )
+        return answered.message_count
     _write(db, key, lease, turn, said, number=number, position=number, sequence=before + 1)
     return before + len(turn.messages)
-
-
-def _answer_anew(
-    db: sqlite3.Connection, conversation: Conversation, number: int, there: Row
-) -> int:
-    """Put the turn in its place; those that went on with the tools of that one leave the path."""
-    key = (conversation.owner, conversation.id)
-    first = decode_number(db.execute(sql.FIRST_SEQUENCE, (*key, there[0])).fetchone()[0])
-    db.execute(sql.UNNUMBER_AFTER, (*key, there[1]))
-    db.execute(sql.LEAVE_PATH_AFTER, (*key, there[1]))
-    count = put_in_place(db, key, chosen=number, instead_of=there)
-    pins = tuple(pin for pin in conversation.pins if pin <= count)
-    summary = conversation.summary and conversation.summary.up_to(first - 1)
-    if (pins, summary) != (conversation.pins, conversation.summary):
-        noted = (encode_json(pins) if pins else None, encode_json(summary))
-        db.execute(sql.CHANGE_WINDOW_NOTES, (*noted, *key))
-    return count
 
 
 def _numbered(db: sqlite3.Connection, key: Row, lease: Lease, now: datetime) -> Place:

@@ -1,0 +1,91 @@
+"""Edits as differences between two values, by the rows that they change."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.message import Message
+from cllm.stores import edits
+from cllm.stores.sql.difference import (
+    Difference,
+    Move,
+    StoredTurn,
+    difference,
+    without_messages,
+)
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+NOTHING = Difference(deleted=(), changed=(), cut=(), moved=())
+STORED = {
+    "t1": StoredTurn(1, 1),
+    "t2": StoredTurn(2, None),
+    "v2": StoredTurn(3, 2),
+    "t4": StoredTurn(4, 4),
+}
+
+
+def turn(key: str, messages: int, place: str | None = None) -> Turn:
+    said = (Message(role="user", raw=b'{"role":"user","content":"x"}'),) * messages
+    return Turn(
+        id=key,
+        place=place or key,
+        state="complete",
+        messages=said,
+        started_at=NOW,
+        ended_at=NOW,
+    )
+
+
+def conversation() -> Conversation:
+    """Three turns, of which the second has a longer variant."""
+    return Conversation(
+        id="demo",
+        created_at=NOW,
+        updated_at=NOW,
+        title="Demo",
+        turns=(turn("t1", 2), turn("v2", 2, "t2"), turn("t4", 2)),
+        variants=(turn("t2", 3),),
+    )
+
+
+def test_the_same_turns_differ_in_nothing():
+    assert difference(conversation(), conversation(), STORED) == NOTHING
+
+
+def test_deleting_the_last_turn_deletes_one_row():
+    old = conversation()
+    new = edits.cut_from(old, 5, now=NOW)
+    assert difference(old, new, STORED) == msgspec.structs.replace(NOTHING, deleted=(4,))
+
+
+def test_a_turn_that_loses_its_end_is_changed_and_its_variants_go():
+    old = conversation()
+    new = edits.cut_from(old, 4, now=NOW)
+    found = difference(old, new, STORED)
+    assert sorted(found.deleted) == [2, 4]
+    assert [(number, each.state) for number, each in found.changed] == [(3, "incomplete")]
+    assert found.cut == ((3, 1),)
+    assert found.moved == ()
+
+
+def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_again():
+    old = conversation()
+    new = edits.with_variant(old, "t2", now=NOW)
+    found = difference(old, new, STORED)
+    assert set(found.moved) == {Move(2, 2, 2), Move(3, None, None), Move(4, 4, 5)}
+    assert (found.deleted, found.changed, found.cut) == ((), (), ())
+
+
+def test_the_end_of_a_path_without_its_messages_makes_the_same_difference():
+    whole = conversation()
+    loaded = tuple(without_messages(each, len(each.messages)) for each in whole.turns[1:])
+    end = msgspec.structs.replace(whole, turns=loaded, first_sequence=3)
+    for sequence in (4, 5, 6):
+        expected = difference(whole, edits.cut_from(whole, sequence, now=NOW), STORED)
+        found = difference(end, edits.cut_from(end, sequence, now=NOW), STORED)
+        assert (found.deleted, found.cut, found.moved) == (
+            expected.deleted,
+            expected.cut,
+            expected.moved,
+        )
