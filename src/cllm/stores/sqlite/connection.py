@@ -6,24 +6,22 @@ What goes wrong with the file comes out as one of our errors. Nothing here knows
 """
 
 import asyncio
-import contextlib
 import errno
 import os
 import sqlite3
 import stat
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
 from cllm.stores.sql import HEAD, VERSION_TABLE
 from cllm.stores.sql.checks import unkeepable
 from cllm.stores.sql.rows import UnreadableRowError
+from cllm.stores.sqlite.worker import Outcome, Worker
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -51,121 +49,27 @@ def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
 
 
-Piece = TypeVar("Piece")
-Outcome = tuple[Any, BaseException | None]
-"""What came of a piece of work: a result, or a failure."""
-_Do = Callable[[Sequence[Any]], Sequence[Outcome]]
-_Waiting = tuple["asyncio.Future[Any]", Any, _Do]
-_Jobs = SimpleQueue[_Waiting | None]
-
-MOST_TOGETHER = 64
-
-
-class Sure(asyncio.Future[Any]):
-    """A future of work that is done in any case: who is cancelled meanwhile hears of it then."""
-
-    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - as its parent has it
-        return False
-
-
-class Worker(Generic[Piece]):
-    """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
-
-    `do` is given the pieces that wait and says what came of each, in their order; it never raises.
-    If fewer wait than were done together last, it is for `pause` to wait a moment for the others.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        do: Callable[[Sequence[Piece]], Sequence[Outcome]],
-        *,
-        pause: Callable[[], object] | None = None,
-    ) -> None:
-        self._name = name
-        self._do = do
-        self._pause = pause
-        self._jobs: _Jobs | None = None
-
-    def run(self, piece: Piece) -> Sure:
-        """Have it done; the future belongs to the running loop."""
-        if self._jobs is None:
-            self._jobs = self._start()
-        future = Sure(loop=asyncio.get_running_loop())
-        self._jobs.put((future, piece, self._do))
-        return future
-
-    def end(self) -> None:
-        """Let the thread go after what it has been given so far."""
-        jobs, self._jobs = self._jobs, None
-        if jobs is not None:
-            jobs.put(None)
-
-    def _start(self) -> _Jobs:
-        jobs: _Jobs = SimpleQueue()
-        given = (jobs, self._pause)
-        threading.Thread(target=_serve, args=given, name=self._name, daemon=True).start()
-        weakref.finalize(self, jobs.put, None).atexit = False
-        return jobs
-
-
-def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
-    """Work until None comes. Between two jobs nothing of the first is held."""
-    before = 1
-    while (first := jobs.get()) is not None:
-        together = [first]
-        is_last = _take_waiting(jobs, together)
-        if pause is not None and len(together) < before and not is_last:
-            pause()
-            is_last = _take_waiting(jobs, together)
-        before = len(together)
-        _work_off(together)
-        del first, together
-        if is_last:
-            return
-
-
-def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
-    """Add what waits already; whether None was behind it."""
-    with contextlib.suppress(Empty):
-        while len(together) < MOST_TOGETHER:
-            job = jobs.get_nowait()
-            if job is None:
-                return True
-            together.append(job)
-    return False
-
-
-def _work_off(jobs: Sequence[_Waiting]) -> None:
-    """Do the jobs, and tell those who wait: one call for each loop that they wait in."""
-    do = jobs[0][2]
-    outcomes = do([piece for _, piece, _ in jobs])
-    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
-    for (future, _, _), outcome in zip(jobs, outcomes, strict=True):
-        told.setdefault(future.get_loop(), []).append((future, outcome))
-    for loop, settled in told.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, settled)
-
-
-def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
-    for future, (result, failure) in settled:
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
-
-
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 Synchronous = Literal["FULL", "NORMAL"]
 _Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
-_Job = tuple[_Begin, Work[Any]] | None
-"""How a transaction begins and the work in it, or None: the file is to be closed."""
+
+class _Job:
+    """How a transaction begins and the work in it; `abandoned` once its reader was cancelled."""
+
+    __slots__ = ("abandoned", "begin", "work")
+
+    def __init__(self, begin: _Begin, work: Work[Any]) -> None:
+        self.begin = begin
+        self.work = work
+        self.abandoned = False
+
 
 BUSY_SECONDS = 30.0
 GATHERING_SECONDS = 0.002
+STEPS_BETWEEN_CHECKS = 10_000
+"""Instructions of SQLite's machine between two looks whether a read was abandoned: some 100 µs."""
 CACHE_KILOBYTES = 8 * 1024
 # A page that many turns change goes back into the database once for all of them.
 CHECKPOINT_PAGES = 4000
@@ -202,38 +106,43 @@ class SqliteFile:
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         pause = partial(time.sleep, GATHERING_SECONDS) if gathers else None
-        self._worker: Worker[_Job] = Worker("cllm-sqlite", self._run_all, pause=pause)
+        self._worker: Worker[_Job | None] = Worker("cllm-sqlite", self._run_all, pause=pause)
         self._connection: sqlite3.Connection | None = None
+        self._running: _Job | None = None
 
     async def read(self, work: Work[T]) -> T:
-        """What the work finds, all of it from one moment."""
-        return await self._hop("BEGIN", work)
+        """What the work finds, all of it from one moment.
+
+        A read that is cancelled ends at once: it is interrupted, and keeps neither thread nor file.
+        """
+        job = _Job("BEGIN", work)
+        done: asyncio.Future[T] = self._worker.run(job, can_cancel=True)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            job.abandoned = True
+            raise
 
     async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
         """Do the work in one transaction. Who is cancelled meanwhile has it undone, if it can be.
 
         Without `undo` it is done all the same: a turn that was handed over is kept.
         """
-        return await self._hop("BEGIN IMMEDIATE", work, undo=undo)
+        done: asyncio.Future[T] = self._worker.run(_Job("BEGIN IMMEDIATE", work))
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if done.exception() is None and undo is not None:
+                await self._worker.run(_Job("BEGIN IMMEDIATE", undo(done.result())))
+            raise
 
     async def close(self) -> None:
         """Close the file when everything that was begun is done."""
         await self._worker.run(None)
         self._worker.end()
 
-    async def _hop(
-        self, begin: _Begin, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None
-    ) -> T:
-        done: asyncio.Future[T] = self._worker.run((begin, work))
-        try:
-            return await done
-        except asyncio.CancelledError:
-            if done.exception() is None and undo is not None:
-                await self._worker.run((begin, undo(done.result())))
-            raise
-
-    def _run_all(self, jobs: Sequence[_Job]) -> list[Outcome]:
-        writes = [job[1] for job in jobs if job is not None and job[0] == "BEGIN IMMEDIATE"]
+    def _run_all(self, jobs: Sequence[_Job | None]) -> list[Outcome]:
+        writes = [job.work for job in jobs if job is not None and job.begin == "BEGIN IMMEDIATE"]
         if len(jobs) > 1 and len(writes) == len(jobs):
             return self._write_together(writes)
         return [self._outcome(job) for job in jobs]
@@ -250,25 +159,25 @@ class SqliteFile:
             begun = True
             return [_done_or_refused(work, connection) for work in writes]
 
-        outcomes, failure = self._outcome(("BEGIN IMMEDIATE", write))
+        outcomes, failure = self._outcome(_Job("BEGIN IMMEDIATE", write))
         if failure is None:
             return list(outcomes)
         if not begun:
             return [(None, failure)] * len(writes)
-        return [self._outcome(("BEGIN IMMEDIATE", work)) for work in writes]
+        return [self._outcome(_Job("BEGIN IMMEDIATE", work)) for work in writes]
 
-    def _outcome(self, job: _Job) -> Outcome:
+    def _outcome(self, job: _Job | None) -> Outcome:
         try:
             if job is not None:
-                return self._run(*job), None
+                return self._run(job), None
             self._close()
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
             return None, error
         return None, None
 
-    def _run(self, begin: _Begin, work: Work[T]) -> T:
+    def _run(self, job: _Job) -> Any:
         try:
-            return self._transaction(begin, work)
+            return self._transaction(job)
         except sqlite3.ProgrammingError:
             # The statement and what was bound to it are ours: that is no fault of the file.
             raise
@@ -281,12 +190,16 @@ class SqliteFile:
         except UnreadableRowError as error:
             raise UnreadableRowError(error.reason, path=str(self.path)) from error
 
-    def _transaction(self, begin: _Begin, work: Work[T]) -> T:
+    def _transaction(self, job: _Job) -> Any:
         connection = self._opened()
-        connection.execute(begin)
+        connection.execute(job.begin)
         try:
             self._on_begin(connection)
-            found = work(connection)
+            self._running = job
+            try:
+                found = job.work(connection)
+            finally:
+                self._running = None
             connection.execute("COMMIT")
         except BaseException:
             self._on_loss()
@@ -317,12 +230,20 @@ class SqliteFile:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA secure_delete = ON")
+            connection.set_progress_handler(self._is_abandoned, STEPS_BETWEEN_CHECKS)
             if _revision(connection) != HEAD:
                 self._prepare(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _is_abandoned(self) -> bool:
+        """Whether SQLite has to interrupt the read that runs.
+
+        SQLite asks for it, since `interrupt()` between two statements of a read has no effect.
+        """
+        return self._running is not None and self._running.abandoned
 
     def _settle_journal(self, connection: sqlite3.Connection) -> None:
         """Go over to write-ahead logging; several may be doing that at once with a new file."""
