@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cllm.core.conversation import Conversation as StoredConversation
     from cllm.core.errors import CllmError
     from cllm.core.message import Message
-    from cllm.library.answer import Answer
+    from cllm.library.answer import Answer, AsyncTextStream, TextStream
     from cllm.library.asking import aask, ask, astream, stream
     from cllm.library.conversation import Conversation
     from cllm.library.manager import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         ConversationManager,
     )
     from cllm.library.stores import OpenStore, open_store
-    from cllm.library.streams import AsyncTextStream, TextStream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,7 +55,7 @@ _PLACES = {
     "DEFAULT_MAX_TURNS": "cllm.library.manager",
     "DEFAULT_SYSTEM_PROMPT": "cllm.library.manager",
     "Answer": "cllm.library.answer",
-    "AsyncTextStream": "cllm.library.streams",
+    "AsyncTextStream": "cllm.library.answer",
     "ByTokens": "cllm.assembly.window",
     "ByTurns": "cllm.assembly.window",
     "CllmError": "cllm.core.errors",
@@ -66,7 +65,7 @@ _PLACES = {
     "OpenStore": "cllm.library.stores",
     "StoredConversation": "cllm.core.conversation:Conversation",
     "Summarise": "cllm.assembly.window",
-    "TextStream": "cllm.library.streams",
+    "TextStream": "cllm.library.answer",
     "aask": "cllm.library.asking",
     "ask": "cllm.library.asking",
     "astream": "cllm.library.asking",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cllm.cli.counting import counted
+from cllm.cli.progress import counted
 
 
 class Stream(io.StringIO):

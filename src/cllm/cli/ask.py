@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cllm.cli import completing, printing
-from cllm.cli.given import given_prompt
-from cllm.cli.place import here
+from cllm.cli import completion, printing
+from cllm.cli.inputs import given_prompt, here
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.identity import is_valid_id
 from cllm.settings.cllmfile import FILE_NAME
@@ -71,12 +70,12 @@ class AskCommand(click.Command):
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.argument("prompt", required=False, shell_complete=completing.commands)
+@click.argument("prompt", required=False, shell_complete=completion.commands)
 @click.option(
     "-m",
     "--model",
     metavar="MODEL",
-    shell_complete=completing.models,
+    shell_complete=completion.models,
     help="The model, as provider/name.",
 )
 @click.option("-t", "--temperature", type=float, metavar="NUMBER", help="How freely to answer.")
@@ -101,7 +100,7 @@ class AskCommand(click.Command):
     flag_value=AUTOMATIC,
     default=None,
     metavar="[ID]",
-    shell_complete=completing.conversations,
+    shell_complete=completion.conversations,
     help="Go on with a conversation, or begin it; without ID, a new one.",
 )
 @click.option(
@@ -149,20 +148,20 @@ class AskCommand(click.Command):
 @click.option(
     "--show-conversation",
     metavar="ID",
-    shell_complete=completing.conversations,
+    shell_complete=completion.conversations,
     help="Print a conversation.",
 )
 @click.option(
     "--delete-conversation",
     metavar="ID",
-    shell_complete=completing.conversations,
+    shell_complete=completion.conversations,
     help="Delete a conversation for good.",
 )
 @click.option(
     "-c",
     "--config",
     metavar="NAME",
-    shell_complete=completing.configs,
+    shell_complete=completion.configs,
     help="Use NAME.Cllmfile.yml too, over Cllmfile.yml.",
 )
 @click.option("--show-config", is_flag=True, help="Print the settings, and where each comes from.")

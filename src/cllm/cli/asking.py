@@ -23,7 +23,7 @@ from cllm.app import (
 from cllm.cli import printing
 from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
-from cllm.cli.trusting import trusted_settings
+from cllm.cli.trust import trusted_settings
 from cllm.cli.turn_log import TurnLog, start_logging
 from cllm.core.context import ContextCommand
 from cllm.core.conversation import Policy

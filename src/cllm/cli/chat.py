@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from cllm.cli import completing, printing
-from cllm.cli.given import given_prompt
+from cllm.cli import completion, printing
+from cllm.cli.inputs import given_prompt, here
 from cllm.cli.main import EXIT_ERROR, Terminated
-from cllm.cli.place import here
 from cllm.core.errors import UsageError
 from cllm.settings.layers import WORDS, CommandLine, Layered, Place, user_folder
 from cllm.settings.sections import LARGEST_WINDOW
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from cllm.engine.rounds import ToolBox
     from cllm.providers.local.models import Event
     from cllm.repl.chat import Chat, ChatOptions, Hold
-    from cllm.repl.lines import Reader
+    from cllm.repl.loop import Reader
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
 
@@ -58,12 +57,12 @@ OTHERS_VARIABLES = {
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.argument("ref", metavar="[ID]", required=False, shell_complete=completing.conversations)
+@click.argument("ref", metavar="[ID]", required=False, shell_complete=completion.conversations)
 @click.option(
     "-m",
     "--model",
     metavar="MODEL",
-    shell_complete=completing.models,
+    shell_complete=completion.models,
     help="The model, as provider/name.",
 )
 @click.option("--system", metavar="TEXT", help="The system prompt of a new conversation.")
@@ -112,7 +111,7 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 
 
 def _settings(place: Place, line: CommandLine) -> "Settings":
-    from cllm.cli.trusting import trusted_layers  # noqa: PLC0415 - reads files
+    from cllm.cli.trust import trusted_layers  # noqa: PLC0415 - reads files
     from cllm.settings.load import type_settings  # noqa: PLC0415
 
     layered = over_others_variables(trusted_layers(place, line), place.environment)
@@ -190,9 +189,8 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
 
 
 def _talk(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
-    from cllm.repl.loop import run_chat  # noqa: PLC0415
+    from cllm.repl.loop import EndedBySignal, run_chat  # noqa: PLC0415
     from cllm.repl.screen import Screen  # noqa: PLC0415
-    from cllm.repl.signals import EndedBySignal  # noqa: PLC0415
 
     environment = settings.place.environment
     logged = settings.verbosity > 0 or settings.log_file is not None
@@ -274,7 +272,7 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
 
 def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     """Line editing where there is a terminal that can do it, else lines as they come."""
-    from cllm.repl.lines import LineReader  # noqa: PLC0415
+    from cllm.repl.loop import LineReader  # noqa: PLC0415
     from cllm.repl.screen import NARROWEST  # noqa: PLC0415
 
     place = chat.app.settings.place
@@ -283,8 +281,11 @@ def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     if not (has_person and chat.screen.is_terminal and able):
         lines = None if sys.stdin is None or sys.stdin.closed else sys.stdin.buffer
         return LineReader(lines, asks=sys.stderr if has_person else None)
-    from cllm.repl.input import TerminalReader, open_history  # noqa: PLC0415 - loads slowly
-    from cllm.repl.names import KnownNames  # noqa: PLC0415
+    from cllm.repl.input import (  # noqa: PLC0415 - loads slowly
+        KnownNames,
+        TerminalReader,
+        open_history,
+    )
     from cllm.repl.status import status_line  # noqa: PLC0415
 
     return TerminalReader(

@@ -1,12 +1,22 @@
 """`cllm conversations`: list, show, branch, delete, count and bring up to date what was said."""
 
+import sys
 from pathlib import Path
 
 import click
 
-from cllm.cli import completing, listing, migrate
-from cllm.cli.given import given_prompt
+from cllm.app import App
+from cllm.assembly.system import GivenPrompt
+from cllm.cli import completion, listing, printing
+from cllm.cli.inputs import given_prompt
+from cllm.cli.listing import open_app
+from cllm.cli.progress import counted
+from cllm.core.conversation import Summary, SystemRecord
+from cllm.core.errors import BrokenConversationError, StoreError, UsageError
+from cllm.core.ports import Opening
+from cllm.engine.sync import run
 from cllm.settings.load import CommandLine
+from cllm.stores.edits import is_old
 
 HELP = """List, show, branch and delete conversations.
 
@@ -54,7 +64,7 @@ def list_all(line: CommandLine) -> None:
 
 
 @command.command(name="show")
-@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
 @click.pass_obj
 def show(line: CommandLine, ref: str) -> None:
     """Print a conversation.
@@ -67,7 +77,7 @@ def show(line: CommandLine, ref: str) -> None:
 
 
 @command.command(name="delete")
-@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
 @click.pass_obj
 def delete(line: CommandLine, ref: str) -> None:
     """Delete a conversation for good; its branches stay.
@@ -80,7 +90,7 @@ def delete(line: CommandLine, ref: str) -> None:
 
 
 @command.command(name="branch")
-@click.argument("ref", metavar="ID", shell_complete=completing.conversations)
+@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
 @click.option("--to", "new", metavar="ID", help="The id of the branch; one is made without it.")
 @click.option("--at", type=click.IntRange(min=1), help="The number of the last message to take.")
 @click.option("--system", metavar="TEXT", help="The system prompt of the branch.")
@@ -107,7 +117,7 @@ def branch(
 
 
 @command.command(name="stats")
-@click.argument("ref", metavar="[ID]", required=False, shell_complete=completing.conversations)
+@click.argument("ref", metavar="[ID]", required=False, shell_complete=completion.conversations)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
@@ -127,4 +137,76 @@ def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
     print_stats(line, ref, as_json=as_json)
 
 
-command.add_command(migrate.command)
+MIGRATE_HELP = """Bring old conversations up to what new ones have.
+
+Conversations that were begun before cllm kept system prompts get the configured one again with
+every turn. With --add-system-prompt they get the one that is configured now for good, as their
+first message. Conversations that have a prompt, or whose record says that they keep none, stay
+as they are, and so do files that cannot be read.
+
+\b
+Examples:
+  cllm conversations migrate --add-system-prompt --dry-run
+  cllm conversations migrate --add-system-prompt"""
+
+EXIT_SOME_FAILED = 1
+
+
+@command.command(name="migrate", help=MIGRATE_HELP)
+@click.option(
+    "--add-system-prompt", is_flag=True, help="Keep the configured system prompt in old ones."
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would change.")
+@click.pass_obj
+def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int:
+    """Check that there is something to do, and do it."""
+    if not add_system_prompt:
+        raise UsageError("Say what to bring up: cllm conversations migrate --add-system-prompt")
+    app = open_app(line)
+    given = app.settings.system
+    if given.message is None:
+        raise UsageError(
+            "No system prompt is configured; set `default_system_message` in a Cllmfile.yml first."
+        )
+    return run(_migrate(app, given, dry_run=dry_run))
+
+
+async def _migrate(app: App, given: GivenPrompt, *, dry_run: bool) -> int:
+    """Go through all conversations, those in the archive too; the exit code."""
+    page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
+    for notice in page.notices:
+        printing.warn(notice)
+    record = SystemRecord(policy="captured", source=given.source)
+    opening = Opening(system=given.message, system_record=record)
+    changed = failed = 0
+    for summary in counted(page.items, "Looking at conversations", total=len(page.items)):
+        try:
+            done = await _bring_up(app, summary, opening, dry_run=dry_run)
+        except BrokenConversationError as error:
+            printing.note(f"Warning: {error}")
+        except StoreError as error:
+            printing.error(str(error))
+            failed += 1
+        else:
+            changed += done
+    printing.print_line(_told(changed, len(page.items), given, dry_run=dry_run))
+    return EXIT_SOME_FAILED if failed else 0
+
+
+async def _bring_up(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:
+    """Give one conversation the prompt, if it is an old one; whether it was."""
+    if dry_run:
+        old = is_old(await app.store.load(summary.id))
+    else:
+        old = await app.store.capture(summary.id, opening) is not None
+    if old:
+        gets = "would get" if dry_run else "got"
+        printing.print_line(f"{summary.ref}: {gets} the system prompt.")
+    return old
+
+
+def _told(changed: int, total: int, given: GivenPrompt, *, dry_run: bool) -> str:
+    count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
+    if dry_run:
+        return f"{count} would get the prompt of {given.source}; nothing was changed."
+    return f"{count} got the prompt of {given.source}; the others stay as they were."

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from cllm.cli import printing
-from cllm.cli.place import here
+from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
 from cllm.settings.load import CommandLine, load_settings
 from cllm.settings.places import server_store

@@ -8,16 +8,14 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, now
 from cllm.cli import printing
-from cllm.cli.counting import counted
-from cllm.cli.place import here
+from cllm.cli.inputs import here
+from cllm.cli.progress import counted
 from cllm.core.conversation import Summary
 from cllm.core.errors import CllmError
 from cllm.doctoring.finding import Finding, problem
-from cllm.doctoring.histories import HistoryCheck
-from cllm.doctoring.machine import check_machine
-from cllm.doctoring.provider import check_provider
+from cllm.doctoring.provider import check_machine, check_provider
 from cllm.doctoring.settings import check_settings
-from cllm.doctoring.store import check_store
+from cllm.doctoring.store import HistoryCheck, check_store
 from cllm.opening import ProviderOpener
 from cllm.settings.load import CommandLine, Settings
 

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from cllm.cli import printing
-from cllm.cli.given import given_prompt
-from cllm.cli.place import here
+from cllm.cli.inputs import given_prompt, here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Place, user_folder

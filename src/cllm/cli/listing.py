@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from cllm.app import App, conversation_called, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, difference, recapture
 from cllm.cli import printing
-from cllm.cli.place import here
-from cllm.cli.trusting import trusted_settings
+from cllm.cli.inputs import here
+from cllm.cli.trust import trusted_settings
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.message import Document, Image, Message
 from cllm.engine.sync import run
@@ -35,7 +35,7 @@ def list_conversations(line: CommandLine) -> None:
     for summary in page.items:
         printing.print_line(_summary_line(summary))
     if not page.items:
-        from cllm.repl.empty_list import empty_list_lines  # noqa: PLC0415 - rarely needed
+        from cllm.repl.status import empty_list_lines  # noqa: PLC0415 - rarely needed
 
         others = run(app.other_histories())
         for text in empty_list_lines(app.settings.store, others, advice=ADVICE):

@@ -13,7 +13,7 @@ from importlib import import_module
 import click
 
 from cllm.cli import printing
-from cllm.cli.place import as_text
+from cllm.cli.inputs import as_text
 from cllm.core.errors import CllmError
 
 ASK = "ask"

@@ -3,7 +3,7 @@
 import click
 
 from cllm.cli import printing
-from cllm.cli.place import here
+from cllm.cli.inputs import here
 from cllm.cli.progress import Progress
 from cllm.providers.local.models import (
     DEFAULT_MODEL,

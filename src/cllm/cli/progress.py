@@ -1,11 +1,12 @@
-"""How fetching a model looks: a bar on a terminal, a line at each end elsewhere."""
+"""Progress on standard error: of fetching a model, and of a long list of conversations."""
 
+import contextlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, assert_never
 
 from cllm.cli import printing
 from cllm.providers.local.models import Advanced, Event, Finished, Said, Started
@@ -75,3 +76,37 @@ class Progress:
 
 def _megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.0f} MB"
+
+
+T = TypeVar("T")
+
+QUIET_SECONDS = 0.5
+
+
+def counted(
+    items: Iterable[T],
+    what: str,
+    *,
+    total: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[T]:
+    """The items one by one, with a line on standard error once they take a while."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield from items
+        return
+    next_at = clock() + QUIET_SECONDS
+    drawn = False
+    try:
+        for number, item in enumerate(items):
+            if clock() >= next_at:
+                _draw(f"{what}: {number} of {total}")
+                next_at, drawn = clock() + BETWEEN_DRAWINGS, True
+            yield item
+    finally:
+        if drawn:
+            _draw("")
+
+
+def _draw(text: str) -> None:
+    with contextlib.suppress(OSError):
+        draw_line(sys.stderr, text)

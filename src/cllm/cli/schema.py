@@ -6,8 +6,8 @@ Sends nothing to a model.
 import msgspec
 
 from cllm.cli import printing
-from cllm.cli.place import here
-from cllm.cli.trusting import trusted_settings
+from cllm.cli.inputs import here
+from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.turn import TurnRequest
 from cllm.opening import model_cache

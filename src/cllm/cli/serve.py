@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from cllm.cli import printing
-from cllm.cli.place import here
+from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
 from cllm.core.extras import needs_extra
 from cllm.settings.layers import CommandLine
@@ -90,7 +90,7 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 
 
 def _settings(line: CommandLine) -> "Settings":
-    from cllm.cli.trusting import trusted_settings  # noqa: PLC0415 - reads files
+    from cllm.cli.trust import trusted_settings  # noqa: PLC0415 - reads files
 
     settings = trusted_settings(here(), line)
     for notice in settings.notices:

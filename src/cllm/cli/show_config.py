@@ -7,7 +7,7 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL
 from cllm.cli import printing
-from cllm.cli.trusting import trusted_layers
+from cllm.cli.trust import trusted_layers
 from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
 from cllm.settings.load import Settings, type_settings

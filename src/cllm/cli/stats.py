@@ -13,8 +13,8 @@ from cllm.assembly.cache_report import (
     with_conversation,
 )
 from cllm.cli import printing
-from cllm.cli.counting import counted
 from cllm.cli.listing import open_app
+from cllm.cli.progress import counted
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import (
     BrokenConversationError,

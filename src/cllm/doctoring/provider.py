@@ -1,18 +1,20 @@
-"""The provider of the model in force: who it is, whether it has a key, whether it can be reached.
+"""What cllm runs on, and the provider of the model in force: its key, and whether it is reachable.
 
 Reaching is a connection that is made and closed again. Nothing is asked and no key is sent.
 """
 
 import asyncio
+import platform
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
+from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
 from cllm.doctoring.finding import Finding, ok, problem
-from cllm.doctoring.machine import is_installed
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.http import proxy_for, shown
 from cllm.providers.local.models import resolve
@@ -133,3 +135,41 @@ def _connect(host: str, port: int, *, secure: bool) -> str | None:
     thread.start()
     thread.join(PATIENCE)
     return outcome[0] if outcome else f"no answer in {PATIENCE:.0f} seconds"
+
+
+CHECK = "versions"
+PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
+# Each extra by the package that it is for.
+EXTRAS = {
+    "bedrock": "botocore",
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "postgres": "asyncpg",
+    "server": "uvicorn",
+}
+
+
+def check_machine() -> Iterator[Finding]:
+    found = {package: _version(package) for package in PACKAGES}
+    listed = ", ".join(f"{package} {number}" for package, number in found.items() if number)
+    yield ok(CHECK, f"cllm {__version__}, Python {platform.python_version()}, {listed}.")
+    missing = [package for package, number in found.items() if number is None]
+    if missing:
+        yield problem(CHECK, f"{', '.join(missing)} not installed; run: pip install cllm")
+    yield ok("extras", ", ".join(f"{extra} {_state(extra)}" for extra in EXTRAS) + ".")
+
+
+def is_installed(extra: str) -> bool:
+    return _version(EXTRAS[extra]) is not None
+
+
+def _state(extra: str) -> str:
+    number = _version(EXTRAS[extra])
+    return "not installed" if number is None else f"installed ({EXTRAS[extra]} {number})"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -12,12 +12,17 @@ from cllm.assembly.system import GivenPrompt
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
 from cllm.engine.request import TurnRequest
-from cllm.library.answer import Answer
-from cllm.library.given import check_optional_text, check_ref, check_said
+from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
+from cllm.library.given import (
+    Options,
+    check_names,
+    check_optional_text,
+    check_ref,
+    check_said,
+    flat,
+)
 from cllm.library.loop import background
-from cllm.library.options import Options, check_names, flat
 from cllm.library.session import session
-from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
 
 Said = str | Message | Sequence[Message]
 """What somebody says: a text, or messages in a provider's words, such as the result of a tool."""

@@ -21,12 +21,10 @@ from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSu
 from cllm.engine.compacting import Summarised
 from cllm.engine.copying import copy_into
 from cllm.engine.request import TurnRequest
-from cllm.library.adding import add_message
-from cllm.library.answer import Answer
+from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.asking import Said, automatic_id, messages_of
-from cllm.library.exports import ExportFormat, check_form, decode_export, encode_export
-from cllm.library.facade import asynchronous, synchronous
 from cllm.library.given import (
+    Parameters,
     check_choice,
     check_number,
     check_optional_text,
@@ -34,14 +32,22 @@ from cllm.library.given import (
     check_said,
     check_text,
     check_window,
+    parameters_of,
 )
-from cllm.library.loop import background
-from cllm.library.options import Parameters, parameters_of
+from cllm.library.loop import asynchronous, background, synchronous
+from cllm.library.operations import (
+    ExportFormat,
+    Seen,
+    add_message,
+    check_form,
+    decode_export,
+    encode_export,
+    ledger_of,
+    look,
+    total,
+)
 from cllm.library.session import Session, session
 from cllm.library.stores import IN_MEMORY, OpenStore, held_store, on_own_loop
-from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
-from cllm.library.totals import total
-from cllm.library.window import Seen, ledger_of, look
 from cllm.stores.finding import hits_in, page_of_hits, query_terms
 
 Speaker = Literal["user", "assistant"]

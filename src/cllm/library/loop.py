@@ -1,8 +1,8 @@
-"""One event loop in a thread of its own, on which everything runs that the library does.
+"""One event loop in its own thread, on which everything in the library runs.
 
-Whoever calls hands it coroutines and waits for them: from any thread, from any event loop of the
-caller's own, and in a forked process, which gets a loop of its own. Knows nothing of what runs on
-it.
+Callers submit coroutines and wait for them: from any thread, from any event loop of their own,
+and in a forked process, which gets its own loop. A class writes an operation once, as a coroutine
+whose name starts with an underscore; `synchronous` and `asynchronous` make its public methods.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from cllm.core.errors import CllmError, UsageError
 
@@ -248,3 +249,30 @@ class OncePerProcess(Generic[T]):
 
 background = OncePerProcess(BackgroundLoop, BackgroundLoop.stop)
 """The loop of this process."""
+
+
+P = ParamSpec("P")
+S = TypeVar("S")
+Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+def synchronous(method: Method[S, P, T]) -> Callable[Concatenate[S, P], T]:
+    """The method for code that waits."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return background().run(method(self, *args, **kwargs))
+
+    call.__name__ = method.__name__.removeprefix("_")
+    return call
+
+
+def asynchronous(method: Method[S, P, T]) -> Method[S, P, T]:
+    """The method for asynchronous code, on whichever loop that runs."""
+
+    @wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await background().elsewhere(method(self, *args, **kwargs))
+
+    call.__name__ = f"a{method.__name__.removeprefix('_')}"
+    return call

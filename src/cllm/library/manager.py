@@ -10,22 +10,27 @@ from cllm.assembly.system import GivenPrompt
 from cllm.assembly.window import Strategy
 from cllm.core.ports import Store
 from cllm.engine.request import TurnRequest
-from cllm.library.answer import Answer
+from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.given import (
+    Parameters,
     check_number,
     check_optional_text,
     check_said,
     check_text,
     check_window,
+    parameters_of,
 )
-from cllm.library.listed import Listed, encode_listed
 from cllm.library.loop import background
-from cllm.library.options import Parameters, parameters_of
 from cllm.library.session import session
 from cllm.library.stores import IN_MEMORY
-from cllm.library.streams import AsyncTextStream, Pieces, TextStream, whole
-from cllm.library.transcripts import MemoryTranscript, StoredTranscript, Transcript
+from cllm.library.transcripts import (
+    Listed,
+    MemoryTranscript,
+    StoredTranscript,
+    Transcript,
+    encode_listed,
+)
 
 DEFAULT_MAX_TURNS = 10
 DEFAULT_SYSTEM_PROMPT = (

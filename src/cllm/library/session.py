@@ -15,9 +15,8 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Store
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest
-from cllm.library.answer import Answer
+from cllm.library.answer import Answer, Pieces
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
-from cllm.library.streams import Pieces
 from cllm.settings.load import CommandLine, Place, load_settings
 
 

@@ -127,7 +127,7 @@ def _read_rates(where: str, prices: object) -> Rates:
             f"`{where}` must be prices in dollars per million tokens, such as "
             "{input: 2.5, output: 10.0}."
         )
-    rates = {}
+    rates: dict[str, Rate] = {}
     for kind, price in prices.items():
         if kind not in KINDS:
             raise SettingsError(f"`{where}` has no price '{kind}'; there are {', '.join(KINDS)}.")
@@ -139,4 +139,4 @@ def _read_rates(where: str, prices: object) -> Rates:
                 f"from 0 to {HIGHEST_PRICE}."
             )
         rates[kind] = Rate(base=exact)
-    return Rates(**rates)
+    return Rates(**rates, per_call=Decimal(0))

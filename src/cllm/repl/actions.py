@@ -17,9 +17,7 @@ from cllm.core.identity import check_id
 from cllm.core.ports import Hit
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat, asked_in
-from cllm.repl.empty_list import empty_list_lines
-from cllm.repl.status import counted, stats_lines
-from cllm.repl.transcript import as_markdown, tail_lines
+from cllm.repl.status import as_markdown, counted, empty_list_lines, stats_lines, tail_lines
 from cllm.repl.window import number_in, pin_lines, summary_lines
 from cllm.settings.layers import expanded
 from cllm.terminal import one_line

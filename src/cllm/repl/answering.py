@@ -22,8 +22,8 @@ from cllm.core.reply import (
 )
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
-from cllm.repl.answer import Answer
 from cllm.repl.chat import Chat
+from cllm.repl.screen import Answer
 from cllm.repl.status import answer_line
 
 TICK = 0.08

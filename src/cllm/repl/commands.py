@@ -13,7 +13,7 @@ import msgspec
 from cllm.core.errors import UsageError
 from cllm.repl import actions, window
 from cllm.repl.chat import Chat
-from cllm.repl.plain import wrapped
+from cllm.repl.screen import wrapped
 
 Completes = Literal["conversations", "models", "files"]
 Action = Callable[[Chat, str], Awaitable[None]]

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -15,10 +15,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.styles import Style
 
+from cllm.core.errors import CllmError
+from cllm.repl.chat import Chat
 from cllm.repl.commands import COMMANDS, NAMES
-from cllm.repl.lines import CONTINUED, PROMPT
-from cllm.repl.names import KnownNames
-from cllm.repl.plain import whole_text
+from cllm.repl.loop import CONTINUED, PROMPT
+from cllm.repl.screen import whole_text
+from cllm.repl.status import model_names
 from cllm.terminal import escaped, hidden_characters, one_line
 
 STYLE = Style.from_dict(
@@ -26,6 +28,33 @@ STYLE = Style.from_dict(
 )
 # How the line editor shows what it would otherwise pass on: pasted text, names it completes.
 Char.display_mappings.update({sign: escaped(sign) for sign in hidden_characters()})
+
+
+Named = Sequence[tuple[str, str]]
+
+
+class KnownNames:
+    """Looks them up once for each line that is typed; a mistake in the store offers nothing."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._conversations: Named | None = None
+
+    def forget(self) -> None:
+        """Look again, the next time."""
+        self._conversations = None
+
+    async def conversations(self) -> Named:
+        if self._conversations is None:
+            try:
+                page = await self._chat.store.list_conversations(limit=MOST)
+            except CllmError:
+                return ()
+            self._conversations = [(one.id, one.title or "") for one in page.items]
+        return self._conversations
+
+    async def models(self) -> Named:
+        return model_names(self._chat.app)
 
 
 class TerminalReader:
@@ -152,3 +181,6 @@ def commands_like(word: str) -> Iterable[Completion]:
                 display=f"/{row.name} {row.takes}".rstrip(),
                 display_meta=row.about,
             )
+
+
+MOST = 500

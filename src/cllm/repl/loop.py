@@ -1,19 +1,134 @@
-"""The chat's loop: read a line, do what it says, until the person leaves."""
+"""The chat's loop: read a line, execute it, until the person leaves; and what ends it early.
+
+A reader returns one message or command at a time. EOFError is the end, KeyboardInterrupt Ctrl-C.
+"""
 
 import asyncio
 import contextlib
+import signal
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.repl.actions import Leave, show_tail
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import read_order, said_in
-from cllm.repl.lines import Reader
 from cllm.repl.screen import echo
-from cllm.repl.signals import EndedBySignal, Signals
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
 AGAIN = "Press Ctrl-C again to leave, or Ctrl-D."
+
+
+PROMPT = "You: "
+CONTINUED = "\\"
+
+
+class Reader(Protocol):
+    """`blocks` says that reading stops everything else on the event loop."""
+
+    blocks: bool
+
+    async def read(self) -> str: ...
+
+
+class LineReader:
+    """Reads lines; one that ends with a backslash goes on with the next.
+
+    `asks` is where the person is asked for a line, if there is a person.
+    """
+
+    blocks = True
+
+    def __init__(self, lines: BinaryIO | None, asks: TextIO | None = None) -> None:
+        self._lines = lines
+        self._asks = asks
+
+    async def read(self) -> str:
+        read: list[str] = []
+        while True:
+            line = self._line()
+            if line is None and not read:
+                raise EOFError
+            if line is None or not line.endswith(CONTINUED):
+                return "\n".join([*read, line or ""]).rstrip("\n")
+            read.append(line.removesuffix(CONTINUED))
+
+    def _line(self) -> str | None:
+        """The next line; None at the end of the input."""
+        if self._asks is not None:
+            self._asks.write(PROMPT)
+            self._asks.flush()
+        data = b"" if self._lines is None else self._lines.readline()
+        return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
+
+
+PATIENT_PRESSES = 2
+
+
+class EndedBySignal(BaseException):
+    """The process was asked to end."""
+
+
+class Signals:
+    """Hears the signals; made in the task that the chat is.
+
+    Where reading a line `blocks` the event loop, only an exception ends it.
+    """
+
+    def __init__(self, *, blocks: bool) -> None:
+        self.ended = False
+        self._loop = asyncio.get_running_loop()
+        self._chat = asyncio.current_task()
+        self._blocks = blocks
+        self._work: asyncio.Task[None] | None = None
+        self._presses = 0
+
+    def listen(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._hear)
+
+    async def stoppable(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work; Ctrl-C ends it early, and what it has to tidy up is waited for.
+
+        EndedBySignal if the process is to end, also where the work was done before it heard of it.
+        """
+        # Whoever read the keyboard may have listened for themselves meanwhile.
+        self.listen()
+        self._presses = 0
+        self._work = asyncio.ensure_future(work)
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if self.ended:
+                raise EndedBySignal from None
+            if not self._presses:
+                self._work.cancel()
+                raise
+        finally:
+            self._work = None
+        if self.ended:
+            raise EndedBySignal
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self._press()
+            return
+        self.ended = True
+        if self._work is not None:
+            self._loop.call_soon_threadsafe(self._work.cancel)
+        elif self._blocks:
+            raise EndedBySignal
+        elif self._chat is not None:
+            self._loop.call_soon_threadsafe(self._chat.cancel)
+
+    def _press(self) -> None:
+        if self._work is None or self._presses > PATIENT_PRESSES:
+            raise KeyboardInterrupt
+        self._presses += 1
+        if self._presses == 1:
+            self._loop.call_soon_threadsafe(self._work.cancel)
 
 
 async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool) -> None:

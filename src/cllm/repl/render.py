@@ -22,7 +22,7 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.syntax import Syntax
 from rich.text import Text
 
-from cllm.repl.answer import PlainAnswer
+from cllm.repl.screen import PlainAnswer
 from cllm.terminal import Escaper, escape, escape_styled, write_control
 
 BETWEEN_DRAWINGS = 0.05

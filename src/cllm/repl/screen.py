@@ -1,4 +1,4 @@
-"""Where things are shown: answers and what commands say on standard output, the rest beside it.
+"""What the chat shows: answers and the output of commands on standard output, the rest on stderr.
 
 Everything that is not an answer waits until the growing answer is out of its way.
 """
@@ -7,18 +7,98 @@ import contextlib
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.repl.answer import Answer, PlainAnswer
-from cllm.repl.plain import wrapped
 from cllm.terminal import escape, one_line, write_control
 
 NARROWEST = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
+
+
+class Answer(Protocol):
+    """An answer that is being shown."""
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why no more of it can be shown."""
+        ...
+
+    def write(self, text: str) -> None: ...
+
+    def think(self, text: str) -> None:
+        """A piece of the thinking, which is not part of the answer."""
+        ...
+
+    def refresh(self) -> None:
+        """Show what has come, if that has waited."""
+        ...
+
+    def settle(self) -> None:
+        """Show all of it for good; what comes next begins on a new line."""
+        ...
+
+    def end(self) -> None: ...
+
+
+class PlainAnswer:
+    """Prints the text as it comes, and ends it with exactly one line break."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.failure: OSError | None = None
+        self._out = out
+        self._breaks = ""
+        self._open = False
+
+    def write(self, text: str) -> None:
+        waiting = self._breaks + text
+        said = waiting.rstrip("\n")
+        self._breaks = waiting[len(said) :]
+        if said:
+            self._put(said)
+            self._open = True
+
+    def think(self, text: str) -> None:
+        """Thinking is not printed: what is printed stays, and is taken for the answer."""
+
+    def refresh(self) -> None:
+        """There is nothing that waits."""
+
+    def settle(self) -> None:
+        if self._open:
+            self._put("\n")
+        self._open, self._breaks = False, ""
+
+    def end(self) -> None:
+        self.settle()
+
+    def _put(self, text: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError as error:
+            self.failure = error
+
+
+def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
+    """The line cut between words for a terminal so wide; what is one word stays whole."""
+    if columns is None:
+        return [line]
+    cut = textwrap.wrap(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return cut or [line]
+
+
+def whole_text(text: str) -> str:
+    """The text with whole characters only: bytes that were none become replacement characters."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class Screen:

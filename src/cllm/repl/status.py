@@ -1,12 +1,21 @@
-"""What a conversation has used and cost, in words. Counts what turns say; asks nobody."""
+"""A conversation in words: its usage and cost, its last turns, all of it as Markdown.
+
+Counts what turns record; calls nobody.
+"""
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 import msgspec
 
+from cllm.app import App, OtherHistory
 from cllm.assembly.cache_report import Amount, CacheReport
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.reply import Usage
+from cllm.providers.local.models import list_models
+from cllm.providers.registry import LOCAL, ROWS
+from cllm.stores.registry import without_password
+from cllm.terminal import escape, one_line
 
 SMALL = 0.01
 
@@ -161,3 +170,86 @@ def _token_lines(usage: Usage) -> Iterator[str]:
     yield f"    from cache     {usage.cache_read:,}"
     yield f"    into cache     {usage.cache_write:,}"
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
+
+
+PATHS = ("json", "sqlite")
+
+
+def empty_list_lines(store: str, others: Iterable[OtherHistory], *, advice: str) -> Iterator[str]:
+    """A line for the store that is empty, and one for each that is not.
+
+    `advice` is the command that shows another store, up to its URL.
+    """
+    yield f"No conversations in {location(store)}."
+    for other in others:
+        many = other.conversations != 1
+        count = f"{other.conversations:,} conversation{'s are' if many else ' is'}"
+        yield f"{count} in {location(other.store)}; {advice} {quote(other.store)}"
+
+
+def location(store: str) -> str:
+    """The path of a store in files, or the URL of another one without its password."""
+    scheme, _, path = store.partition(":")
+    return path if scheme in PATHS else without_password(store)
+
+
+TAIL_TURNS = 3
+TAIL_LINES = 12
+SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
+
+
+def tail_lines(conversation: Conversation) -> Iterator[str]:
+    """The last turns with the numbers of their messages, long ones by their last lines."""
+    title = f" · {one_line(conversation.title)}" if conversation.title else ""
+    yield f"{conversation.id}{title}"
+    turns = conversation.turns[-TAIL_TURNS:]
+    left = len(conversation.turns) - len(turns)
+    if left:
+        yield f"({left} earlier turn{'' if left == 1 else 's'})"
+    number = conversation.message_count - sum(len(turn.messages) for turn in turns)
+    for turn in turns:
+        for message in turn.messages:
+            number += 1
+            if message.text and message.role in ("user", "assistant"):
+                yield ""
+                said = f"{SPEAKERS[message.role]}: {escape(message.text)}"
+                yield from _shortened(f"[{number}] {said}")
+        if turn.state != "complete":
+            yield f"({turn.state})"
+    yield ""
+
+
+def _shortened(text: str) -> Iterator[str]:
+    lines = text.rstrip().split("\n")
+    if len(lines) > TAIL_LINES:
+        yield lines[0]
+        yield f"  … {len(lines) - TAIL_LINES} lines …"
+        lines = lines[1 - TAIL_LINES :]
+    yield from lines
+
+
+def as_markdown(conversation: Conversation) -> str:
+    """All of it: title, system prompt and messages, each under who said it."""
+    said = (
+        f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
+        for message in conversation.messages
+        if message.text
+    )
+    head = [f"# {one_line(conversation.title or conversation.id)}", *_pinned(conversation)]
+    return "\n\n".join([*head, *said]) + "\n"
+
+
+def _pinned(conversation: Conversation) -> Iterator[str]:
+    """The system prompt of a conversation that keeps it beside its messages."""
+    record = conversation.system_record
+    if record is not None and record.prompt is not None:
+        source = f", from {one_line(record.source)}" if record.source else ""
+        yield f"## {SPEAKERS['system']} (pinned{source})\n\n{record.prompt.strip()}"
+
+
+def model_names(app: App) -> list[tuple[str, str]]:
+    """The names of known models with a remark, and the prefixes of all others."""
+    names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
+    for provider, row in app.settings.providers.items():
+        names += [(f"{provider}/{name}", "configured") for name in row.models]
+    return [*names, *((f"{provider}/", "…") for provider in ROWS)]

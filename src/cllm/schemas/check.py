@@ -1,4 +1,4 @@
-"""A schema is checked before anything is sent, and each reply before it is kept.
+"""A schema is put into the request, checked before it is sent, and checked against each reply.
 
 The work is done by a child process (`child.py`), which loads while the model answers and is ended
 when it takes too long, whatever the schema does to it.

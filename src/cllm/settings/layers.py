@@ -135,7 +135,7 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
 def _description(form: Any) -> str:
     """The description of the first annotation in a type, or in a union of types."""
     if get_origin(form) is Annotated:
-        return next(meta.description for meta in form.__metadata__ if meta.description)
+        return next(str(meta.description) for meta in form.__metadata__ if meta.description)
     return next(_description(inner) for inner in get_args(form) if get_origin(inner) is Annotated)
 
 

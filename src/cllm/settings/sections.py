@@ -30,7 +30,7 @@ LARGEST_WINDOW = 100_000_000
 
 Text = Annotated[str, Meta(description="a text")]
 Flag = Annotated[bool, Meta(description="true or false")]
-Mapping = Annotated[dict[str, Any], Meta(description="a mapping")]
+Object = Annotated[dict[str, Any], Meta(description="a mapping")]
 Retries = Annotated[
     int, Meta(ge=0, le=MAX_RETRIES, description=f"a whole number from 0 to {MAX_RETRIES}")
 ]
@@ -55,7 +55,7 @@ class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
     on_interrupt: Annotated[Literal["keep", "discard"], Meta(description="`keep` or `discard`")] = (
         "keep"
     )
-    providers: Mapping = {}
+    providers: Object = {}
     raw_response: Flag = False
     server: Any = None
     store: Text | None = None
@@ -77,7 +77,7 @@ class ProviderKeys(msgspec.Struct, frozen=True, kw_only=True):
     base_url: Any = None
     custom_llm_provider: Any = None
     drop_params: Any = None
-    extra_headers: Mapping = {}
+    extra_headers: Object = {}
     fallbacks: Annotated[
         list[str], Meta(description="a list of models, such as [openai/gpt-4o]")
     ] = []
@@ -102,6 +102,9 @@ BODY_KEYS = frozenset(
 KNOWN_KEYS = CLLM_KEYS | PROVIDER_KEYS | BODY_KEYS
 
 
+TimeoutPart = Literal["connect", "first_byte", "idle"]
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach one provider; None stands for the provider's own default.
 
@@ -112,7 +115,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     api_base: str | None = None
     api_key: Secret | None = None
     headers: dict[str, Secret] = msgspec.field(default_factory=dict)
-    timeout: float | dict[str, float] | None = None
+    timeout: float | dict[TimeoutPart, float] | None = None
     models: tuple[str, ...] = ()
     names: dict[str, str] = msgspec.field(default_factory=dict)
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -137,9 +140,9 @@ class _ProviderRow(msgspec.Struct, kw_only=True):
     api_base: Any = None
     base_url: Any = None
     api_key: Any = None
-    extra_headers: Mapping = {}
+    extra_headers: Object = {}
     timeout: Annotated[
-        _Timeout | dict[Literal["connect", "first_byte", "idle"], _Timeout] | None,
+        _Timeout | dict[TimeoutPart, _Timeout] | None,
         Meta(
             description="seconds (above 0, at most a million), or some of "
             "{connect: …, first_byte: …, idle: …}"
@@ -336,18 +339,20 @@ def read_window(layered: Layered) -> WindowSettings:
     given = layered.values.get("window")
     if given is None:
         return WindowSettings()
-    strategy = given.get("strategy") or "blocks" if isinstance(given, dict) else None
-    for name in given if strategy in STRATEGIES else ():
-        if name == "strategy" or name in WINDOW_KEYS[strategy]:
+    if not isinstance(given, dict):
+        raise layered.wrong("window", "a mapping such as {strategy: turns, max_turns: 10}")
+    strategy = given.get("strategy") or "blocks"
+    known_keys = WINDOW_KEYS.get(str(strategy), tuple(given))
+    for name in given:
+        if name == "strategy" or name in known_keys:
             continue
         others = [f"`strategy: {other}`" for other in STRATEGIES if name in WINDOW_KEYS[other]]
-        known = " and ".join(f"`{key}`" for key in WINDOW_KEYS[strategy])
+        known = " and ".join(f"`{key}`" for key in known_keys)
         problem = f"is no key of a window; `strategy: {strategy}` takes {known}"
         if others:
             problem = f"goes with {' or '.join(others)}"
         raise layered.mistake(f"window.{name}", problem)
-    expected = "a mapping such as {strategy: turns, max_turns: 10}"
-    found = layered.decode(given, _Window, "window", expected=expected)
+    found = layered.decode(given, _Window, "window")
     return WindowSettings(
         strategy=found.strategy,
         max_tokens=None if found.max_tokens == "auto" else found.max_tokens,

@@ -18,7 +18,7 @@ from cllm.engine.windowing import TRIMMED, TRIMMED_CODE
 from cllm.repl.answering import _Turn
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen
-from cllm.repl.transcript import as_markdown, tail_lines
+from cllm.repl.status import as_markdown, tail_lines
 
 
 def window_from(sequence: int) -> WindowRecord:

@@ -9,8 +9,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
 from cllm.repl.input import ChatCompleter, enter, open_history
-from cllm.repl.lines import LineReader
-from cllm.repl.plain import whole_text
+from cllm.repl.loop import LineReader
+from cllm.repl.screen import whole_text
 
 
 class Names:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.repl.answer import PlainAnswer
 from cllm.repl.render import (
     LiveAnswer,
     Region,
@@ -18,6 +17,7 @@ from cllm.repl.render import (
     thinking_lines,
     visible,
 )
+from cllm.repl.screen import PlainAnswer
 
 SEQUENCE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\n)|(\r)|([^\x1b\n\r])")
 

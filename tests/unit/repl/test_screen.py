@@ -6,8 +6,7 @@ import pytest
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.plain import wrapped
-from cllm.repl.screen import Screen
+from cllm.repl.screen import Screen, wrapped
 
 
 class Terminal(io.StringIO):

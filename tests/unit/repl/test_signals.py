@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cllm.core.errors import UsageError
-from cllm.repl.signals import EndedBySignal, Signals
+from cllm.repl.loop import EndedBySignal, Signals
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
