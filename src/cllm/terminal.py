@@ -184,3 +184,48 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
     widths = (sum(1 if sign.isascii() else 2 for sign in line) for line in text.split("\n"))
     rows = sum(max(1, -(-width // size.columns)) for width in widths)
     return rows <= size.lines - margin
+
+
+class PlainAnswer:
+    """Prints text as it arrives, and ends it with exactly one line break.
+
+    Trailing line breaks wait until something follows them. After the first `failure` it prints
+    nothing more.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self.failure: OSError | None = None
+        self._out = out
+        self._breaks = ""
+        self._open = False
+
+    def write(self, text: str) -> None:
+        waiting = self._breaks + text
+        said = waiting.rstrip("\n")
+        self._breaks = waiting[len(said) :]
+        if said:
+            self._put(said)
+            self._open = True
+
+    def think(self, text: str) -> None:
+        """Thinking is not printed: what is printed stays, and is taken for the answer."""
+
+    def refresh(self) -> None:
+        """There is nothing that waits."""
+
+    def settle(self) -> None:
+        if self._open:
+            self._put("\n")
+        self._open, self._breaks = False, ""
+
+    def end(self) -> None:
+        self.settle()
+
+    def _put(self, text: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError as error:
+            self.failure = error

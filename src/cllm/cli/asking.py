@@ -74,8 +74,6 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
     """Take the turn, printing the answer; errors go up."""
     settings = trusted_settings(place, line)
-    for notice in settings.notices:
-        printing.warn(notice)
     logged = settings.verbosity > 0 or settings.log_file is not None
     if logged:
         start_logging(settings)
@@ -174,7 +172,7 @@ async def _take_turn(
                 screen.show(event)
                 if turn_log is not None:
                     turn_log.hear(event)
-                if screen.answer.is_silent and request.create is None:
+                if screen.answer.failure is not None and request.create is None:
                     break
     except asyncio.CancelledError:
         raise (KeyboardInterrupt if stop.number == signal.SIGINT else Terminated) from None

@@ -20,10 +20,7 @@ ADVICE = "list them with: cllm --list-conversations --store"
 
 
 def open_app(line: CommandLine) -> App:
-    settings = trusted_settings(here(), line)
-    for notice in settings.notices:
-        printing.warn(notice)
-    return App(settings)
+    return App(trusted_settings(here(), line))
 
 
 def list_conversations(line: CommandLine) -> None:

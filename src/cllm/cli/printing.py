@@ -13,7 +13,7 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import escape, make_visible, one_line, protect
+from cllm.terminal import PlainAnswer, escape, make_visible, one_line, protect
 
 PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
 
@@ -77,53 +77,32 @@ def _write_line(line: str, *, err: bool = False) -> None:
     click.echo(line, err=err)  # noqa: TID251 - the one place
 
 
-class AnswerPrinter:
-    """Prints an answer as it comes, and ends it with exactly one line break.
+class AnswerPrinter(PlainAnswer):
+    """Prints an answer on standard output.
 
-    Line breaks wait until something follows them. Once standard output takes no more it goes on
-    in silence, so that the answer can still be kept; `end` then says what was wrong, unless it was
-    only that the reader had gone.
+    Once standard output fails it continues in silence, so that the answer can still be stored;
+    `end` then raises the error, unless the reader only closed the pipe.
     """
 
     def __init__(self) -> None:
-        self._breaks = ""
-        self._wrote = False
-        self._failure: OSError | None = None
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether standard output takes no more."""
-        return self._failure is not None
-
-    def write(self, text: str) -> None:
-        waiting = self._breaks + text
-        said = waiting.rstrip("\n")
-        self._breaks = waiting[len(said) :]
-        if said:
-            self._put(said)
+        super().__init__(sys.stdout)
 
     def break_line(self) -> None:
-        """What comes next, if anything does, begins on a line of its own."""
-        if self._wrote and not self._breaks:
+        """What follows, if anything does, starts on a new line."""
+        if self._open and not self._breaks:
             self._breaks = "\n"
 
     def end(self) -> None:
-        if self._wrote:
-            self._put("\n")
-        if self._failure is not None and not isinstance(self._failure, BrokenPipeError):
-            reason = os.strerror(self._failure.errno or 0).lower()
+        self.settle()
+        if self.failure is not None and not isinstance(self.failure, BrokenPipeError):
+            reason = os.strerror(self.failure.errno or 0).lower()
             raise UsageError(f"The answer cannot be written to standard output ({reason}).")
 
     def _put(self, text: str) -> None:
-        if self._failure is not None:
-            return
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-            self._wrote = True
-        except OSError as error:
+        failed = self.failure is not None
+        super()._put(text)
+        if self.failure is not None and not failed:
             abandon_stdout()
-            self._failure = error
 
 
 def abandon_stdout() -> None:

@@ -43,8 +43,6 @@ def held_to(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
 def validate_schema(line: CommandLine) -> None:
     """Check the schema of the command line or the settings, and say what it is."""
     settings = trusted_settings(here(), line)
-    for notice in settings.notices:
-        printing.warn(notice)
     if settings.schema is None:
         raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
     with open_checker(settings.schema, settings.place) as checker:

@@ -92,10 +92,7 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 def _settings(line: CommandLine) -> "Settings":
     from cllm.cli.trust import trusted_settings  # noqa: PLC0415 - reads files
 
-    settings = trusted_settings(here(), line)
-    for notice in settings.notices:
-        printing.warn(notice)
-    return settings
+    return trusted_settings(here(), line)
 
 
 def _log_as(settings: "Settings") -> None:

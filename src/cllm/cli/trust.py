@@ -57,8 +57,11 @@ def _show(cllmfile: Cllmfile) -> None:
 
 
 def trusted_settings(place: Place, line: CommandLine) -> Settings:
-    """The settings that hold here; the person is asked about files that need their trust."""
-    return type_settings(trusted_layers(place, line), place, line)
+    """The settings, with their notices printed; the person may be asked to trust files."""
+    settings = type_settings(trusted_layers(place, line), place, line)
+    for notice in settings.notices:
+        printing.warn(notice)
+    return settings
 
 
 def trusted_layers(place: Place, line: CommandLine) -> Layered:

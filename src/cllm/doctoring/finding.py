@@ -1,5 +1,6 @@
 """What a check found, for a person and for a program. Types only."""
 
+import os
 from collections.abc import Sequence
 from typing import Literal
 
@@ -39,3 +40,7 @@ def some(names: Sequence[str]) -> str:
     more = len(names) - SHOWN_NAMES
     shown = ", ".join(names[:SHOWN_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def reason_of(error: OSError) -> str:
+    return os.strerror(error.errno or 0).lower()

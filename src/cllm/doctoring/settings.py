@@ -1,6 +1,5 @@
 """The Cllmfiles: each one read by itself, so that one that is wrong does not hide the others."""
 
-import os
 import stat
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError
-from cllm.doctoring.finding import Finding, fixed, ok, problem, warning
+from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
 from cllm.settings.layers import CommandLine, Place, folders, layer_up, user_folder
 from cllm.settings.load import Settings, type_settings
@@ -106,10 +105,6 @@ def _for_own_eyes(path: Path, *, fix: bool) -> Iterator[Finding]:
     try:
         path.chmod(0o600)
     except OSError as error:
-        yield problem(CHECK, f"{path} cannot be kept from others ({_reason(error)}).")
+        yield problem(CHECK, f"{path} cannot be kept from others ({reason_of(error)}).")
     else:
         yield fixed(CHECK, f"{path} has a key in it, and only you can read it now.")
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno or 0).lower()

@@ -19,7 +19,7 @@ from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import AnyPart, Dialect, Role, plain_message
 from cllm.core.ports import Page
-from cllm.doctoring.finding import Finding, fixed, ok, problem, some, warning
+from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, some, warning
 from cllm.opening import ProviderOpener
 from cllm.providers.mending import named_profile
 from cllm.stores.json_folder import LOCKS, SUFFIX
@@ -57,7 +57,7 @@ def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
         yield from _permissions(folder, fix=fix)
         yield from _left_over(folder, fix=fix, now=now)
     except OSError as error:
-        yield problem(CHECK, f"{folder} cannot be looked at ({_reason(error)}).")
+        yield problem(CHECK, f"{folder} cannot be looked at ({reason_of(error)}).")
 
 
 def _missing(folder: Path) -> Finding:
@@ -131,7 +131,7 @@ def _mended(
         try:
             mend(name)
         except OSError as error:
-            yield problem(check, f"{name} cannot be mended ({_reason(error)}).")
+            yield problem(check, f"{name} cannot be mended ({reason_of(error)}).")
         else:
             mended.append(name)
     if mended:
@@ -165,10 +165,6 @@ def _close_file(path: Path) -> None:
             os.fchmod(fd, 0o600)
     finally:
         os.close(fd)
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno or 0).lower()
 
 
 HISTORIES = "conversations"

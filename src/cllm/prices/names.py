@@ -11,19 +11,13 @@ from cllm.providers.registry import KNOWN_PREFIXES, LITELLM
 
 LONGEST_NAME = 256
 
-PROVIDERS = {
-    "anthropic": "anthropic",
+SAME_NAMES = (
+    *("anthropic", "cerebras", "deepseek", "fireworks", "groq", "mistral", "openai"),
+    *("openrouter", "perplexity", "together"),
+)
+PROVIDERS = {name: name for name in SAME_NAMES} | {
     "bedrock": "aws",
-    "cerebras": "cerebras",
-    "deepseek": "deepseek",
-    "fireworks": "fireworks",
-    "groq": "groq",
-    "mistral": "mistral",
     "moonshot": "moonshotai",
-    "openai": "openai",
-    "openrouter": "openrouter",
-    "perplexity": "perplexity",
-    "together": "together",
     "xai": "x-ai",
 }
 LITELLM_PROVIDERS = {

@@ -16,7 +16,7 @@ from cllm.core.errors import UsageError
 from cllm.core.identity import check_id
 from cllm.core.ports import Hit
 from cllm.repl.answering import take_turn
-from cllm.repl.chat import Chat, asked_in
+from cllm.repl.chat import Chat
 from cllm.repl.status import as_markdown, counted, empty_list_lines, stats_lines, tail_lines
 from cllm.repl.window import number_in, pin_lines, summary_lines
 from cllm.settings.layers import expanded
@@ -202,7 +202,7 @@ async def regenerate(chat: Chat, _rest: str) -> None:
 
 async def undo(chat: Chat, _rest: str) -> None:
     turn = await chat.undo()
-    said = " ".join(message.text for message in asked_in(turn))
+    said = " ".join(message.text for message in turn.asked)
     chat.screen.note(f"Taken back: {one_line(said, longest=TITLE)}")
 
 

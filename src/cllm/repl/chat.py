@@ -12,11 +12,12 @@ from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
 from cllm.assembly.window import ByTurns, Strategy
 from cllm.core.conversation import Conversation, StandingSummary, Turn
-from cllm.core.errors import ConversationExistsError, ConversationNotFoundError, UsageError
+from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.identity import check_id
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
-from cllm.core.ports import Changes, NewConversation, Opening, Store, TurnStart
+from cllm.core.ports import Changes, NewConversation, Store
+from cllm.engine.copying import copy_into
 from cllm.engine.rounds import ToolBox
 from cllm.engine.turn import TurnEvent, TurnRequest
 from cllm.engine.windowing import TRIMMED_CODE
@@ -166,7 +167,7 @@ class Chat:
     async def request_again(self) -> TurnRequest:
         """The last turn once more; the one that is there stays as a variant."""
         turn = await self._seen_turn()
-        return msgspec.structs.replace(self._request(asked_in(turn)), place=turn.place)
+        return msgspec.structs.replace(self._request(turn.asked), place=turn.place)
 
     def request_nothing(self) -> TurnRequest:
         """A request as for a turn, in which nothing is said."""
@@ -215,7 +216,7 @@ class Chat:
         """
         await self.look_again()
         turns = () if self.conversation is None else self.conversation.turns
-        if request.place is None and turns and asked_in(turns[-1]) == request.messages:
+        if request.place is None and turns and turns[-1].asked == request.messages:
             self.attached, self.executed = (), ()
 
     def last_turn(self) -> Turn:
@@ -281,7 +282,7 @@ class Chat:
             raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
         conversation = self.stored()
         kept = self._open_kept()
-        await _copy(conversation, kept.store, check_id(ref or self.ref))
+        await copy_into(kept.store, conversation, check_id(ref or self.ref))
         old, self.app = self.app, kept
         self.options = msgspec.structs.replace(self.options, saves=True)
         await old.close()
@@ -289,40 +290,5 @@ class Chat:
         await self.look()
 
 
-def asked_in(turn: Turn) -> tuple[Message, ...]:
-    """What the person said in a turn, before anything answered it."""
-    answers = (place for place, one in enumerate(turn.messages) if one.role != "user")
-    return turn.messages[: next(answers, len(turn.messages))]
-
-
 def _automatic_id() -> str:
     return new_conversation_id(now(), new_id())
-
-
-async def _copy(conversation: Conversation, store: Store, ref: str) -> None:
-    """Keep a conversation in a store that has none of that id, turn by turn."""
-    try:
-        await store.load(ref, tail=0)
-    except ConversationNotFoundError:
-        pass
-    else:
-        raise ConversationExistsError(ref)
-    record = conversation.system_record
-    opening = None
-    if record is not None:
-        opening = Opening(
-            system=conversation.system,
-            system_record=record,
-            context_record=conversation.context_record,
-        )
-    await store.create(
-        NewConversation(id=ref, model=conversation.model, title=conversation.title),
-        opening=opening,
-    )
-    for turn in conversation.turns:
-        start = TurnStart(id=turn.id, messages=asked_in(turn), model=turn.model, visible=False)
-        lease = await store.begin_turn(ref, start)
-        place = lease.turn.place
-        await store.finish_turn(lease, msgspec.structs.replace(turn, place=place))
-    if conversation.pins or conversation.summary is not None:
-        await store.update(ref, Changes(pins=conversation.pins, summary=conversation.summary))

@@ -22,8 +22,7 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.syntax import Syntax
 from rich.text import Text
 
-from cllm.repl.screen import PlainAnswer
-from cllm.terminal import Escaper, escape, escape_styled, write_control
+from cllm.terminal import Escaper, PlainAnswer, escape, escape_styled, write_control
 
 BETWEEN_DRAWINGS = 0.05
 DRAWING_SHARE = 4

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.terminal import escape, one_line, write_control
+from cllm.terminal import PlainAnswer, escape, one_line, write_control
 
 NARROWEST = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -43,47 +43,6 @@ class Answer(Protocol):
         ...
 
     def end(self) -> None: ...
-
-
-class PlainAnswer:
-    """Prints the text as it comes, and ends it with exactly one line break."""
-
-    def __init__(self, out: TextIO) -> None:
-        self.failure: OSError | None = None
-        self._out = out
-        self._breaks = ""
-        self._open = False
-
-    def write(self, text: str) -> None:
-        waiting = self._breaks + text
-        said = waiting.rstrip("\n")
-        self._breaks = waiting[len(said) :]
-        if said:
-            self._put(said)
-            self._open = True
-
-    def think(self, text: str) -> None:
-        """Thinking is not printed: what is printed stays, and is taken for the answer."""
-
-    def refresh(self) -> None:
-        """There is nothing that waits."""
-
-    def settle(self) -> None:
-        if self._open:
-            self._put("\n")
-        self._open, self._breaks = False, ""
-
-    def end(self) -> None:
-        self.settle()
-
-    def _put(self, text: str) -> None:
-        if self.failure is not None:
-            return
-        try:
-            self._out.write(text)
-            self._out.flush()
-        except OSError as error:
-            self.failure = error
 
 
 def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:

@@ -18,15 +18,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
 WORDS = {"true": True, "false": False}
-PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *(\| *shellquote *)?\}\}")
-# What Jinja2 reads as something else than a variable's name, and where it would read on.
-JINJA_WORDS = frozenset(
-    (
-        *("and", "caller", "else", "false", "False", "if", "in", "is", "kwargs", "loop", "none"),
-        *("None", "not", "or", "self", "super", "true", "True", "varargs"),
-    )
-)
-NOT_PLAIN = ("{{", "{%", "{#", "{\0", "\0}", "\r")
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
 
@@ -126,33 +117,12 @@ def fill_template(template: str, values: Mapping[str, Value]) -> str:
         raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters.")
     if not any(mark in template for mark in ("{{", "{%", "{#")):
         return template
-    plainly = fill_plainly(template, values)
-    if plainly is not None:
-        return plainly
-    from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - rarely used
+    from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - imports Jinja2
 
     try:
         return render(template, values, filters={"shellquote": _shellquote}, limit=MAX_RESULT)
     except TemplateProblemError as error:
         raise VariableError(f"{error} (in the command {shown(template)})") from error
-
-
-def fill_plainly(template: str, values: Mapping[str, Value]) -> str | None:
-    """The template filled in, if it holds known variables and `shellquote` only; None otherwise.
-
-    Most are of that kind, Jinja2 gives the same for them, and importing it costs more than all else
-    that a Cllmfile does.
-    """
-    names = {found[1] for found in PLACEHOLDER.finditer(template)}
-    if not names <= values.keys() - JINJA_WORDS:
-        return None
-    rest = PLACEHOLDER.sub("\0", template)
-    if "\0" in template or template.endswith("\n") or any(sign in rest for sign in NOT_PLAIN):
-        return None
-    filled = PLACEHOLDER.sub(
-        lambda found: (_shellquote if found[2] else str)(values[found[1]]), template
-    )
-    return filled if len(filled) <= MAX_RESULT else None
 
 
 def _shellquote(value: object) -> str:

@@ -17,7 +17,7 @@ from cllm.repl.render import (
     thinking_lines,
     visible,
 )
-from cllm.repl.screen import PlainAnswer
+from cllm.terminal import PlainAnswer
 
 SEQUENCE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\n)|(\r)|([^\x1b\n\r])")
 
