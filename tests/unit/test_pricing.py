@@ -14,7 +14,7 @@ from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
 from cllm.prices.book import PriceBook
 from cllm.prices.names import LONGEST_NAME, PROVIDERS, table_entry
-from cllm.prices.record import Daily, DatedRates, ModelRecord, Rate, Rates, Since, Tier
+from cllm.prices.record import DatedRates, ModelRecord, Rate, Rates, Tier
 from cllm.providers.registry import LITELLM, ROWS
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -193,8 +193,8 @@ class TestTimes:
     RECORD = ModelRecord(
         dated=(
             DatedRates(rates=costing(1)),
-            DatedRates(rates=costing(2), when=Since(day=date(2026, 1, 1))),
-            DatedRates(rates=costing(3), when=Daily(begins=time(1), ends=time(4))),
+            DatedRates(rates=costing(2), since=date(2026, 1, 1)),
+            DatedRates(rates=costing(3), daily=(time(1), time(4))),
         )
     )
 
@@ -216,17 +216,17 @@ class TestTimes:
 
     @pytest.mark.parametrize(("hour", "dollars"), [(22, 1), (23, 2), (0, 2), (1, 1)])
     def test_hours_may_go_over_midnight(self, hour, dollars):
-        night = Daily(begins=time(23), ends=time(1))
+        night = (time(23), time(1))
         record = ModelRecord(
-            dated=(DatedRates(rates=costing(1)), DatedRates(rates=costing(2), when=night))
+            dated=(DatedRates(rates=costing(1)), DatedRates(rates=costing(2), daily=night))
         )
 
         assert record.rates(NOW.replace(hour=hour)) == costing(dollars)
 
     def test_before_all_dates_the_first_rates_are_meant(self):
-        later = [Since(day=date(2030, 1, 1)), Since(day=date(2031, 1, 1))]
+        later = [date(2030, 1, 1), date(2031, 1, 1)]
         dated = tuple(
-            DatedRates(rates=costing(number), when=when) for number, when in enumerate(later)
+            DatedRates(rates=costing(number), since=since) for number, since in enumerate(later)
         )
 
         assert ModelRecord(dated=dated).rates(NOW) == costing(0)

@@ -7,9 +7,8 @@ fetched here. Prints nothing.
 import base64
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import IO
 from urllib.parse import SplitResult, urlsplit
 
 from cllm.cli.ask import STANDARD_INPUT
@@ -39,14 +38,11 @@ def attached_parts(given: Iterable[str]) -> tuple[AnyPart, ...]:
     wanted = tuple(given)
     if len(wanted) > MOST:
         raise UsageError(f"Attach at most {MOST} files at once; {len(wanted)} were given.")
-    return tuple(_parts(wanted))
-
-
-def _parts(wanted: Iterable[str]) -> Iterator[AnyPart]:
+    parts: list[AnyPart] = []
     together = 0
     for one in wanted:
         if "://" in one:
-            yield _linked_image(one)
+            parts.append(_linked_image(one))
             continue
         data = _read(one)
         together += len(data)
@@ -55,7 +51,8 @@ def _parts(wanted: Iterable[str]) -> Iterator[AnyPart]:
                 f"The attachments are more than {MAX_TOGETHER // MEGABYTE} MB together; "
                 "attach fewer, or smaller ones."
             )
-        yield _part(one, data)
+        parts.append(_part(one, data))
+    return tuple(parts)
 
 
 def _linked_image(address: str) -> Image:
@@ -110,7 +107,7 @@ def _read_standard_input() -> bytes:
         raise UsageError(
             "Cannot attach standard input: nothing is piped into it; name a file instead of '-'."
         )
-    return _at_most(sys.stdin.buffer)
+    return sys.stdin.buffer.read(MAX_FILE + 1)
 
 
 def _read_file(name: str) -> bytes:
@@ -125,14 +122,12 @@ def _read_file(name: str) -> bytes:
         ) from error
 
 
-def _at_most(file: IO[bytes]) -> bytes:
-    return file.read(MAX_FILE + 1)
-
-
 def _part(name: str, data: bytes) -> AnyPart:
     media_type = media_type_of(data)
     if media_type is None:
-        return Text(text=_headed(_base_name(name), _text(name, data)))
+        text = _text(name, data)
+        ending = "" if text.endswith("\n") else "\n"
+        return Text(text=f"--- File: {_base_name(name)} ---\n{text}{ending}--- End File ---")
     encoded = base64.b64encode(data).decode("ascii")
     if media_type == "application/pdf":
         return Document(media_type=media_type, data=encoded, name=_base_name(name))
@@ -154,11 +149,6 @@ def _text(name: str, data: bytes) -> str:
     if "\0" in text:
         raise UsageError(f"Cannot attach {_shown(name)}: give {ACCEPTED}.")
     return text
-
-
-def _headed(name: str, text: str) -> str:
-    ending = "" if text.endswith("\n") else "\n"
-    return f"--- File: {name} ---\n{text}{ending}--- End File ---"
 
 
 def _base_name(name: str) -> str:

@@ -11,10 +11,10 @@ import msgspec
 from cllm.core.errors import CllmError, SettingsError
 from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
-from cllm.settings.layers import CommandLine, Place, folders, layer_up, user_folder
-from cllm.settings.load import Settings, type_settings
+from cllm.settings.layers import CommandLine, Place, folders, layer_up
+from cllm.settings.load import Settings, check_trust, type_settings
 from cllm.settings.sections import KNOWN_KEYS
-from cllm.settings.trust import TrustLedger, parts_to_trust
+from cllm.settings.trust import parts_to_trust
 
 CHECK = "settings"
 FOR_OTHERS = 0o077
@@ -37,7 +37,7 @@ def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSett
             file = read_cllmfile(folder / FILE_NAME, trusted_place=own)
             if file is None:
                 continue
-            _refuse_untrusted(file, place, line)
+            check_trust(file, place, line)
         except SettingsError as error:
             findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
         else:
@@ -51,11 +51,6 @@ def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSett
     if not findings:
         findings.append(ok(CHECK, "there is no Cllmfile.yml, so the defaults hold."))
     return CheckedSettings(findings=tuple(findings), settings=settings)
-
-
-def _refuse_untrusted(file: Cllmfile, place: Place, line: CommandLine) -> None:
-    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
-        TrustLedger(user_folder(place)).check(file)
 
 
 def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:

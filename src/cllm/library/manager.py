@@ -28,7 +28,6 @@ from cllm.library.transcripts import (
     Listed,
     MemoryTranscript,
     StoredTranscript,
-    Transcript,
     encode_listed,
 )
 
@@ -67,7 +66,7 @@ class ConversationManager:
         self.model = model
         self.parameters = parameters_of("ConversationManager", parameters)
         self._check()
-        self._transcript: Transcript
+        self._transcript: MemoryTranscript | StoredTranscript
         if store is None and conversation is None and window is None:
             self._transcript = MemoryTranscript(self._ask_of_memory)
             return
@@ -179,7 +178,7 @@ class ConversationManager:
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
         return self._prepared().pieces(check_said(text), stream=stream)
 
-    def _prepared(self) -> Transcript:
+    def _prepared(self) -> MemoryTranscript | StoredTranscript:
         """The transcript, with what may have been changed about this object."""
         self._check()
         transcript = self._transcript

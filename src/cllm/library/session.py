@@ -4,7 +4,6 @@ One session serves the whole program. It is made when it is first needed and clo
 """
 
 import os
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import msgspec
 from cllm.app import App
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
-from cllm.core.reply import Noticed, ReplyFinished, TextDelta
-from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest
+from cllm.core.reply import Noticed, TextDelta
+from cllm.engine.request import TurnBegan, TurnEnded, TurnRequest
 from cllm.library.answer import Answer, Pieces
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
 from cllm.settings.load import CommandLine, Place, load_settings
@@ -57,12 +56,24 @@ class Session:
                 del self._under_way[key]
 
     async def _said(self, request: TurnRequest, store: Store) -> Pieces:
-        async with aclosing(self._events(request, store)) as events:
+        """The text of a turn as it arrives, and at last the answer."""
+        notices: list[Notice] = []
+        conversation: str | None = None
+        async with aclosing(self.app.engine(store).run_turn(request)) as events:
             async for event in events:
-                if isinstance(event, TextDelta):
-                    yield event.text
-                elif isinstance(event, Answer):
-                    yield event
+                match event:
+                    case TextDelta():
+                        yield event.text
+                    case TurnBegan():
+                        conversation = event.conversation
+                        notices += event.prompt.notices
+                    case Noticed():
+                        notices.append(event.notice)
+                    case TurnEnded():
+                        yield Answer.of(event, conversation=conversation, notices=tuple(notices))
+                        return
+                    case _:
+                        pass
 
     async def let_go(self, store: Store, ref: str) -> None:
         """End a stream of that conversation that its reader left without closing it.
@@ -72,29 +83,6 @@ class Session:
         left = self._under_way.get((id(store), ref))
         if left is not None and left.reader == CALLER.get():
             await closed(left.pieces)
-
-    async def _events(
-        self, request: TurnRequest, store: Store
-    ) -> AsyncGenerator[TurnEvent | Answer, None]:
-        """The events of a turn, the last of them as an answer."""
-        notices: list[Notice] = []
-        conversation: str | None = None
-        async with aclosing(self.app.engine(store).run_turn(request)) as events:
-            async for event in events:
-                match event:
-                    case TurnBegan():
-                        conversation = event.conversation
-                        notices += event.prompt.notices
-                    case Noticed():
-                        notices.append(event.notice)
-                    case ReplyFinished():
-                        continue
-                    case TurnEnded():
-                        yield Answer.of(event, conversation=conversation, notices=tuple(notices))
-                        return
-                    case _:
-                        pass
-                yield event
 
 
 def _forget(_session: Session) -> None:

@@ -7,6 +7,7 @@ thread and any event loop; each is written once, in the store.
 import os
 from collections.abc import Callable, Coroutine
 from functools import cache, wraps
+from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cllm.app import now
@@ -69,7 +70,12 @@ class BlockingStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -123,7 +129,12 @@ class OpenStore:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         await self.close()
 
 

@@ -74,34 +74,6 @@ def _encoded(messages: Listed, position: int) -> Message:
     return Message(role=role, raw=encode_given(f"messages[{position}]", messages[position]))
 
 
-class Transcript(Protocol):
-    """What was said, as far as it is sent."""
-
-    messages: list[dict[str, Any]]
-    trimmed: bool
-
-    @property
-    def turn_count(self) -> int:
-        """The turns among the messages that were answered."""
-        ...
-
-    def limit(self, most: int) -> None:
-        """Have so many turns at most from the next message on."""
-        ...
-
-    def add(self, role: Speaker, text: str) -> None:
-        """Take in what was said; the oldest turn leaves if that completes one too many."""
-        ...
-
-    def pieces(self, text: str, *, stream: bool) -> Pieces:
-        """Say something to the model; both it and the answer are added."""
-        ...
-
-    def clear(self) -> None:
-        """Begin anew."""
-        ...
-
-
 class Ask(Protocol):
     """Sends messages to the model."""
 
@@ -135,9 +107,11 @@ class MemoryTranscript:
         return len(turn_starts(self.messages)) - waits_for_answer(self.messages)
 
     def limit(self, most: int) -> None:
+        """Have at most this many turns from the next message on."""
         self._most = most
 
     def add(self, role: Speaker, text: str) -> None:
+        """Add a message; the oldest turn leaves if that completes one too many."""
         self._end_what_was_left()
         self._add(role, text)
 
@@ -164,6 +138,7 @@ class MemoryTranscript:
             self._add("assistant", answer)
 
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
+        """Ask the model; both the text and the answer are added."""
         await self._let_go()
         asked = [*self.messages, {"role": "user", "content": text}]
         mine = _UnderWay(text=text, pieces=self._ask(asked, stream=stream), reader=CALLER.get())

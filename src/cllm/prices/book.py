@@ -22,7 +22,7 @@ from cllm.prices.names import TableEntry, table_entry
 from cllm.prices.record import ModelRecord, Rate, Rates
 
 PACKAGE = "genai_prices"
-FORMAT = 3
+FORMAT = 4
 """Increase it when ModelRecord, or how one is made from the table, changes."""
 
 MAX_RECORDS = 1024

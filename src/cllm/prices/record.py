@@ -6,7 +6,6 @@ is None and never zero.
 
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal
-from typing import assert_never
 
 import msgspec
 
@@ -72,24 +71,26 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         return _EXACT.scaleb(total, _PER_MILLION)
 
 
-class Since(msgspec.Struct, frozen=True, kw_only=True, tag="since"):
-    """From the beginning of a day on, in UTC."""
-
-    day: date
-
-
-class Daily(msgspec.Struct, frozen=True, kw_only=True, tag="daily"):
-    """Between two times of every day, in UTC; over midnight if it ends before it begins."""
-
-    begins: time
-    ends: time
-
-
 class DatedRates(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates and when they hold; always, if `when` is None. `rates` is None if nobody knows them."""
+    """Rates and when they apply, in UTC; `rates` is None if they are unknown.
+
+    `since` is the first day. `daily` is a start and an end time; it spans midnight if the end is
+    earlier.
+    """
 
     rates: Rates | None
-    when: Since | Daily | None = None
+    since: date | None = None
+    daily: tuple[time, time] | None = None
+
+    def applies(self, at: datetime) -> bool:
+        if self.since is not None and at.date() < self.since:
+            return False
+        if self.daily is None:
+            return True
+        start, end = self.daily
+        if end < start:
+            return at.time() >= start or at.time() < end
+        return start <= at.time() < end
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,19 +109,5 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if len(self.dated) == 1:
             return self.dated[0].rates
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        holding = (dated for dated in reversed(self.dated) if _holds(dated.when, at))
-        return next(holding, self.dated[0]).rates
-
-
-def _holds(when: Since | Daily | None, at: datetime) -> bool:
-    match when:
-        case None:
-            return True
-        case Since(day=day):
-            return at.date() >= day
-        case Daily(begins=begins, ends=ends):
-            if ends < begins:
-                return at.time() >= begins or at.time() < ends
-            return begins <= at.time() < ends
-        case _:
-            assert_never(when)
+        applying = (dated for dated in reversed(self.dated) if dated.applies(at))
+        return next(applying, self.dated[0]).rates

@@ -20,7 +20,7 @@ from genai_prices.types import (
 )
 
 from cllm.prices.names import TableEntry
-from cllm.prices.record import Daily, DatedRates, ModelRecord, Rate, Rates, Since, Tier
+from cllm.prices.record import DatedRates, ModelRecord, Rate, Rates, Tier
 
 KINDS = {
     "input": ("input_mtok",),
@@ -67,15 +67,14 @@ def _dated(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:
         yield DatedRates(rates=_rates(prices))
         return
     for conditional in prices:
-        yield DatedRates(rates=_rates(conditional.prices), when=_when(conditional.constraint))
-
-
-def _when(constraint: StartDateConstraint | TimeOfDateConstraint | None) -> Since | Daily | None:
-    if constraint is None:
-        return None
-    if isinstance(constraint, StartDateConstraint):
-        return Since(day=constraint.start_date)
-    return Daily(begins=_in_utc(constraint.start_time), ends=_in_utc(constraint.end_time))
+        rates, constraint = _rates(conditional.prices), conditional.constraint
+        if isinstance(constraint, StartDateConstraint):
+            yield DatedRates(rates=rates, since=constraint.start_date)
+        elif isinstance(constraint, TimeOfDateConstraint):
+            daily = (_in_utc(constraint.start_time), _in_utc(constraint.end_time))
+            yield DatedRates(rates=rates, daily=daily)
+        else:
+            yield DatedRates(rates=rates)
 
 
 def _in_utc(value: time) -> time:

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from cllm.core.errors import CllmError
 from cllm.core.reply import (
@@ -23,8 +23,10 @@ from cllm.core.reply import (
 from cllm.engine.rounds import RoundEnded
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.repl.chat import Chat
-from cllm.repl.screen import Answer
 from cllm.repl.status import answer_line
+
+if TYPE_CHECKING:
+    from cllm.repl.screen import Answer
 
 TICK = 0.08
 
@@ -48,7 +50,7 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
         await _look(chat, request, failed=failed)
 
 
-async def _show_all(chat: Chat, request: TurnRequest, answer: Answer) -> None:
+async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
     shown = _Turn(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
@@ -73,7 +75,7 @@ def _interrupted(request: TurnRequest) -> str:
 
 
 @asynccontextmanager
-async def _redrawn(answer: Answer) -> AsyncGenerator[None, None]:
+async def _redrawn(answer: "Answer") -> AsyncGenerator[None, None]:
     """While this runs, what has come is shown also when nothing more comes."""
 
     async def tick() -> None:
@@ -91,7 +93,7 @@ async def _redrawn(answer: Answer) -> AsyncGenerator[None, None]:
 class _Turn:
     """Shows the events of one turn."""
 
-    def __init__(self, chat: Chat, answer: Answer) -> None:
+    def __init__(self, chat: Chat, answer: "Answer") -> None:
         self._chat = chat
         self._screen = chat.screen
         self._answer = answer

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from cllm.core.errors import UsageError
-from cllm.repl import actions, window
+from cllm.repl import actions
 from cllm.repl.chat import Chat
 from cllm.repl.screen import wrapped
 
@@ -24,26 +24,19 @@ OTHERWISE = (
 )
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command: its names, what it takes, what it is for and what it does.
+class Command(msgspec.Struct, frozen=True):
+    """A command: its name, its argument, its help and its action.
 
     One that `is_word` is also meant when its name stands alone, without a slash.
     """
 
     name: str
+    takes: str
     about: str
     action: Action
-    takes: str = ""
     aliases: tuple[str, ...] = ()
     is_word: bool = False
     completes: Completes | None = None
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that was given, and what stood after its name."""
-
-    command: Command
-    rest: str
 
 
 async def _help(chat: Chat, _rest: str) -> None:
@@ -51,141 +44,110 @@ async def _help(chat: Chat, _rest: str) -> None:
 
 
 COMMANDS = (
-    Command(name="help", aliases=("h", "?"), about="List the commands.", action=_help),
-    Command(name="new", about="Begin a conversation; this one stays stored.", action=actions.new),
-    Command(name="clear", is_word=True, about="The same, and say so.", action=actions.clear),
+    Command("help", "", "List the commands.", _help, aliases=("h", "?")),
+    Command("new", "", "Begin a conversation; this one stays stored.", actions.new),
+    Command("clear", "", "The same, and say so.", actions.clear, is_word=True),
+    Command("list", "[N]", "List the newest conversations.", actions.list_newest),
     Command(
-        name="list", takes="[N]", about="List the newest conversations.", action=actions.list_newest
-    ),
-    Command(
-        name="open",
-        takes="ID",
-        about="Go on with another conversation.",
-        action=actions.open_conversation,
+        "open",
+        "ID",
+        "Go on with another conversation.",
+        actions.open_conversation,
         completes="conversations",
     ),
+    Command("search", "TEXT", "Find conversations in which it was said.", actions.search),
     Command(
-        name="search",
-        takes="TEXT",
-        about="Find conversations in which it was said.",
-        action=actions.search,
-    ),
-    Command(
-        name="model",
-        takes="[NAME]",
-        about="Show the model, or go on with another one.",
-        action=actions.model,
+        "model",
+        "[NAME]",
+        "Show the model, or go on with another one.",
+        actions.model,
         completes="models",
     ),
     Command(
-        name="system",
-        takes="[TEXT]",
-        about="Show the system prompt, or go on under another one.",
-        action=actions.system,
+        "system", "[TEXT]", "Show the system prompt, or go on under another one.", actions.system
     ),
     Command(
-        name="context",
-        takes="[COMMAND]",
-        about="Show the context, or run a shell command for the next message.",
-        action=actions.context,
+        "context",
+        "[COMMAND]",
+        "Show the context, or run a shell command for the next message.",
+        actions.context,
     ),
     Command(
-        name="attach",
-        takes="[FILE]",
-        about="Show the model a file with the next message.",
-        action=actions.attach,
+        "attach",
+        "[FILE]",
+        "Show the model a file with the next message.",
+        actions.attach,
         completes="files",
     ),
     Command(
-        name="regenerate",
+        "regenerate",
+        "",
+        "Ask the last message again; the old answer stays as a variant.",
+        actions.regenerate,
         aliases=("retry",),
-        about="Ask the last message again; the old answer stays as a variant.",
-        action=actions.regenerate,
     ),
-    Command(name="undo", about="Take the last turn back, for good.", action=actions.undo),
+    Command("undo", "", "Take the last turn back, for good.", actions.undo),
+    Command("branch", "[N]", "Go on in a copy, with the messages up to number N.", actions.branch),
+    Command("title", "[TEXT]", "Show the title, or give one.", actions.title),
+    Command("save", "[ID]", "Keep the conversation, or a copy of it under ID.", actions.save),
     Command(
-        name="branch",
-        takes="[N]",
-        about="Go on in a copy, with the messages up to number N.",
-        action=actions.branch,
-    ),
-    Command(
-        name="title", takes="[TEXT]", about="Show the title, or give one.", action=actions.title
-    ),
-    Command(
-        name="save",
-        takes="[ID]",
-        about="Keep the conversation, or a copy of it under ID.",
-        action=actions.save,
-    ),
-    Command(
-        name="export",
-        takes="FILE",
-        about="Write the conversation as Markdown, or as JSON if FILE ends so.",
-        action=actions.export,
+        "export",
+        "FILE",
+        "Write the conversation as Markdown, or as JSON if FILE ends so.",
+        actions.export,
         completes="files",
     ),
+    Command("tokens", "", "Show what the last turn used, and what it sent.", actions.tokens),
     Command(
-        name="tokens", about="Show what the last turn used, and what it sent.", action=window.tokens
+        "pin",
+        "[N or list]",
+        "Send the turn of message N, or of the last one, every time; or list what is pinned.",
+        actions.pin,
+    ),
+    Command("unpin", "N", "Do so no more.", actions.unpin),
+    Command(
+        "compact",
+        "[undo]",
+        "Put all but the newest turn into a summary; or undo that.",
+        actions.compact,
     ),
     Command(
-        name="pin",
-        takes="[N or list]",
-        about="Send the turn of message N, or of the last one, every time; or list what is pinned.",
-        action=window.pin,
-    ),
-    Command(name="unpin", takes="N", about="Do so no more.", action=window.unpin),
-    Command(
-        name="compact",
-        takes="[undo]",
-        about="Put all but the newest turn into a summary; or undo that.",
-        action=window.compact,
-    ),
-    Command(
-        name="stats",
+        "stats",
+        "",
+        "Show what this conversation and this chat used and cost.",
+        actions.stats,
         is_word=True,
-        about="Show what this conversation and this chat used and cost.",
-        action=actions.stats,
     ),
     Command(
-        name="quit",
-        aliases=("exit", "q"),
-        is_word=True,
-        about="Leave, as Ctrl-D does.",
-        action=actions.leave,
+        "quit", "", "Leave, as Ctrl-D does.", actions.leave, aliases=("exit", "q"), is_word=True
     ),
 )
 WORDS = {name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])}
 NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
 
 
-def read_order(line: str) -> Order | None:
-    """The command that a line gives; None if it is said to the model.
+def read_order(line: str) -> tuple[Command, str] | None:
+    """The command of a line and its argument; None if the line is for the model.
 
     What begins with a slash and is no command is a mistake, unless it looks like a path.
     """
     text = line.strip()
     if text.lower() in WORDS:
-        return Order(command=WORDS[text.lower()], rest="")
+        return WORDS[text.lower()], ""
     if not text.startswith("/") or text.startswith(ESCAPE):
         return None
     word = re.split(r"\s", text[1:], maxsplit=1)[0]
     rest = text[1 + len(word) :]
     command = NAMES.get(word.lower())
     if command is not None:
-        return _ordered(command, rest.strip())
+        if rest.strip() and not command.takes:
+            raise UsageError(f"/{command.name} takes nothing after its name; nothing was done.")
+        return command, rest.strip()
     if "/" in word or not word:
         return None
     raise UsageError(
         f"There is no command /{word}; /help lists them. To say it to the model, begin with //."
     )
-
-
-def _ordered(command: Command, rest: str) -> Order:
-    """The order; what a command does not take is not passed over in silence."""
-    if rest and not command.takes:
-        raise UsageError(f"/{command.name} takes nothing after its name; nothing was done.")
-    return Order(command=command, rest=rest)
 
 
 def said_in(line: str) -> str:

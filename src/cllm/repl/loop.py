@@ -202,7 +202,8 @@ async def _obey(chat: Chat, line: str) -> None:
         if order is None:
             await take_turn(chat, chat.request(said_in(line)))
         else:
-            await order.command.action(chat, order.rest)
+            command, rest = order
+            await command.action(chat, rest)
     except CllmError as error:
         chat.failures += 1
         chat.screen.error(error)

@@ -9,40 +9,20 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
 from cllm.terminal import PlainAnswer, escape, one_line, write_control
 
+if TYPE_CHECKING:
+    from cllm.repl.render import LiveAnswer
+
+    Answer = PlainAnswer | LiveAnswer
+
 NARROWEST = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
-
-
-class Answer(Protocol):
-    """An answer that is being shown."""
-
-    @property
-    def failure(self) -> OSError | None:
-        """Why no more of it can be shown."""
-        ...
-
-    def write(self, text: str) -> None: ...
-
-    def think(self, text: str) -> None:
-        """A piece of the thinking, which is not part of the answer."""
-        ...
-
-    def refresh(self) -> None:
-        """Show what has come, if that has waited."""
-        ...
-
-    def settle(self) -> None:
-        """Show all of it for good; what comes next begins on a new line."""
-        ...
-
-    def end(self) -> None: ...
 
 
 def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
@@ -74,7 +54,7 @@ class Screen:
         self._dims = err.isatty() and usable and not environment.get("NO_COLOR")
         self._answer: Answer | None = None
 
-    def begin_answer(self) -> Answer:
+    def begin_answer(self) -> "Answer":
         """A new answer; it is shown until `end_answer`."""
         wide = shutil.get_terminal_size().columns > NARROWEST
         if self._draws and wide:

@@ -76,7 +76,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     wrong = [key for key in content if not isinstance(key, str)]
     if wrong:
         raise SettingsError(f"the key {wrong[0]!r} must be a word.", path=str(path))
-    plain: dict[str, Any] = _Plainer(path).plain(content)
+    plain: dict[str, Any] = _plain(content, path)
     return plain
 
 
@@ -142,47 +142,39 @@ def _is_long_number(event: Any) -> bool:
     return tagged and len(event.value) > LONGEST_TAGGED_NUMBER
 
 
-class _Plainer:
-    """Makes values of plain JSON of what YAML can write: text for every key, and no surprises.
+def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
+    """The value as plain JSON: texts, numbers, lists, and mappings with texts for keys.
 
-    A few lines of YAML can stand for billions of values, or for one that contains itself, so what
-    is visited is counted.
+    A few lines of YAML can stand for billions of values, or for one that contains itself, so the
+    values that are `left` are counted down.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._visited = 0
-
-    def plain(self, value: Any, depth: int = 0) -> Any:
-        self._visited += 1
-        if self._visited > MAX_VALUES or depth > MAX_DEPTH:
-            raise self._wrong(f"it stands for more than {MAX_VALUES} values.")
-        if isinstance(value, dict):
-            return {self._key(key): self.plain(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.plain(item, depth + 1) for item in value]
-        if isinstance(value, str):
-            return self._text(value)
-        if value is None or isinstance(value, int | float):
-            return value
-        if isinstance(value, date):
-            return value.isoformat()
-        raise self._wrong("it has a value that is no text, number, list or mapping.")
-
-    def _text(self, value: str) -> str:
-        if NO_TEXT.search(value):
-            raise self._wrong("it has a text with characters in it that no text can have.")
+    left = [MAX_VALUES] if left is None else left
+    left[0] -= 1
+    if left[0] < 0 or depth > MAX_DEPTH:
+        raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
+    if isinstance(value, dict):
+        return {
+            _plain_key(key, path): _plain(item, path, depth + 1, left=left)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_plain(item, path, depth + 1, left=left) for item in value]
+    if isinstance(value, str) and NO_TEXT.search(value):
+        problem = "it has a text with characters in it that no text can have."
+        raise SettingsError(problem, path=str(path))
+    if value is None or isinstance(value, str | int | float):
         return value
+    if isinstance(value, date):
+        return value.isoformat()
+    raise SettingsError("it has a value that is no text, number, list or mapping.", path=str(path))
 
-    def _key(self, key: Any) -> str:
-        if isinstance(key, str):
-            return self._text(key)
-        if isinstance(key, int) and not isinstance(key, bool):
-            return str(key)
-        raise self._wrong(f"the key {key!r} must be a word; put it in quotes.")
 
-    def _wrong(self, message: str) -> SettingsError:
-        return SettingsError(message, path=str(self._path))
+def _plain_key(key: Any, path: Path) -> str:
+    if isinstance(key, str):
+        return str(_plain(key, path))
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(key)
+    raise SettingsError(f"the key {key!r} must be a word; put it in quotes.", path=str(path))
 
 
 def line_of(path: Path, key: str) -> int | None:

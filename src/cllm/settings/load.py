@@ -13,7 +13,7 @@ from cllm.core.errors import SettingsError
 from cllm.core.notice import Notice
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections
-from cllm.settings.cllmfile import line_of
+from cllm.settings.cllmfile import Cllmfile, line_of
 from cllm.settings.layers import (
     CommandLine,
     Layer,
@@ -118,11 +118,15 @@ def load_settings(place: Place, line: CommandLine) -> Settings:
 def load_layers(place: Place, line: CommandLine) -> Layered:
     """Every source of settings, those that need the person's trust only if they have it."""
     files = read_files(place, line)
-    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
-        ledger = TrustLedger(user_folder(place))
-        for file in files:
-            ledger.check(file)
+    for file in files:
+        check_trust(file, place, line)
     return layer_up(files, place, line)
+
+
+def check_trust(file: Cllmfile, place: Place, line: CommandLine) -> None:
+    """Raise UntrustedFileError if the file needs trust and does not have it."""
+    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
+        TrustLedger(user_folder(place)).check(file)
 
 
 def _top_providers(layered: Layered) -> tuple[TopProvider, ...]:

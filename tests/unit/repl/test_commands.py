@@ -13,7 +13,7 @@ def test_a_plain_word_alone_is_a_command(word):
     order = read_order(word)
 
     assert order is not None
-    assert order.command.is_word
+    assert order[0].is_word
 
 
 @pytest.mark.parametrize("line", ["quit smoking?", "clear the table", "help", "stats please"])
@@ -37,7 +37,7 @@ def test_a_command_has_its_name_and_the_rest(line, name, rest):
     order = read_order(line)
 
     assert order is not None
-    assert (order.command.name, order.rest) == (name, rest)
+    assert (order[0].name, order[1]) == (name, rest)
 
 
 @pytest.mark.parametrize("line", ["/usr/bin/env is what?", "//help", "/", "1/2", "/ two"])
