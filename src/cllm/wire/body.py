@@ -13,15 +13,14 @@ import msgspec
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.wire import openai_chat
 from cllm.wire.notes import Notes
 from cllm.wire.openai_glance import (
     check_contents,
-    is_legacy,
     is_ordinary,
+    splice_request,
     without_developer,
 )
-from cllm.wire.openai_legacy import with_ids_of_calls
+from cllm.wire.openai_legacy import is_legacy, with_ids_of_calls
 from cllm.wire.openai_models import knows_developer
 from cllm.wire.openai_options import check_parameters, fit_parameters
 from cllm.wire.openai_sentences import SENTENCES
@@ -56,7 +55,7 @@ def encode_openai(
     prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
     notices = (*unsent, *unfit)
     if plain or (own and is_legacy(prompt.messages)):
-        body = _original_for_openai(prompt) or openai_chat.encode_request(prompt, parameters)
+        body = _original_for_openai(prompt) or splice_request(prompt, parameters)
         return Encoded(body=body, notices=notices)
     said = translate(prompt, "openai")
     encoded = request_codec("openai").encode_request(

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: requests, whole answers and streams, between JSON and values.
+"""OpenAI Chat Completions: whole answers and streams, between JSON and values.
 
 Carries nothing and decides nothing: a field that it has no name for stays where it stood.
 """
@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import Message
-from cllm.core.prompt import Prompt
 from cllm.core.reply import (
     RefusalDelta,
     ReplyEvent,
@@ -53,7 +52,7 @@ from cllm.wire.openai_usage import decode_usage
 from cllm.wire.reasoning import DETAILS, TEXT_FIELDS, StreamedThinking, is_thinking
 from cllm.wire.surrogates import HalfCharacters
 
-__all__ = ["StreamDecoder", "decode_answer", "decode_error", "encode_request"]
+__all__ = ["StreamDecoder", "decode_answer", "decode_error"]
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -65,28 +64,6 @@ STOP_REASONS: dict[str, StopReason] = {
 NO_NAMES: Mapping[str, str] = {}
 DONE = b"[DONE]"
 NOTHING: tuple[Any, ...] = (None, [], {})
-
-
-def encode_request(prompt: Prompt, parameters: Mapping[str, Any] | None = None) -> bytes:
-    """The request body, with the prompt's own parameters or these: the same give the same bytes."""
-    given = prompt.parameters if parameters is None else parameters
-    body: dict[str, Any] = {"model": prompt.model, "messages": _encode_messages(prompt)}
-    body = {**body, **given, **body}
-    if prompt.stream:
-        options = given.get("stream_options")
-        chosen = options if isinstance(options, dict) else {}
-        body |= {"stream": True, "stream_options": {"include_usage": True, **chosen}}
-    return msgspec.json.encode(body)
-
-
-def _encode_messages(prompt: Prompt) -> msgspec.Raw:
-    """The messages' own bytes."""
-    for message in prompt.all_messages:
-        if message.dialect != "openai":
-            words = message.dialect
-            raise MalformedError(f"a message in the words of {words} has to be translated")
-    said = b",".join([message.raw for message in prompt.all_messages])
-    return msgspec.Raw(b"[%b]" % said)
 
 
 class _Head(msgspec.Struct):

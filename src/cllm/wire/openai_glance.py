@@ -1,18 +1,18 @@
-"""A look at messages in OpenAI's words that reads no more of them than who answers whom.
+"""Prompts in OpenAI's own protocol: whether they can be sent as the bytes they are, and how.
 
-It tells an ordinary history, which can go as the bytes it is, from one that has to be looked into.
-It says what is wrong with a message only where there is nothing in it to look into.
+Reads no more of a message than which calls it makes or answers. Converts nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from cllm.core.message import Message
+from cllm.core.prompt import Prompt
 from cllm.wire.malformed import FieldError
 
 CALLS = b'"tool_calls"'
-CALL_ID = b'"tool_call_id"'
 CONTENT = b'"content"'
 DEVELOPER = b'"developer"'
 FUNCTION = b'"function"'
@@ -81,11 +81,6 @@ def is_ordinary(messages: Sequence[Message]) -> bool:
     return bool(messages) and not waiting
 
 
-def is_legacy(messages: Sequence[Message]) -> bool:
-    """Whether functions are called in the form before tools, which has no ids to pair by."""
-    return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
-
-
 def without_developer(message: Message) -> Message:
     """The message as one of the system's, if it is a developer's; else the same one."""
     if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
@@ -95,3 +90,15 @@ def without_developer(message: Message) -> Message:
         return message
     raw = msgspec.json.encode({**fields, "role": "system"})
     return Message(role="system", raw=raw)
+
+
+def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
+    """The request body with these parameters, around the bytes of OpenAI's own messages."""
+    raws = b",".join([message.raw for message in prompt.all_messages])
+    own: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
+    body = {**own, **parameters, **own}
+    if prompt.stream:
+        options = parameters.get("stream_options")
+        chosen = options if isinstance(options, dict) else {}
+        body |= {"stream": True, "stream_options": {"include_usage": True, **chosen}}
+    return msgspec.json.encode(body)

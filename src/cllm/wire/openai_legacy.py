@@ -14,9 +14,9 @@ import msgspec
 from cllm.core.message import Message
 from cllm.core.options import ForeignTool, Options, Tool, ToolChoice, ToolChoiceKind
 from cllm.wire.malformed import FieldError
-from cllm.wire.openai_glance import is_legacy
 
 Fields = dict[str, Any]
+CALL_ID = b'"tool_call_id"'
 FUNCTION_CALL = b'"function_call"'
 FUNCTION_ROLE = b'"function"'
 MODES: dict[str, ToolChoiceKind] = {"auto": "auto", "required": "any"}
@@ -58,6 +58,11 @@ def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]
         else:
             said.append(message)
     return tuple(said)
+
+
+def is_legacy(messages: Sequence[Message]) -> bool:
+    """Whether functions are called in the form before tools, which has no ids to pair by."""
+    return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
 
 
 def with_ids_of_calls(

@@ -21,12 +21,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.malformed import MalformedError, ProviderSaidError
-from cllm.wire.openai_chat import (
-    StreamDecoder,
-    decode_answer,
-    decode_error,
-    encode_request,
-)
+from cllm.wire.openai_chat import StreamDecoder, decode_answer, decode_error
+from cllm.wire.openai_glance import splice_request
 
 HELLO = plain_message("user", "Hello")
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -38,6 +34,10 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 
 def prompt(*messages: Message, **fields: Any) -> Prompt:
     return Prompt(model="gpt-test", messages=messages or (HELLO,), **fields)
+
+
+def encode_request(prompt: Prompt) -> bytes:
+    return splice_request(prompt, prompt.parameters)
 
 
 def encode(value: Any) -> bytes:

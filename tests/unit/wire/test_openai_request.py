@@ -33,7 +33,7 @@ from cllm.core.options import (
     ToolChoice,
 )
 from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.openai_chat import encode_request as encode_prompt
+from cllm.wire.body import encode_openai
 from cllm.wire.openai_parts import decode_parts
 from cllm.wire.openai_request import (
     decode_options,
@@ -750,7 +750,7 @@ class TestDoor:
     def test_a_request_passed_on_says_the_same(self):
         body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2}
 
-        assert json.loads(encode_prompt(decode_request(json.dumps(body).encode()))) == body
+        assert json.loads(encode_openai(decode_request(json.dumps(body).encode())).body) == body
 
     def test_of_a_field_given_twice_the_last_is_read(self):
         body = b'{"messages":5,"model":1,"model":"m","messages":[{"role":"user","content":"a"}]}'
