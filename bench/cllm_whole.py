@@ -13,7 +13,8 @@ from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.openai import request as openai_request
 from sending import Stopwatch
 from traffic import PROTOCOLS, Client, Protocol, whole_answer
 

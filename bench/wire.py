@@ -39,7 +39,8 @@ import litellm_peer
 import litellm_whole
 from cllm.core.reply import ReplyEvent
 from cllm.providers.asking import HttpProvider, Request
-from cllm.wire import anthropic_answer, openai_answer
+from cllm.wire.anthropic import response_encoder as anthropic_encoder
+from cllm.wire.openai import response_encoder as openai_encoder
 from cllm_whole import Ours
 from measure import Cost, Sample, Targets, counted, interleave
 from sending import Stopwatch
@@ -83,10 +84,10 @@ def through_msgspec(body: bytes, _client: Client, _provider: Protocol) -> bytes:
 def encoder(client: Client) -> Callable[[ReplyEvent], bytes]:
     """What writes the stream of one answer for a client."""
     if client == "openai":
-        return openai_answer.StreamEncoder(
+        return openai_encoder.StreamEncoder(
             model=MODELS["openai"], id="chatcmpl-1", created=0, include_usage=True
         ).encode
-    return anthropic_answer.StreamEncoder(message_id="msg_1", model=MODELS["anthropic"]).encode
+    return anthropic_encoder.StreamEncoder(message_id="msg_1", model=MODELS["anthropic"]).encode
 
 
 def restream(pieces: list[bytes], client: Client, provider: HttpProvider) -> Iterator[bytes]:

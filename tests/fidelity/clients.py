@@ -14,7 +14,8 @@ import openai
 from openai.types.chat import ChatCompletionChunk
 
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.wire import anthropic_answer, openai_answer
+from cllm.wire.anthropic import response_encoder as anthropic_encoder
+from cllm.wire.openai import response_encoder as openai_encoder
 from cllm.wire.translate import parts_of
 
 Json = dict[str, Any]
@@ -79,7 +80,7 @@ def _told(event: Json) -> str:
 
 
 def stream_for_anthropic(events: Sequence[ReplyEvent]) -> bytes:
-    encoder = anthropic_answer.StreamEncoder(message_id="msg_1", model="claude-x")
+    encoder = anthropic_encoder.StreamEncoder(message_id="msg_1", model="claude-x")
     return b"".join(encoder.encode(event) for event in events)
 
 
@@ -136,7 +137,7 @@ def whole_for_anthropic(events: Sequence[ReplyEvent]) -> Any:
     """The message that the SDK reads of a whole answer."""
     finished = last(events)
     parts = parts_of(finished.message)
-    sent = anthropic_answer.encode_answer(finished, message_id="m", model="c", parts=parts)
+    sent = anthropic_encoder.encode_answer(finished, message_id="m", model="c", parts=parts)
     with anthropic_sdk(sent, "application/json") as sdk:
         return sdk.messages.create(**QUESTION)
 
@@ -168,7 +169,7 @@ class OpenAIRead:
 
 
 def stream_for_openai(events: Sequence[ReplyEvent]) -> bytes:
-    encoder = openai_answer.StreamEncoder(model="m", id="c", created=7, include_usage=True)
+    encoder = openai_encoder.StreamEncoder(model="m", id="c", created=7, include_usage=True)
     return b"".join(encoder.encode(event) for event in events)
 
 
@@ -216,7 +217,7 @@ def whole_for_openai(events: Sequence[ReplyEvent]) -> Any:
     """The completion that the SDK reads of a whole answer."""
     finished = last(events)
     parts = parts_of(finished.message)
-    sent = openai_answer.encode_reply(finished, parts=parts, model="m", id="c", created=7)
+    sent = openai_encoder.encode_reply(finished, parts=parts, model="m", id="c", created=7)
     with openai_sdk(sent, "application/json") as sdk:
         return sdk.chat.completions.create(model="m", messages=HELLO)
 

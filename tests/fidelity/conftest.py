@@ -26,7 +26,8 @@ from cllm.providers.http import Http, Timeouts
 from cllm.providers.http_pool import PooledHttp
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.openai import request as openai_request
 
 Kind = Literal["openai", "anthropic", "bedrock"]
 Client = Literal["openai", "anthropic"]

@@ -9,7 +9,8 @@ from tests.fidelity.conftest import MODELS, prompt_of
 
 from cllm.core.errors import InvalidRequestError
 from cllm.core.reply import Noticed
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.openai import request as openai_request
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 PDF = base64.b64encode(b"%PDF-1.7").decode()

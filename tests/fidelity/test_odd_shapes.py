@@ -31,16 +31,14 @@ from tests.fidelity.conftest import MODELS, Kind, make_provider
 from cllm.core.errors import InvalidRequestError, ModelNotFoundError
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.providers.http_pool import PooledHttp
-from cllm.wire import (
-    anthropic_answer,
-    anthropic_reply,
-    anthropic_request,
-    bedrock_reply,
-    openai_answer,
-    openai_chat,
-    openai_request,
-)
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.anthropic import response_encoder as anthropic_encoder
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.malformed import MalformedError
+from cllm.wire.openai import request as openai_request
+from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.openai import response_encoder as openai_encoder
 from cllm.wire.translate import parts_of
 
 Json = dict[str, Any]
@@ -82,8 +80,8 @@ def hand_on(events: list[ReplyEvent]) -> None:
     stream_for_openai(events)
     if events and isinstance(finished := events[-1], ReplyFinished):
         parts = parts_of(finished.message)
-        anthropic_answer.encode_answer(finished, message_id="m", model="c", parts=parts)
-        openai_answer.encode_reply(finished, parts=parts, model="m", id="c", created=7)
+        anthropic_encoder.encode_answer(finished, message_id="m", model="c", parts=parts)
+        openai_encoder.encode_reply(finished, parts=parts, model="m", id="c", created=7)
 
 
 def try_all(read: Callable[[Any], list[ReplyEvent]], answers: Iterator[Any]) -> int:
@@ -119,9 +117,9 @@ WHOLE: dict[Kind, tuple[Step, ...]] = {
     ),
 }
 DECODERS: dict[Kind, Callable[[bytes], list[ReplyEvent]]] = {
-    "openai": openai_chat.decode_answer,
-    "anthropic": anthropic_reply.decode_answer,
-    "bedrock": bedrock_reply.decode_answer,
+    "openai": openai_decoder.decode_answer,
+    "anthropic": anthropic_decoder.decode_answer,
+    "bedrock": bedrock_decoder.decode_answer,
 }
 each_kind = pytest.mark.parametrize("kind", MODELS)
 
@@ -175,9 +173,9 @@ def read_stream(kind: Kind) -> Callable[[list[Any]], list[ReplyEvent]]:
     def read(events: list[Any]) -> list[ReplyEvent]:
         out: list[ReplyEvent] = []
         decoder: Any = {
-            "openai": openai_chat.StreamDecoder,
-            "anthropic": anthropic_reply.StreamDecoder,
-            "bedrock": bedrock_reply.StreamDecoder,
+            "openai": openai_decoder.StreamDecoder,
+            "anthropic": anthropic_decoder.StreamDecoder,
+            "bedrock": bedrock_decoder.StreamDecoder,
         }[kind]()
         for event in events:
             name, data = event if kind == "bedrock" else ("", event)

@@ -32,7 +32,7 @@ from tests.fidelity.clients import (
 
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, TextDelta
-from cllm.wire.anthropic_answer import StreamEncoder
+from cllm.wire.anthropic.response_encoder import StreamEncoder
 
 CALL = ToolCall(id="a", name="f", arguments='{"a": 1}')
 THOUGHT = {"reasoning_content": "A"}

@@ -23,7 +23,8 @@ from tests.fidelity.conftest import MODELS, prompt_of
 from cllm.core.errors import StrictError
 from cllm.core.message import RedactedThinking, Thinking
 from cllm.core.reply import Noticed
-from cllm.wire import anthropic_parts, bedrock_parts
+from cllm.wire.anthropic import parts as anthropic_parts
+from cllm.wire.bedrock import parts as bedrock_parts
 
 TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
 OPENAI_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]

@@ -44,7 +44,7 @@ from cllm.core.reply import ReplyFinished
 from cllm.engine.turn import Engine, Route, TurnRequest
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
-from cllm.wire.openai_parts import decode_parts
+from cllm.wire.openai.parts import decode_parts
 from cllm.wire.spoken import Spoken
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau_airline.jsonl"

@@ -7,7 +7,7 @@ import pytest
 
 from cllm.logs import describe_exception
 from cllm.wire.malformed import MalformedError
-from cllm.wire.openai_request import decode_request
+from cllm.wire.openai.request import decode_request
 
 SECRET = "words of a client"
 

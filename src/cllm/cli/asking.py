@@ -117,7 +117,7 @@ def _message(options: AskOptions) -> Message:
     """What the person says: the text, then what is attached to it."""
     if not options.attached:
         return plain_message("user", options.said)
-    from cllm.wire.openai_parts import encode_parts  # noqa: PLC0415 - rarely needed
+    from cllm.wire.openai.parts import encode_parts  # noqa: PLC0415 - rarely needed
 
     said = (Text(text=options.said),) if options.said else ()
     return encode_parts("user", (*said, *options.attached))

@@ -20,9 +20,9 @@ from cllm.engine.log import Served, item_for
 from cllm.engine.windowing import cut_to_window
 from cllm.library.given import check_choice, check_text
 from cllm.stores.sums import calls_of
-from cllm.wire.conversation_json import decode_conversation, encode_conversation
-from cllm.wire.transcript import transcript_of
-from cllm.wire.transcript_markdown import encode_markdown
+from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation
+from cllm.wire.conversation_file.transcript import transcript_of
+from cllm.wire.conversation_file.transcript_markdown import encode_markdown
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from cllm.library.conversation import Conversation, Speaker
 from cllm.library.given import encode_given
 from cllm.library.loop import CALLER, Who, background, synchronous
 from cllm.library.operations import Seen
-from cllm.wire.conversation_forms import openai_forms
+from cllm.wire.conversation_file.forms import openai_forms
 
 Listed = Sequence[dict[str, Any]]
 ListedRole = Literal["user", "assistant", "tool"]

@@ -67,7 +67,7 @@ def table_entry(provider: str, model: str) -> TableEntry | None:
 
 def _bedrock_name(model: str) -> str | None:
     """Bedrock's id; a short name without a region is the regional model, as it is when sent."""
-    from cllm.wire.bedrock_models import UnknownModelError, bedrock_id  # noqa: PLC0415
+    from cllm.wire.bedrock.models import UnknownModelError, bedrock_id  # noqa: PLC0415
 
     if model.startswith("arn:"):
         resource, _, name = model.split(":", _ARN_FIELDS)[-1].partition("/")

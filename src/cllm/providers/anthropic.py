@@ -16,12 +16,11 @@ from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
-from cllm.wire import anthropic_reply
-from cllm.wire.anthropic_betas import allowed_betas, read_betas
-from cllm.wire.anthropic_counting import NOT_COUNTED, encode_count
-from cllm.wire.anthropic_options import default_max_tokens, limit_notices
-from cllm.wire.anthropic_request import EncodedRequest, goes_on_elsewhere
-from cllm.wire.anthropic_verbatim import VerbatimReader
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.anthropic.betas import allowed_betas, read_betas
+from cllm.wire.anthropic.options import default_max_tokens, limit_notices
+from cllm.wire.anthropic.request import NOT_COUNTED, EncodedRequest, encode_count, goes_on_elsewhere
+from cllm.wire.anthropic.verbatim import VerbatimReader
 from cllm.wire.body import encode_anthropic
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.spoken import Mend, unmended
@@ -118,13 +117,13 @@ class AnthropicProvider(HttpProvider):
         return {**fixed, **key, **request.headers, **self._headers}
 
     def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
-        return anthropic_reply.decode_answer(body, names=request.names)
+        return anthropic_decoder.decode_answer(body, names=request.names)
 
     def _stream_reader(self, request: Request) -> StreamReader:
-        decoder = anthropic_reply.StreamDecoder(names=request.names)
+        decoder = anthropic_decoder.StreamDecoder(names=request.names)
         if request.verbatim:
             return VerbatimReader(decoder)
         return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
-        return anthropic_reply.decode_error(body)
+        return anthropic_decoder.decode_error(body)

@@ -27,9 +27,9 @@ from cllm.providers.asking import HttpProvider, Request, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.marking import marking_for
 from cllm.providers.mending import mending_for
-from cllm.wire import bedrock_reply
-from cllm.wire.bedrock_counting import encode_count
-from cllm.wire.bedrock_models import UnknownModelError, base_id, bedrock_id
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
+from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
+from cllm.wire.bedrock.request import encode_count
 from cllm.wire.body import encode_bedrock
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
@@ -148,14 +148,14 @@ class BedrockProvider(HttpProvider):
         )
 
     def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
-        return bedrock_reply.decode_answer(body, names=request.names)
+        return bedrock_decoder.decode_answer(body, names=request.names)
 
     def _stream_reader(self, request: Request) -> StreamReader:
         return _Reader(request.names)
 
     def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
         kind = response.headers.get("X-Amzn-Errortype", "").split(":")[0]
-        return bedrock_reply.decode_error(body, kind=kind)
+        return bedrock_decoder.decode_error(body, kind=kind)
 
 
 class FrameDecoder:
@@ -209,7 +209,7 @@ class _Reader:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._frames = FrameDecoder()
-        self._decoder = bedrock_reply.StreamDecoder(names=names)
+        self._decoder = bedrock_decoder.StreamDecoder(names=names)
 
     def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         for frame in self._frames.feed(piece):

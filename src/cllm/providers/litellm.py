@@ -34,8 +34,9 @@ from cllm.providers import refusal
 from cllm.providers.http import Timeouts, broken_off, hung_up, silent, unreachable
 from cllm.providers.mending import mending_for
 from cllm.providers.registry import LITELLM, ROWS
-from cllm.wire import litellm_chat, openai_chat
+from cllm.wire import litellm
 from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
+from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.reasoning import ReasoningRule
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class LitellmProvider:
                     async for event in events:
                         yield event
             else:
-                for event in litellm_chat.decode_answer(_json(answer)):
+                for event in litellm.decode_answer(_json(answer)):
                     yield event
         except ProviderSaidError as error:
             raise self._said_error(error.details) from error
@@ -148,12 +149,12 @@ class LitellmProvider:
             self._library = await asyncio.to_thread(self._load)
         return self._library
 
-    def _encoded(self, prompt: Prompt) -> litellm_chat.LitellmRequest:
+    def _encoded(self, prompt: Prompt) -> litellm.LitellmRequest:
         """The request; an error, before anything is sent, where there is none to be made."""
         mend = mending_for("openai", prompt.model, provider=self.name)
         plainly = mend.takes_texts_as_they_are
         try:
-            request = litellm_chat.encode_request(
+            request = litellm.encode_request(
                 prompt,
                 mend=mend,
                 takes_texts_as_they_are=plainly,
@@ -178,7 +179,7 @@ class LitellmProvider:
             "api_key": self._api_key,
             "extra_headers": self._headers or None,
         }
-        options = {k: v for k, v in self._options.items() if k not in litellm_chat.REQUEST_FIELDS}
+        options = {k: v for k, v in self._options.items() if k not in litellm.REQUEST_FIELDS}
         return {
             **options,
             **{name: value for name, value in given.items() if value is not None},
@@ -192,7 +193,7 @@ class LitellmProvider:
         }
 
     async def _stream(self, stream: Any, library: Library) -> AsyncGenerator[ReplyEvent, None]:
-        decoder = litellm_chat.StreamDecoder()
+        decoder = litellm.StreamDecoder()
         chunks = aiter(stream)
         limit = self._timeouts.first_byte
         try:
@@ -204,7 +205,7 @@ class LitellmProvider:
         finally:
             await stream.aclose()
 
-    def _finished(self, decoder: litellm_chat.StreamDecoder, stream: Any) -> ReplyFinished:
+    def _finished(self, decoder: litellm.StreamDecoder, stream: Any) -> ReplyFinished:
         finished = decoder.finish()
         if finished is not None and _was_told_the_end(stream):
             return finished
@@ -262,7 +263,7 @@ class LitellmProvider:
         if response is not None:
             status, headers = response.status_code, response.headers
             try:
-                details = openai_chat.decode_error(response.content)
+                details = openai_decoder.decode_error(response.content)
             except httpx.StreamError:
                 details = ErrorDetails()
         said = self._clean(details.message or getattr(error, "message", "") or str(error))

@@ -24,7 +24,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Continuity
-from cllm.wire.bedrock_models import features
+from cllm.wire.bedrock.models import features
 from cllm.wire.spoken import Spoken, rewritten
 from cllm.wire.translate import Mark, Translated, unmarked
 

@@ -80,6 +80,6 @@ def no_such_model(name: str, catalogue: Catalogue) -> ModelNotFoundError:
 
 
 def _bedrock() -> Any:
-    from cllm.wire import bedrock_models  # noqa: PLC0415 - most names are nobody else's
+    from cllm.wire.bedrock import models as bedrock_models  # noqa: PLC0415 - most names are nobody else's
 
     return bedrock_models

@@ -14,10 +14,10 @@ from cllm.providers import refusal
 from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.mending import mending_for
-from cllm.wire import openai_chat
 from cllm.wire.body import encode_openai, encode_responses
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
+from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
 from cllm.wire.spoken import Mend
 from cllm.wire.translate import is_refused_by_chat
@@ -144,19 +144,19 @@ class OpenAIProvider(HttpProvider):
 
     def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
         if request.url == self._urls["responses"]:
-            from cllm.wire import responses_reply  # noqa: PLC0415 - most models want the other
+            from cllm.wire.responses import response_decoder as responses_decoder  # noqa: PLC0415 - most models want the other
 
-            return responses_reply.decode_answer(body, names=request.names)
-        return openai_chat.decode_answer(body, names=request.names)
+            return responses_decoder.decode_answer(body, names=request.names)
+        return openai_decoder.decode_answer(body, names=request.names)
 
     def _stream_reader(self, request: Request) -> StreamReader:
         if request.url == self._urls["responses"]:
-            from cllm.wire import responses_reply  # noqa: PLC0415 - most models want the other
+            from cllm.wire.responses import response_decoder as responses_decoder  # noqa: PLC0415 - most models want the other
 
-            events = responses_reply.StreamDecoder(names=request.names)
+            events = responses_decoder.StreamDecoder(names=request.names)
             return SseReader(events, lambda sent: events.decode(sent.data))
-        decoder = openai_chat.StreamDecoder(names=request.names)
+        decoder = openai_decoder.StreamDecoder(names=request.names)
         return SseReader(decoder, lambda sent: decoder.decode(sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
-        return openai_chat.decode_error(body)
+        return openai_decoder.decode_error(body)

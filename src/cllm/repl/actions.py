@@ -32,7 +32,7 @@ from cllm.repl.status import (
 )
 from cllm.settings.layers import expanded
 from cllm.terminal import one_line
-from cllm.wire.conversation_json import encode_conversation
+from cllm.wire.conversation_file.codec import encode_conversation
 
 LISTED = 20
 FOUND = 20

@@ -24,7 +24,7 @@ from cllm.engine.windowing import TRIMMED_CODE
 from cllm.repl.screen import Screen
 from cllm.repl.status import Spent
 from cllm.settings.sections import exec_command
-from cllm.wire.openai_parts import encode_parts
+from cllm.wire.openai.parts import encode_parts
 
 Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]
 Hear = Callable[[TurnEvent], None]

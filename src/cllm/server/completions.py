@@ -8,7 +8,7 @@ from cllm.server.limits import check_counts, read_body
 from cllm.server.replying import reply_to
 from cllm.server.serving import Serving, serving_of
 from cllm.server.voices import OpenAIVoice, Voice
-from cllm.wire.openai_request import decode_request
+from cllm.wire.openai.request import decode_request
 
 
 async def complete(request: Request) -> Response:

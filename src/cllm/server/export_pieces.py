@@ -15,9 +15,9 @@ from cllm.core.conversation import Conversation, SystemRecord, Turn
 from cllm.core.message import Message
 from cllm.engine.outlined import Outlined, Said
 from cllm.server.answering import aside
-from cllm.wire import transcript_html, transcript_markdown
-from cllm.wire.conversation_pieces import FileWriter
-from cllm.wire.transcript import Speech, speeches_of, transcript_of
+from cllm.wire.conversation_file import transcript_html, transcript_markdown
+from cllm.wire.conversation_file.pieces import FileWriter
+from cllm.wire.conversation_file.transcript import Speech, speeches_of, transcript_of
 
 Form = Literal["json", "markdown", "html"]
 PIECE = 64 * 1024

@@ -26,9 +26,9 @@ from cllm.server.reading import ExportQuery, decode, read_query
 from cllm.server.request_log import record_of
 from cllm.server.serving import caller_of, serving_of
 from cllm.server.views import view_detail, view_messages
-from cllm.wire.conversation_json import decode_conversation
+from cllm.wire.conversation_file.codec import decode_conversation
+from cllm.wire.conversation_file.transcript_html import POLICY
 from cllm.wire.malformed import FieldError
-from cllm.wire.transcript_html import POLICY
 
 WHOLE_ONLY = ("1.0", "0.9")
 """Versions of HTTP in which an answer has no pieces."""

@@ -19,8 +19,8 @@ from cllm.server.replying import reply_to
 from cllm.server.serving import Serving, serving_of
 from cllm.server.voices import Voice
 from cllm.server.wish import STATELESS, Wish, read_wish
-from cllm.wire.anthropic_betas import read_betas
-from cllm.wire.anthropic_request import decode_request
+from cllm.wire.anthropic.betas import read_betas
+from cllm.wire.anthropic.request import decode_request
 
 BETAS = "anthropic-beta"
 VERSION = "anthropic-version"

@@ -8,8 +8,8 @@ from cllm.core.errors import ErrorReport
 from cllm.core.ports import NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.server.errors import encode_anthropic
-from cllm.wire.anthropic_answer import PING, StreamEncoder, encode_answer
-from cllm.wire.anthropic_parts import DIALECT
+from cllm.wire.anthropic.parts import DIALECT
+from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
 from cllm.wire.translate import parts_of
 
 

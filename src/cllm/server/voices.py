@@ -9,8 +9,8 @@ from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.server.errors import encode_openai
-from cllm.wire.openai_answer import StreamEncoder, encode_reply
-from cllm.wire.openai_functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
 from cllm.wire.translate import parts_of
 
 COMMENT = b": keep-alive\n\n"

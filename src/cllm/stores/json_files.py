@@ -43,7 +43,7 @@ from cllm.stores.locks import Lock
 from cllm.stores.pages import page_of, passes, tail_of
 from cllm.stores.sums import add_up, calls_of
 from cllm.stores.waiting import wait_for
-from cllm.wire.conversation_metadata import Remainder
+from cllm.wire.conversation_file.turn_records import Remainder
 
 P = ParamSpec("P")
 T = TypeVar("T")

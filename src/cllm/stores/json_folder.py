@@ -31,13 +31,13 @@ from cllm.stores.durable import (
     write_file,
 )
 from cllm.stores.locks import Lock, try_lock
-from cllm.wire.conversation_json import (
+from cllm.wire.conversation_file.codec import (
     ConversationFile,
     decode_conversation,
     decode_summary,
     encode_conversation,
 )
-from cllm.wire.conversation_metadata import Remainder
+from cllm.wire.conversation_file.turn_records import Remainder
 
 SUFFIX = ".json"
 LOCKS = ".locks"

@@ -14,16 +14,16 @@ from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire.notes import Notes
-from cllm.wire.openai_glance import (
+from cllm.wire.openai.functions import is_legacy, with_ids_of_calls
+from cllm.wire.openai.models import knows_developer
+from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.openai.options import check_parameters, fit_parameters
+from cllm.wire.openai.passthrough import (
     check_contents,
     is_ordinary,
     splice_request,
     without_developer,
 )
-from cllm.wire.openai_legacy import is_legacy, with_ids_of_calls
-from cllm.wire.openai_models import knows_developer
-from cllm.wire.openai_options import check_parameters, fit_parameters
-from cllm.wire.openai_sentences import SENTENCES
 from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 from cllm.wire.spoken import Encoded, Mend, unmended
 from cllm.wire.translate import Mark, call_ids, request_codec, translate, unmarked

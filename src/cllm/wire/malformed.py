@@ -1,5 +1,6 @@
 """The errors of the codecs. Whoever carried the bytes knows whose they were, and says so."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -47,3 +48,23 @@ class ProviderSaidError(MalformedError):
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or details.type or "an error without a text")
         self.details = details
+
+
+TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
+TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
+
+
+def counts_too_many(message: str) -> bool:
+    """Whether a prompt is said to have more tokens than its model holds, perhaps with its answer's.
+
+    A limit on the answer that is too high by itself is no such thing: no larger window helps there.
+    """
+    return _has_more(TOKENS, message) or _has_more(TOKENS_AND_LIMIT, message)
+
+
+def _has_more(pattern: re.Pattern[str], message: str) -> bool:
+    found = pattern.search(message)
+    if found is None:
+        return False
+    *counts, most = map(int, found.groups())
+    return sum(counts) > most

@@ -304,3 +304,14 @@ def without_reasoning(raw: bytes) -> bytes:
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     kept = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
     return raw if len(kept) == len(fields) else msgspec.json.encode(kept)
+
+
+EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def nearest_effort(wanted: str, efforts: tuple[str, ...]) -> str | None:
+    """The effort closest to the one wanted, rather more than less; None if that is no effort."""
+    if wanted not in EFFORT_ORDER or not efforts:
+        return None
+    rank = EFFORT_ORDER.index
+    return min(efforts, key=lambda effort: (abs(rank(effort) - rank(wanted)), -rank(effort)))

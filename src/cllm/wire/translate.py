@@ -23,13 +23,13 @@ from cllm.core.message import (
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
-from cllm.wire.openai_legacy import (
+from cllm.wire.openai.functions import (
     restricted_to_allowed,
     with_calls_for_functions,
     with_ids_of_calls,
     with_tools_for_functions,
 )
-from cllm.wire.openai_models import calls_elsewhere
+from cllm.wire.openai.models import calls_elsewhere
 from cllm.wire.spoken import (
     NOTHING,
     Encoded,
@@ -56,16 +56,16 @@ class RequestCodec(Protocol):
 
 # A row is imported when it is used: most programs speak one protocol.
 PARTS: dict[Dialect, str] = {
-    "anthropic": "cllm.wire.anthropic_parts",
-    "bedrock": "cllm.wire.bedrock_parts",
-    "openai": "cllm.wire.openai_parts",
-    "responses": "cllm.wire.responses_parts",
+    "anthropic": "cllm.wire.anthropic.parts",
+    "bedrock": "cllm.wire.bedrock.parts",
+    "openai": "cllm.wire.openai.parts",
+    "responses": "cllm.wire.responses.parts",
 }
 REQUESTS: dict[Dialect, str] = {
-    "anthropic": "cllm.wire.anthropic_request",
-    "bedrock": "cllm.wire.bedrock_request",
-    "openai": "cllm.wire.openai_request",
-    "responses": "cllm.wire.responses_request",
+    "anthropic": "cllm.wire.anthropic.request",
+    "bedrock": "cllm.wire.bedrock.request",
+    "openai": "cllm.wire.openai.request",
+    "responses": "cllm.wire.responses.request",
 }
 
 

@@ -33,7 +33,7 @@ from cllm.providers.http import Http
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
 from cllm.providers.openai import OpenAIProvider, api_for, api_of
-from cllm.wire.openai_parts import encode_parts
+from cllm.wire.openai.parts import encode_parts
 
 KEY = "sk-0123456789abcdef"
 MODEL = "gpt-5-codex"

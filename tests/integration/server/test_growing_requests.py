@@ -7,7 +7,8 @@ import pytest
 from tests.fake_provider import FakeProvider
 from tests.served import served
 
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.openai import request as openai_request
 
 ROUNDS = 6
 LONG = "Sunny, 21 degrees. " * 300

@@ -39,10 +39,10 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.providers.mending import mending_for
-from cllm.wire.anthropic_answer import StreamEncoder, encode_answer
-from cllm.wire.anthropic_parts import decode_parts
-from cllm.wire.anthropic_reply import StreamDecoder
-from cllm.wire.anthropic_request import encode_options, encode_request
+from cllm.wire.anthropic.parts import decode_parts
+from cllm.wire.anthropic.request import encode_options, encode_request
+from cllm.wire.anthropic.response_decoder import StreamDecoder
+from cllm.wire.anthropic.response_encoder import StreamEncoder, encode_answer
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
 

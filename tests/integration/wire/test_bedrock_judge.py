@@ -35,9 +35,9 @@ from cllm.core.message import (
 )
 from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.providers.mending import mending_for
-from cllm.wire.bedrock_parts import decode_parts
-from cllm.wire.bedrock_reply import StreamDecoder
-from cllm.wire.bedrock_request import encode_options, encode_request
+from cllm.wire.bedrock.parts import decode_parts
+from cllm.wire.bedrock.request import encode_options, encode_request
+from cllm.wire.bedrock.response_decoder import StreamDecoder
 from cllm.wire.malformed import ProviderSaidError
 from cllm.wire.spoken import Spoken
 

@@ -15,7 +15,7 @@ from tests.judges import exhausted
 
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import Message
-from cllm.wire.conversation_json import encode_conversation
+from cllm.wire.conversation_file.codec import encode_conversation
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

@@ -23,8 +23,9 @@ from cllm.providers.asking import HttpProvider, Request
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.malformed import FieldError
+from cllm.wire.openai import request as openai_request
 
 MODELS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5-20250929",

@@ -33,8 +33,9 @@ from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
-from cllm.wire import anthropic_request, openai_request
-from cllm.wire.bedrock_models import bedrock_id
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.bedrock.models import bedrock_id
+from cllm.wire.openai import request as openai_request
 from cllm.wire.translate import parts_of
 
 MODELS: dict[Dialect, tuple[str, ...]] = {

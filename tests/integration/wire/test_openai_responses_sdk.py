@@ -49,11 +49,11 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.responses_answer import Heading, encode_answer
-from cllm.wire.responses_parts import decode_parts
-from cllm.wire.responses_reply import StreamDecoder
-from cllm.wire.responses_request import decode_request, encode_options, encode_request
-from cllm.wire.responses_stream import StreamEncoder
+from cllm.wire.responses.parts import decode_parts
+from cllm.wire.responses.request import decode_request, encode_options, encode_request
+from cllm.wire.responses.response_body import Heading, encode_answer
+from cllm.wire.responses.response_decoder import StreamDecoder
+from cllm.wire.responses.response_encoder import StreamEncoder
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
 

@@ -50,10 +50,10 @@ from cllm.core.reply import (
 )
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
-from cllm.wire.openai_answer import StreamEncoder, encode_answer
-from cllm.wire.openai_history import at_home
-from cllm.wire.openai_request import encode_options, encode_request
-from cllm.wire.openai_sentences import SENTENCES
+from cllm.wire.openai.history import at_home
+from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.openai.request import encode_options, encode_request
+from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer
 from cllm.wire.spoken import Spoken
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)

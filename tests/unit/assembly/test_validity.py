@@ -38,7 +38,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.openai_parts import decode_parts
+from cllm.wire.openai.parts import decode_parts
 from cllm.wire.spoken import Spoken
 
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"

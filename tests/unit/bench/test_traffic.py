@@ -12,7 +12,8 @@ from cllm.providers.asking import HttpProvider, Request
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire import anthropic_request, openai_request
+from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.openai import request as openai_request
 
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 

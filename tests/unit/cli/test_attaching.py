@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cllm.cli.attaching import MAGIC, attached_parts, media_type_of
 from cllm.core.errors import UsageError
 from cllm.core.message import Document, Image, Text
-from cllm.wire.openai_parts import decode_parts, encode_parts
+from cllm.wire.openai.parts import decode_parts, encode_parts
 
 
 @pytest.mark.parametrize(

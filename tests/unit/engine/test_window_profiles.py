@@ -28,9 +28,9 @@ from cllm.providers.marking import marking_for
 from cllm.providers.mending import Mending
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
-from cllm.wire.anthropic_blocks import encode_block
+from cllm.wire.anthropic.blocks import encode_block
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai
-from cllm.wire.openai_parts import encode_parts
+from cllm.wire.openai.parts import encode_parts
 from cllm.wire.spoken import Mended, Spoken
 from cllm.wire.translate import parts_of
 

@@ -36,9 +36,9 @@ from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.mending import ADVICE, Mending, mending_for
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.anthropic_blocks import encode_block
-from cllm.wire.bedrock_blocks import encode_blocks
-from cllm.wire.openai_parts import encode_parts
+from cllm.wire.anthropic.blocks import encode_block
+from cllm.wire.bedrock.blocks import encode_blocks
+from cllm.wire.openai.parts import encode_parts
 from cllm.wire.spoken import Spoken
 from cllm.wire.translate import parts_of
 

@@ -9,9 +9,11 @@ import pytest
 from cllm.core.message import Message, ToolCall, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, ToolCallDelta
-from cllm.wire import anthropic_reply, bedrock_reply, openai_chat
 from cllm.wire.aliases import Aliases, Rule, named
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai
+from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.spoken import Encoded
 from cllm.wire.translate import parts_of
 
@@ -163,10 +165,10 @@ def test_openai_s_whole_answer_and_stream_are_given_back_under_the_client_s_name
     whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
     chunk = {"choices": [{"delta": {"tool_calls": [{**call, "index": 0}]}}]}
     end = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
-    decoder = openai_chat.StreamDecoder(names=NAMES)
+    decoder = openai_decoder.StreamDecoder(names=NAMES)
     events = [e for data in (chunk, end) for e in decoder.decode(json.dumps(data).encode())]
 
-    assert given_back(openai_chat.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
+    assert given_back(openai_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
         [NAME],
         NAME,
     )
@@ -188,13 +190,13 @@ def test_anthropic_s_whole_answer_and_stream_are_given_back_under_the_client_s_n
         ("message_delta", {"delta": {"stop_reason": "tool_use"}}),
         ("message_stop", {}),
     ]
-    decoder = anthropic_reply.StreamDecoder(names=NAMES)
+    decoder = anthropic_decoder.StreamDecoder(names=NAMES)
     read = [
         event
         for name, fields in events
         for event in decoder.decode(name, json.dumps({"type": name, **fields}).encode())
     ]
-    answer = anthropic_reply.decode_answer(json.dumps(whole).encode(), names=NAMES)
+    answer = anthropic_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)
 
     assert given_back(answer) == ([NAME], NAME)
     assert given_back([*read, decoder.finish()]) == ([NAME], NAME)
@@ -206,7 +208,7 @@ def test_bedrock_s_whole_answer_is_given_back_under_the_client_s_name():
     message = {"role": "assistant", "content": [block]}
     whole = {"output": {"message": message}, "stopReason": "tool_use"}
 
-    answer = bedrock_reply.decode_answer(json.dumps(whole).encode(), names=NAMES)
+    answer = bedrock_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)
     assert given_back(answer) == ([NAME], NAME)
 
 

@@ -30,9 +30,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic_answer import StreamEncoder, encode_answer, encode_error
-from cllm.wire.anthropic_parts import decode_parts
-from cllm.wire.anthropic_reply import StreamDecoder, decode_answer, decode_error
+from cllm.wire.anthropic.parts import decode_parts
+from cllm.wire.anthropic.response_decoder import StreamDecoder, decode_answer, decode_error
+from cllm.wire.anthropic.response_encoder import StreamEncoder, encode_answer, encode_error
 from cllm.wire.malformed import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder
 

@@ -34,8 +34,8 @@ from cllm.core.options import (
     ToolChoice,
 )
 from cllm.providers.mending import mending_for
-from cllm.wire.anthropic_parts import decode_parts
-from cllm.wire.anthropic_request import (
+from cllm.wire.anthropic.parts import decode_parts
+from cllm.wire.anthropic.request import (
     EncodedRequest,
     decode_options,
     decode_request,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cllm.core.reply import ReplyEvent, TextDelta, Verbatim
-from cllm.wire.anthropic_reply import StreamDecoder
-from cllm.wire.anthropic_verbatim import VerbatimReader, encode_frame
+from cllm.wire.anthropic.response_decoder import StreamDecoder
+from cllm.wire.anthropic.verbatim import VerbatimReader, encode_frame
 from cllm.wire.malformed import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 

@@ -2,13 +2,7 @@
 
 import pytest
 
-from cllm.wire.bedrock_models import (
-    MODELS,
-    SHORT_NAMES,
-    UnknownModelError,
-    bedrock_id,
-    features,
-)
+from cllm.wire.bedrock.models import MODELS, SHORT_NAMES, UnknownModelError, bedrock_id, features
 
 SONNET = "claude-3-7-sonnet-20250219-v1:0"
 

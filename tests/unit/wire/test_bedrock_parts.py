@@ -24,8 +24,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock_blocks import DOCUMENT_FORMATS
-from cllm.wire.bedrock_parts import NotExpressibleError, decode_parts, encode_blocks
+from cllm.wire.bedrock.blocks import DOCUMENT_FORMATS
+from cllm.wire.bedrock.parts import NotExpressibleError, decode_parts, encode_blocks
 from cllm.wire.files import IMAGE_FORMATS
 from cllm.wire.malformed import MalformedError
 

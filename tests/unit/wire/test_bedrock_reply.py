@@ -18,12 +18,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.bedrock_parts import decode_parts
-from cllm.wire.bedrock_reply import (
-    StreamDecoder,
-    decode_answer,
-    decode_error,
-)
+from cllm.wire.bedrock.parts import decode_parts
+from cllm.wire.bedrock.response_decoder import StreamDecoder, decode_answer, decode_error
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 
 USAGE = {

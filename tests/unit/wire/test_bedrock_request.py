@@ -34,8 +34,8 @@ from cllm.core.options import (
     ToolChoice,
 )
 from cllm.providers.mending import mending_for
-from cllm.wire.bedrock_parts import decode_parts
-from cllm.wire.bedrock_request import (
+from cllm.wire.bedrock.parts import decode_parts
+from cllm.wire.bedrock.request import (
     NotExpressibleError,
     decode_options,
     encode_options,

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from cllm.core.message import Text
 from cllm.core.options import Options, Reasoning, Tool, ToolChoice
-from cllm.wire.anthropic_betas import KNOWN, allowed_betas, read_betas
-from cllm.wire.anthropic_options import default_max_tokens, encode_options, limit_notices
-from cllm.wire.anthropic_request import encode_request
-from cllm.wire.bedrock_models import BETAS, features
-from cllm.wire.bedrock_options import encode_options as encode_for_bedrock
-from cllm.wire.claude_fit import DISABLED, Notices, fit
-from cllm.wire.claude_models import claude_model
+from cllm.wire.anthropic.betas import KNOWN, allowed_betas, read_betas
+from cllm.wire.anthropic.models import DISABLED, Notices, claude_model, fit
+from cllm.wire.anthropic.options import default_max_tokens, encode_options, limit_notices
+from cllm.wire.anthropic.request import encode_request
+from cllm.wire.bedrock.models import BETAS, features
+from cllm.wire.bedrock.options import encode_options as encode_for_bedrock
 from cllm.wire.spoken import Spoken
 
 NAMES = [str(name) for name in get_args(get_args(Model)[0])]

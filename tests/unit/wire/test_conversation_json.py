@@ -22,7 +22,7 @@ from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.wire.conversation_json import (
+from cllm.wire.conversation_file.codec import (
     ConversationFile,
     decode_conversation,
     decode_summary,

@@ -12,7 +12,11 @@ from tests.conversations import messages
 
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import Dialect, Message, Role, plain_message
-from cllm.wire.conversation_json import decode_conversation, decode_summary, encode_conversation
+from cllm.wire.conversation_file.codec import (
+    decode_conversation,
+    decode_summary,
+    encode_conversation,
+)
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}

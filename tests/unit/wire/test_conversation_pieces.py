@@ -11,8 +11,8 @@ from tests.unit.wire.test_conversation_json import conversation, conversations, 
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
-from cllm.wire.conversation_json import encode_conversation
-from cllm.wire.conversation_pieces import FileWriter
+from cllm.wire.conversation_file.codec import encode_conversation
+from cllm.wire.conversation_file.pieces import FileWriter
 
 
 def bare(one: Turn) -> Turn:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from cllm.wire import anthropic_reply, bedrock_reply
-from cllm.wire.lengths import counts_too_many
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
+from cllm.wire.malformed import counts_too_many
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 
@@ -41,7 +42,7 @@ def test_anything_else_is_not_taken_for_a_prompt_that_is_too_long(message):
 def test_only_an_invalid_request_of_anthropics_can_be_too_long():
     def too_long(kind: str) -> bool:
         error = {"type": kind, "message": TOO_LONG}
-        return anthropic_reply.decode_error(json.dumps({"error": error}).encode()).too_long
+        return anthropic_decoder.decode_error(json.dumps({"error": error}).encode()).too_long
 
     assert too_long("invalid_request_error")
     assert not too_long("rate_limit_error")
@@ -50,14 +51,14 @@ def test_only_an_invalid_request_of_anthropics_can_be_too_long():
 def test_only_an_invalid_request_of_bedrocks_can_be_too_long():
     body = json.dumps({"message": f"The model returned: {TOO_LONG}"}).encode()
 
-    assert bedrock_reply.decode_error(body, kind="ValidationException").too_long
-    assert not bedrock_reply.decode_error(body, kind="ThrottlingException").too_long
+    assert bedrock_decoder.decode_error(body, kind="ValidationException").too_long
+    assert not bedrock_decoder.decode_error(body, kind="ThrottlingException").too_long
 
 
 def test_the_code_that_anthropic_gives_beside_the_type_is_kept():
     details = {"error_code": "storage_quota_exceeded"}
     error = {"type": "invalid_request_error", "message": "No.", "details": details}
 
-    assert anthropic_reply.decode_error(json.dumps({"error": error}).encode()).code == (
+    assert anthropic_decoder.decode_error(json.dumps({"error": error}).encode()).code == (
         "storage_quota_exceeded"
     )

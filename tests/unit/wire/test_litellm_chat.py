@@ -15,7 +15,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     Usage,
 )
-from cllm.wire.litellm_chat import StreamDecoder, decode_answer, encode_request
+from cllm.wire.litellm import StreamDecoder, decode_answer, encode_request
 from cllm.wire.malformed import MalformedError
 
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}

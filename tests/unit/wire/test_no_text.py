@@ -2,8 +2,11 @@
 
 import pytest
 
-from cllm.wire import anthropic_reply, bedrock_reply, openai_chat, responses_reply
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.malformed import MalformedError
+from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.responses import response_decoder as responses_decoder
 
 BLOCKS = [
     b'{"type":"text","text":"\xff"}',
@@ -29,9 +32,9 @@ def test_in_a_message_of_anthropic_s(block):
     start = b'{"type":"content_block_start","index":0,"content_block":' + block + b"}"
 
     with pytest.raises(MalformedError):
-        anthropic_reply.decode_answer(body)
+        anthropic_decoder.decode_answer(body)
     with pytest.raises(MalformedError):
-        anthropic_reply.StreamDecoder().decode("", start)
+        anthropic_decoder.StreamDecoder().decode("", start)
 
 
 @pytest.mark.parametrize("item", ITEMS)
@@ -41,10 +44,10 @@ def test_in_a_response(item):
     end = b'{"type":"response.completed","response":' + body + b"}"
 
     with pytest.raises(MalformedError):
-        responses_reply.decode_answer(body)
+        responses_decoder.decode_answer(body)
     for event in (done, end):
         with pytest.raises(MalformedError):
-            responses_reply.StreamDecoder().decode(event)
+            responses_decoder.StreamDecoder().decode(event)
 
 
 @pytest.mark.parametrize("block", CONVERSE_BLOCKS)
@@ -53,17 +56,17 @@ def test_in_an_answer_of_converse_s(block):
     body = b'{"output":{"message":' + message + b'},"stopReason":"end_turn"}'
 
     with pytest.raises(MalformedError):
-        bedrock_reply.decode_answer(body)
+        bedrock_decoder.decode_answer(body)
 
 
 @pytest.mark.parametrize("field", [b'"model":"\xff"', b'"new":"\xff"'])
 def test_in_a_chat_completion(field):
     with pytest.raises(MalformedError):
-        openai_chat.decode_answer(b"{" + field + b',"choices":[{"message":{"content":"a"}}]}')
+        openai_decoder.decode_answer(b"{" + field + b',"choices":[{"message":{"content":"a"}}]}')
 
 
 def test_in_the_head_of_a_streamed_chat_completion():
-    decoder = openai_chat.StreamDecoder()
+    decoder = openai_decoder.StreamDecoder()
     decoder.decode(b'{"id":"\xff","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}')
 
     with pytest.raises(MalformedError):

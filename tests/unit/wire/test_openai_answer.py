@@ -34,13 +34,9 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.malformed import ProviderSaidError
-from cllm.wire.openai_answer import (
-    FINISH_REASONS,
-    StreamEncoder,
-    encode_answer,
-)
-from cllm.wire.openai_chat import StreamDecoder, decode_answer
-from cllm.wire.openai_parts import decode_parts
+from cllm.wire.openai.parts import decode_parts
+from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer
+from cllm.wire.openai.response_encoder import FINISH_REASONS, StreamEncoder, encode_answer
 from cllm.wire.sse import SseDecoder
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)

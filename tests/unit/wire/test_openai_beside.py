@@ -7,9 +7,9 @@ import pytest
 
 from cllm.core.message import Text
 from cllm.core.reply import Noticed, PartAdded, ReplyEvent, ReplyFinished, TextDelta
-from cllm.wire.anthropic_answer import StreamEncoder as AnthropicEncoder
-from cllm.wire.openai_answer import StreamEncoder, encode_reply
-from cllm.wire.openai_chat import StreamDecoder, decode_answer
+from cllm.wire.anthropic.response_encoder import StreamEncoder as AnthropicEncoder
+from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer
+from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
 
 TOKEN = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
 CITED = {"type": "url_citation", "url_citation": {"url": "https://x.test", "title": "X"}}

@@ -7,9 +7,9 @@ import pytest
 
 from cllm.core.message import Message, Text, ToolCall, plain_message
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta
-from cllm.wire.openai_answer import StreamEncoder, encode_answer, encode_reply
-from cllm.wire.openai_beside import FUNCTION_CALL, beside
-from cllm.wire.openai_functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.fields import FUNCTION_CALL, beside
+from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer, encode_reply
 
 BEGUN = ToolCallDelta(index=0, id="toolu_1", name="find", arguments="")
 FINISHED = ReplyFinished(message=plain_message("assistant", ""), stop_reason="tool_calls")

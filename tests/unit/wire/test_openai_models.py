@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
 from cllm.core.options import Options, Reasoning
-from cllm.wire.openai_models import ROWS, fit, knows_developer, reasoner
-from cllm.wire.openai_options import decode_options, encode_options, fit_parameters
+from cllm.wire.openai.models import ROWS, fit, knows_developer, reasoner
+from cllm.wire.openai.options import decode_options, encode_options, fit_parameters
 
 OFF = Reasoning(enabled=False)
 

@@ -23,7 +23,7 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.wire.openai_parts import decode_message, decode_parts, encode_parts
+from cllm.wire.openai.parts import decode_message, decode_parts, encode_parts
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 NAMES = st.from_regex(r"[a-z]{1,12}/[a-z+.]{1,12}", fullmatch=True)

@@ -20,7 +20,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.responses_parts import decode_parts, encode_parts
+from cllm.wire.responses.parts import decode_parts, encode_parts
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 NAMES = st.from_regex(r"[a-z]{1,12}/[a-z+.]{1,12}", fullmatch=True)

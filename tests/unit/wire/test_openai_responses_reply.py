@@ -28,8 +28,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.malformed import MalformedError, ProviderSaidError
-from cllm.wire.responses_parts import decode_parts
-from cllm.wire.responses_reply import StreamDecoder, decode_answer
+from cllm.wire.responses.parts import decode_parts
+from cllm.wire.responses.response_decoder import StreamDecoder, decode_answer
 
 LINK = {"type": "url_citation", "url": "https://x", "title": "X", "start_index": 0, "end_index": 1}
 

@@ -25,18 +25,18 @@ from cllm.core.message import (
 )
 from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.core.prompt import Prompt
-from cllm.wire import openai_options
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.openai import options as openai_options
 from cllm.wire.reasoning import TAKES_NONE
-from cllm.wire.responses_answer import Heading, encode_answer
-from cllm.wire.responses_parts import decode_parts, encode_parts
-from cllm.wire.responses_request import (
+from cllm.wire.responses.parts import decode_parts, encode_parts
+from cllm.wire.responses.request import (
     decode_options,
     decode_request,
     encode_options,
     encode_request,
 )
+from cllm.wire.responses.response_body import Heading, encode_answer
 from cllm.wire.spoken import Encoded, Spoken
 
 MODEL = "gpt-5-codex"

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core.reply import TextDelta, ToolCallDelta
-from cllm.wire import anthropic_reply, openai_chat, responses_reply
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.malformed import MalformedError
-from cllm.wire.surrogates import HalfCharacters
+from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.responses import response_decoder as responses_decoder
+from cllm.wire.sse import HalfCharacters
 
 WORDS = st.text(st.sampled_from('a"\\/u d8😀🐈é\n\ufffd'), max_size=12)
 
@@ -75,7 +77,7 @@ def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 class TestDecoders:
     def test_arguments_of_a_call_to_openai_are_put_together(self):
         head = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"'
-        decoder = openai_chat.StreamDecoder()
+        decoder = openai_decoder.StreamDecoder()
 
         events = [e for data in in_two(head, b'"}}]}}]}') for e in decoder.decode(data)]
 
@@ -85,7 +87,7 @@ class TestDecoders:
         assert call["function"]["arguments"] == "a😀b"
 
     def test_a_text_of_anthropic_s_is_kept_whole(self):
-        decoder = anthropic_reply.StreamDecoder()
+        decoder = anthropic_decoder.StreamDecoder()
         block = (
             b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
         )
@@ -98,7 +100,7 @@ class TestDecoders:
         assert decoder.message().text == "a😀b"
 
     def test_a_text_of_the_responses_api_is_put_together(self):
-        decoder = responses_reply.StreamDecoder()
+        decoder = responses_decoder.StreamDecoder()
         head = b'{"type":"response.output_text.delta","output_index":0,"delta":"'
 
         events = [e for data in in_two(head, b'"}') for e in decoder.decode(data)]
@@ -108,6 +110,6 @@ class TestDecoders:
     @pytest.mark.parametrize("data", [rb'{"choices":[{"delta":{"content":"\ud83d"', b"\xff", b""])
     def test_what_is_broken_besides_is_still_malformed(self, data):
         with pytest.raises(MalformedError):
-            openai_chat.StreamDecoder().decode(data)
+            openai_decoder.StreamDecoder().decode(data)
         with pytest.raises(MalformedError):
-            anthropic_reply.StreamDecoder().decode("", data)
+            anthropic_decoder.StreamDecoder().decode("", data)

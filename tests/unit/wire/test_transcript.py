@@ -11,9 +11,15 @@ from tests.conversations import messages
 
 from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnState
 from cllm.core.message import Message, plain_message
-from cllm.wire.transcript import Prose, Speech, Transcript, Verbatim, transcript_of
-from cllm.wire.transcript_html import encode_html
-from cllm.wire.transcript_markdown import encode_markdown
+from cllm.wire.conversation_file.transcript import (
+    Prose,
+    Speech,
+    Transcript,
+    Verbatim,
+    transcript_of,
+)
+from cllm.wire.conversation_file.transcript_html import encode_html
+from cllm.wire.conversation_file.transcript_markdown import encode_markdown
 
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 

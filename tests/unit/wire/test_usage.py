@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from cllm.core.message import plain_message
 from cllm.core.reply import ReplyFinished, Usage
-from cllm.wire import anthropic_answer, anthropic_reply, bedrock_reply, openai_chat
-from cllm.wire.openai_usage import decode_usage, encode_usage
+from cllm.wire.anthropic import response_decoder as anthropic_decoder
+from cllm.wire.anthropic import response_encoder as anthropic_encoder
+from cllm.wire.bedrock import response_decoder as bedrock_decoder
+from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.openai.usage import decode_usage, encode_usage
 
 COUNTS = st.integers(0, 10_000)
 USAGES = st.builds(
@@ -27,7 +30,7 @@ ODD = st.none() | st.integers(-5, 50) | st.just(2**60) | st.text(max_size=2)
 
 def from_anthropic(usage: Any) -> Usage | None:
     body = {"type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
-    finished = anthropic_reply.decode_answer(json.dumps(body).encode())[-1]
+    finished = anthropic_decoder.decode_answer(json.dumps(body).encode())[-1]
     assert isinstance(finished, ReplyFinished)
     return finished.usage
 
@@ -35,7 +38,7 @@ def from_anthropic(usage: Any) -> Usage | None:
 def from_bedrock(usage: Any) -> Usage | None:
     message = {"role": "assistant", "content": [{"text": "Hi"}]}
     body = {"output": {"message": message}, "stopReason": "end_turn", "usage": usage}
-    finished = bedrock_reply.decode_answer(json.dumps(body).encode())[-1]
+    finished = bedrock_decoder.decode_answer(json.dumps(body).encode())[-1]
     assert isinstance(finished, ReplyFinished)
     return finished.usage
 
@@ -52,12 +55,12 @@ def test_openai_counts_come_back_as_they_went(usage):
 @given(USAGES, COUNTS)
 def test_anthropic_counts_come_back_as_they_went(usage, hour):
     usage = msgspec.structs.replace(usage, cache_write_hour=min(hour, usage.cache_write))
-    assert from_anthropic(anthropic_answer.encode_usage(usage)) == usage
+    assert from_anthropic(anthropic_encoder.encode_usage(usage)) == usage
 
 
 @given(USAGES)
 def test_an_openai_client_is_told_sums_and_an_anthropic_client_what_was_not_cached(usage):
-    openai, anthropic = encode_usage(usage), anthropic_answer.encode_usage(usage)
+    openai, anthropic = encode_usage(usage), anthropic_encoder.encode_usage(usage)
     assert openai["prompt_tokens"] == usage.input + usage.cache_read + usage.cache_write
     assert openai["total_tokens"] == usage.total
     assert anthropic["input_tokens"] == usage.input
@@ -153,9 +156,9 @@ def test_an_anthropic_client_is_told_of_lifetimes_and_server_tools():
         "server_tool_use": {"web_search_requests": 3},
     }
     body = {"type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
-    finished = anthropic_reply.decode_answer(json.dumps(body).encode())[-1]
+    finished = anthropic_decoder.decode_answer(json.dumps(body).encode())[-1]
     assert isinstance(finished, ReplyFinished)
-    encoder = anthropic_answer.StreamEncoder(message_id="m", model="x")
+    encoder = anthropic_encoder.StreamEncoder(message_id="m", model="x")
     ending = next(
         line for line in encoder.encode(finished).split(b"\n") if b'"message_delta"' in line
     )
@@ -201,7 +204,7 @@ def test_whatever_is_counted_no_number_is_below_zero_and_the_answer_stays_one(sa
 @given(USAGES)
 def test_a_streamed_count_is_the_same_as_a_whole_one(usage):
     said = encode_usage(usage)
-    decoder = openai_chat.StreamDecoder()
+    decoder = openai_decoder.StreamDecoder()
     choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
     decoder.decode(json.dumps({"choices": [choice]}).encode())
     decoder.decode(json.dumps({"choices": [], "usage": said}).encode())

@@ -1,0 +1,1 @@
+"""Anthropic's Messages protocol, and what Claude models accept."""

@@ -1,0 +1,394 @@
+"""A history in words that Anthropic has: parts made at home, system messages moved, few marks.
+
+What it has no words for is left out, on the wire only, and said in a notice. A message that needs
+no change keeps the bytes it came as. Whether the messages may stand as they do is not looked at
+here. Writes no body, and no parameter but the marks on tools.
+"""
+
+import base64
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    RedactedThinking,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.anthropic.options import Fields, version_of
+from cllm.wire.anthropic.parts import DIALECT
+from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
+from cllm.wire.files import IMAGE_FORMATS, checked, plain_type
+from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.notes import Notes
+from cllm.wire.spoken import NOTHING, Spoken, check_still_asks, rewritten, telling_fields
+
+MAX_MARKS = 4
+HOUR = "1h"
+EMPTY_CONTENT = re.compile(rb'"content"\s*:\s*(""|\[\s*\])')
+MARK = re.compile(rb'"cache_control"\s*:\s*\{')
+PDF = "application/pdf"
+SYSTEM_TURNS_SINCE = (4, 8)
+
+
+class Turn(msgspec.Struct):
+    """A message on its way out: its own bytes for as long as nothing of it had to change."""
+
+    role: Role
+    parts: Sequence[AnyPart]
+    raw: bytes | None = None
+    extra: Mapping[str, Any] = NOTHING
+
+    def change(self, parts: Sequence[AnyPart]) -> None:
+        """Other parts, if they are others; the bytes it came as no longer stand then."""
+        same = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
+        if not same:
+            self.parts, self.raw = parts, None
+
+
+def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
+    """The parts that a system prompt can hold, which is text that is not blank."""
+    for part in parts:
+        if not isinstance(part, Text):
+            notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
+        elif part.text.strip():
+            yield part
+
+
+def arrange(
+    messages: Sequence[Spoken], model: str, notes: Notes
+) -> tuple[list[Spoken], list[AnyPart]]:
+    """The messages as Anthropic can say them, and the system messages that may not stay there."""
+    said: list[Spoken] = []
+    moved: list[AnyPart] = []
+    begun = False
+    for index, spoken in enumerate(messages):
+        path = f"messages[{spoken.place}]"
+        cleaned = clean_message(spoken, path, notes)
+        if index == len(messages) - 1:
+            check_still_asks(spoken, cleaned, "Anthropic")
+        if cleaned.role != "system" or _may_stay(messages, index, model):
+            said.append(cleaned)
+        else:
+            moved += system_parts(cleaned.parts, notes)
+            if begun:
+                notes.add(
+                    "system_moved", path, "a system message in the history, put with the system"
+                )
+        begun = begun or cleaned.role != "system"
+    return said, moved
+
+
+def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
+    """Whether a system message may stand where it is: in Anthropic's words, on a model for it."""
+    before = messages[index - 1].role if index else "system"
+    following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
+    own = messages[index].raw is not None
+    stands = before in ("user", "tool") and following == "assistant"
+    return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
+
+
+def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+    """The message in parts that Anthropic has words for; the same one if it is in such."""
+    if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
+        return spoken
+    parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
+    same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
+    return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)
+
+
+def _has_empty_result(spoken: Spoken) -> bool:
+    """Whether a result has a content that is there and empty, which the API refuses."""
+    for part in spoken.parts:
+        if type(part) is ToolResult and not part.content:
+            return EMPTY_CONTENT.search(spoken.raw or b"") is not None
+    return False
+
+
+def _clean_parts(
+    parts: Sequence[AnyPart], path: str, notes: Notes, *, foreign: bool
+) -> Sequence[AnyPart]:
+    """The parts that can be said, as they can be said; a part that needs no change is the same."""
+    said: list[AnyPart] = []
+    for part in parts:
+        if type(part) is Text and not (foreign and part.extra):
+            said.append(part)
+            continue
+        clean = CLEANERS.get(type(part))
+        cleaned = part if clean is None else clean(part, path, notes)
+        if cleaned is not None and foreign:
+            cleaned = _naturalise(cleaned, path, notes)
+        if cleaned is not None:
+            said.append(cleaned)
+    return said
+
+
+def _clean_unknown(part: Unknown, path: str, notes: Notes) -> AnyPart | None:
+    if part.dialect == DIALECT:
+        return part
+    notes.add("part_left_out", path, f"a block that only {part.dialect} has")
+    return None
+
+
+def _clean_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
+    if Unknown not in map(type, part.content):
+        return part
+    content: Any = tuple(_clean_parts(part.content, path, notes, foreign=False))
+    if len(content) == len(part.content):
+        return part
+    return msgspec.structs.replace(part, content=content)
+
+
+CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
+    ToolResult: _clean_result,
+    Unknown: _clean_unknown,
+}
+# A call says its tool's name and has its place: nothing is lost with these.
+REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
+
+
+def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
+    """A part from another protocol, without the fields that only that one knows."""
+    if part.extra:
+        names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
+        if names:
+            notes.add(
+                "field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}"
+            )
+        part = msgspec.structs.replace(part, extra={})
+    change = NATURALISERS.get(type(part))
+    return part if change is None else change(part, path, notes)
+
+
+def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
+    if part.data is None and part.url is None:
+        notes.add("part_left_out", path, "an image without data and without a URL")
+        return None
+    if part.data is None:
+        return part
+    kind = plain_type(part.media_type)
+    if kind not in IMAGE_FORMATS:
+        raise NotExpressibleError(
+            f"Anthropic takes no image of type {part.media_type}: "
+            f"convert it to one of {', '.join(IMAGE_FORMATS.values())}."
+        )
+    part = checked(part, part.data)
+    same = kind == part.media_type
+    return part if same else msgspec.structs.replace(part, media_type=kind)
+
+
+def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | None:
+    """A document as Anthropic takes it: a PDF, plain text or an address."""
+    if part.data is not None:
+        return _naturalise_data(checked(part, part.data))
+    if part.text is not None or part.url is not None:
+        return part
+    found = (
+        "without content" if part.file_id is None else f"by another provider's id {part.file_id}"
+    )
+    notes.add("part_left_out", path, f"a document {found}")
+    return None
+
+
+def _naturalise_data(part: Document) -> AnyPart:
+    kind = plain_type(part.media_type)
+    if kind == PDF:
+        same = kind == part.media_type
+        return part if same else msgspec.structs.replace(part, media_type=kind)
+    if not kind.startswith("text/"):
+        raise NotExpressibleError(
+            f"Anthropic takes no document of type {part.media_type}: give it as PDF or as text."
+        )
+    try:
+        text = base64.b64decode(part.data or "").decode()
+    except UnicodeDecodeError as error:
+        raise NotExpressibleError(f"a document of type {kind} is not text in UTF-8.") from error
+    return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
+
+
+def _naturalise_call(part: ToolCall, path: str, notes: Notes) -> AnyPart | None:
+    if not part.arguments or is_json_object(part.arguments):
+        return part
+    notes.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
+    return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
+
+
+def _naturalise_thought(
+    part: Thinking | RedactedThinking, _path: str, _notes: Notes
+) -> AnyPart | None:
+    return part if part.cache is None else msgspec.structs.replace(part, cache=None)
+
+
+def _naturalise_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
+    content = [_naturalise(inner, path, notes) for inner in part.content]
+    if all(map(operator.is_, content, part.content)):
+        return part
+    kept: Any = tuple(inner for inner in content if inner is not None)
+    return msgspec.structs.replace(part, content=kept)
+
+
+NATURALISERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
+    Image: _naturalise_image,
+    Document: _naturalise_document,
+    ToolCall: _naturalise_call,
+    ToolResult: _naturalise_result,
+    Thinking: _naturalise_thought,
+    RedactedThinking: _naturalise_thought,
+}
+
+
+# Parts with marks that are not their own.
+HOLDERS = frozenset({ToolResult, Unknown})
+
+
+def _marks_of(part: AnyPart) -> int:
+    if type(part) is Unknown:
+        return int(MARK.search(part.raw) is not None)
+    inner = sum(map(_marks_of, part.content)) if type(part) is ToolResult else 0
+    return inner + (part.cache is not None)
+
+
+def _tools_of(fields: Fields) -> list[Any]:
+    tools = fields.get("tools")
+    return tools if isinstance(tools, list) else []
+
+
+def _is_marked(tool: Any) -> bool:
+    return isinstance(tool, dict) and bool(tool.get("cache_control"))
+
+
+def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
+    tools = sum(map(_is_marked, _tools_of(fields)))
+    marks = 1 if fields.get("cache_control") else 0
+    for turn in (head, *turns):
+        for part in turn.parts:
+            if part.cache is not None or type(part) in HOLDERS:
+                marks += _marks_of(part)
+    return marks + tools
+
+
+def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """Without the marks above the limit: the newest of the messages stays, the oldest go first.
+
+    Of the fixed beginning the last three stay, if the messages have a mark: the first go, which
+    are those of tools.
+    """
+    surplus = count_marks(fields, head, turns) - MAX_MARKS
+    notes.add(
+        "cache_mark_left_out", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
+    )
+    moving = sum(_marks_in(turn) for turn in turns)
+    fixed = count_marks(fields, head, ()) - (1 if fields.get("cache_control") else 0)
+    room = MAX_MARKS - (1 if fields.get("cache_control") else 0)
+    still = min(fixed, room if room < MAX_MARKS or not moving else room - 1)
+    _unmark_first(turns, moving - min(moving, room - still))
+    surplus = fixed - still
+    tools = []
+    for tool in _tools_of(fields):
+        marked = surplus > 0 and _is_marked(tool)
+        tools.append({k: tool[k] for k in tool if k != "cache_control"} if marked else tool)
+        surplus -= marked
+    _unmark_first((head,), surplus)
+    return {**fields, "tools": tools} if tools else fields
+
+
+def _marks_in(turn: Turn) -> int:
+    return sum(map(_marks_of, turn.parts))
+
+
+def _unmark_first(turns: Sequence[Turn], surplus: int) -> None:
+    """The turns with their first so many marks gone."""
+    for turn in turns:
+        if surplus > 0:
+            before = _marks_in(turn)
+            turn.change(_unmark(turn.parts, surplus))
+            surplus -= before - _marks_in(turn)
+
+
+def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """An hour's marks stand before those of five minutes, which a later one becomes."""
+    tools = _tools_of(fields)
+    marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
+    ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
+    ttls += [ttl for turn in (head, *turns) for part in turn.parts for ttl in _ttls_of(part)]
+    hours = [ttl == HOUR for ttl in ttls]
+    if hours == sorted(hours, reverse=True):
+        return fields
+    notes.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
+    long_ones = hours.index(False)
+    changed = [_shortened(tool) if long_ones <= n else tool for n, tool in _numbered(tools)]
+    left = long_ones - len(marks)
+    for turn in (head, *turns):
+        parts = []
+        for part in turn.parts:
+            parts.append(part if left > 0 else _with_short_marks(part))
+            left -= len(list(_ttls_of(part)))
+        turn.change(parts)
+    return {**fields, "tools": changed} if tools else fields
+
+
+def _numbered(tools: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Each tool with the number of marks before it."""
+    before = 0
+    for tool in tools:
+        yield before, tool
+        before += _is_marked(tool)
+
+
+def _shortened(tool: Any) -> Any:
+    if not _is_marked(tool) or not isinstance(tool["cache_control"], dict):
+        return tool
+    mark = {name: value for name, value in tool["cache_control"].items() if name != "ttl"}
+    return {**tool, "cache_control": mark}
+
+
+def _ttls_of(part: AnyPart) -> Iterator[str | None]:
+    if isinstance(part, ToolResult):
+        for inner in part.content:
+            yield from _ttls_of(inner)
+    if part.cache is not None:
+        yield part.cache.ttl
+
+
+def _with_short_marks(part: AnyPart) -> AnyPart:
+    if isinstance(part, ToolResult) and any(inner.cache for inner in part.content):
+        content: Any = tuple(map(_with_short_marks, part.content))
+        part = msgspec.structs.replace(part, content=content)
+    if part.cache is None or part.cache.ttl != HOUR:
+        return part
+    return msgspec.structs.replace(part, cache=CacheMark())
+
+
+def _unmark(parts: Sequence[AnyPart], surplus: int) -> list[AnyPart]:
+    """The parts with their first so many marks gone."""
+    unmarked: list[AnyPart] = []
+    for part in parts:
+        had = _marks_of(part) if surplus > 0 else 0
+        kept = _without_marks(part, surplus) if had else part
+        surplus -= had - _marks_of(kept) if had else 0
+        unmarked.append(kept)
+    return unmarked
+
+
+def _without_marks(part: AnyPart, surplus: int) -> AnyPart:
+    if isinstance(part, Unknown):
+        fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
+        fields.pop("cache_control", None)
+        return msgspec.structs.replace(part, raw=msgspec.json.encode(fields))
+    if isinstance(part, ToolResult):
+        inner = sum(map(_marks_of, part.content))
+        content: Any = tuple(_unmark(part.content, surplus))
+        cache = None if surplus > inner else part.cache
+        return msgspec.structs.replace(part, content=content, cache=cache)
+    return msgspec.structs.replace(part, cache=None)

@@ -1,0 +1,291 @@
+"""What the models of the Claude family can be told, whoever serves them.
+
+A table and the functions that read it; gathered in November 2026 from the models' documentation.
+Says nothing about a service: which of them has a model, and under which id, is told elsewhere.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from cllm.core.notice import Notice, NoticeCollector
+from cllm.core.options import Reasoning
+from cllm.wire.anthropic.betas import read_betas
+from cllm.wire.reasoning import nearest_effort
+
+UNKNOWN_VERSION, NEWEST_VERSION = (0, 0), (99, 0)
+UP_TO_HIGH = ("low", "medium", "high")
+
+
+class ClaudeModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model takes.
+
+    `thinking` is how it is asked for: never, up to a budget, with a budget or as the model sees
+    fit, only as it sees fit, or it cannot be switched off. `sampling` is whether temperature and
+    top_p can be set, together or one of them. `efforts` is empty where none can be asked for.
+    """
+
+    max_output: int
+    thinking: Literal["none", "budget", "either", "adaptive", "always"] = "none"
+    sampling: Literal["all", "one", "none"] = "all"
+    efforts: tuple[str, ...] = ()
+    forced_tools: bool = True
+
+
+_V4_5 = ClaudeModel(max_output=64_000, thinking="budget", sampling="one")
+_V4_6 = ClaudeModel(
+    max_output=128_000, thinking="either", sampling="one", efforts=(*UP_TO_HIGH, "max")
+)
+_V4_7 = ClaudeModel(
+    max_output=128_000, thinking="adaptive", sampling="none", efforts=(*UP_TO_HIGH, "xhigh", "max")
+)
+_ALWAYS = msgspec.structs.replace(_V4_7, thinking="always")
+_UNFORCED = msgspec.structs.replace(_ALWAYS, forced_tools=False)
+
+# The first row that fits "family major.minor" counts.
+ROWS: tuple[tuple[re.Pattern[str], ClaudeModel], ...] = (
+    (re.compile(r"instant"), ClaudeModel(max_output=4_096)),
+    (re.compile(r"(fable|mythos) (5\.[1-9]|[6-9]\.)"), _UNFORCED),
+    (re.compile(r"opus (5\.[5-9]|[6-9]\.)"), _UNFORCED),
+    (re.compile(r"fable|mythos"), _ALWAYS),
+    (re.compile(r" (4\.[7-9]|[5-9]\.|\d\d\.)"), _V4_7),
+    (re.compile(r" 4\.6"), _V4_6),
+    (re.compile(r"opus 4\.5"), msgspec.structs.replace(_V4_5, efforts=UP_TO_HIGH)),
+    (re.compile(r" 4\.5"), _V4_5),
+    (re.compile(r" 4\.[1-4]"), msgspec.structs.replace(_V4_5, max_output=32_000)),
+    (re.compile(r"opus 4\.0"), ClaudeModel(max_output=32_000, thinking="budget")),
+    (re.compile(r" (4\.0|3\.7)"), ClaudeModel(max_output=64_000, thinking="budget")),
+    (re.compile(r" 3\.5"), ClaudeModel(max_output=8_192)),
+    (re.compile(r""), ClaudeModel(max_output=4_096)),
+)
+BEDROCK_REVISION = re.compile(r"(?<=\w)-v\d+(:\w+)*$")
+FAMILIES = re.compile(r"opus|sonnet|haiku|fable|mythos|instant")
+
+
+@lru_cache(maxsize=256)
+def claude_model(name: str) -> ClaudeModel | None:
+    """The row of a model by any of its names; None for a name that is not Claude's.
+
+    A Claude model that is not known counts as one of the newest.
+    """
+    version = version_of(name)
+    if version == UNKNOWN_VERSION:
+        return None
+    family = FAMILIES.search(name.lower())
+    key = f"{family[0] if family else ''} {version[0]}.{version[1]}"
+    return next(row for pattern, row in ROWS if pattern.search(key))
+
+
+@lru_cache(maxsize=256)
+def version_of(model: str) -> tuple[int, int]:
+    """The version in the name of a Claude model: 4.6 of claude-opus-4-6-20260205.
+
+    A Claude model without a number counts as the newest, a name of another kind as none.
+    """
+    _, claude, name = model.lower().partition("claude")
+    if not claude:
+        return UNKNOWN_VERSION
+    words = re.split(r"[^0-9a-z]", BEDROCK_REVISION.sub("", name))
+    numbers = [int(word) for word in words if re.fullmatch(r"\d{1,2}", word)]
+    return (numbers[0], numbers[1] if len(numbers) > 1 else 0) if numbers else NEWEST_VERSION
+
+
+Fields = dict[str, Any]
+Notices = NoticeCollector
+
+DISABLED = {"type": "disabled"}
+LEAST_EFFORT = "low"
+SMALLEST_BUDGET = 1024
+BUDGETS = {
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 24576,
+    "max": 32000,
+}
+INTERLEAVED = "interleaved-thinking-2025-05-14"
+HIGHEST_TEMPERATURE = 1
+LEAST_TOP_P_WHILE_THINKING = 0.95
+SAMPLING = ("temperature", "top_p", "top_k")
+SAMPLING_DEFAULTS = {"temperature": 1, "top_p": 1}
+WHILE_THINKING: dict[str, Callable[[float], bool]] = {
+    "temperature": lambda value: value == 1,
+    "top_p": lambda value: value >= LEAST_TOP_P_WHILE_THINKING,
+    "top_k": lambda _value: False,
+}
+
+
+def dropped(path: str, message: str, *, code: str = "parameter_left_out") -> Notice:
+    """What is left out, or what became of it."""
+    return Notice(code=code, path=path, message=message)
+
+
+def fit(fields: Fields, model: str, notices: Notices) -> Fields:
+    """The parameters without those that exclude one another, or that this model refuses."""
+    known = claude_model(model)
+    fields = _fit_choice(fields, known, notices)
+    if known is not None:
+        fields = _fit_thinking(fields, model, known, notices)
+        fields = _fit_effort(fields, model, known, notices)
+        fields = _fit_sampling(fields, model, known, notices)
+    return _fit_temperature(fields, notices)
+
+
+def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
+    """The parameters without a choice among tools where there are none, which is refused."""
+    if fields.get("tool_choice") is None or fields.get("tools"):
+        return fields
+    why = "there are no tools to choose from"
+    notices.append(dropped("tool_choice", why, code="tool_choice_left_out"))
+    return _without(fields, "tool_choice")
+
+
+def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
+    """Thinking and effort as a Claude model is asked for them, before they are fitted."""
+    if not reasoning.enabled or reasoning.effort == "none":
+        return {"thinking": DISABLED}
+    known = claude_model(model)
+    if known is not None and known.thinking in ("either", "adaptive", "always"):
+        effort = LEAST_EFFORT if reasoning.effort == "minimal" else reasoning.effort
+        return _with_effort({"thinking": {"type": "adaptive"}}, effort)
+    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", SMALLEST_BUDGET)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: Notices) -> Fields:
+    """A forced tool excludes thinking; models that always think cannot be forced."""
+    choice = fields.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") not in ("any", "tool"):
+        return fields
+    if known is not None and not known.forced_tools:
+        why = "this model cannot be made to call a tool; it may call one"
+        notices.append(dropped("tool_choice", why, code="tool_choice_changed"))
+        auto = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
+        return {**fields, "tool_choice": auto}
+    if _thinks(fields) and (known is None or known.thinking != "always"):
+        why = "a forced tool excludes thinking"
+        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        return {**fields, "thinking": DISABLED}
+    return fields
+
+
+def _thinks(fields: Fields) -> bool:
+    thinking = fields.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    thinking = fields.get("thinking")
+    if not isinstance(thinking, dict):
+        return fields
+    kind = thinking.get("type")
+    if known.thinking == "none":
+        if kind != "disabled":
+            why = f"{model} does not think"
+            notices.append(dropped("thinking", why, code="thinking_disabled"))
+        return _without(fields, "thinking")
+    if known.thinking == "always" and kind == "disabled":
+        why = f"{model} always thinks: the least effort is asked for"
+        notices.append(dropped("thinking", why, code="thinking_kept"))
+        return _without(_with_effort(fields, _effort(fields) or LEAST_EFFORT), "thinking")
+    if known.thinking in ("adaptive", "always") and kind == "enabled":
+        why = f"{model} chooses its own budget"
+        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        shown = {"display": thinking["display"]} if "display" in thinking else {}
+        return {**fields, "thinking": {"type": "adaptive", **shown}}
+    if known.thinking == "budget" and kind == "adaptive":
+        budget = BUDGETS.get(_effort(fields) or "medium", SMALLEST_BUDGET)
+        why = f"{model} thinks up to a budget: {budget} tokens"
+        notices.append(dropped("thinking", why, code="thinking_changed"))
+        fields = {**fields, "thinking": {"type": "enabled", "budget_tokens": budget}}
+    return _fit_budget(fields, notices)
+
+
+def _fit_budget(fields: Fields, notices: Notices) -> Fields:
+    """The budget is at least 1024 and less than max_tokens, unless thinking is interleaved."""
+    thinking, limit = fields["thinking"], fields.get("max_tokens")
+    budget = thinking.get("budget_tokens")
+    if thinking.get("type") != "enabled" or not isinstance(budget, int):
+        return fields
+    fitting = max(budget, SMALLEST_BUDGET)
+    if isinstance(limit, int) and INTERLEAVED not in read_betas(fields.get("betas")):
+        fitting = min(fitting, limit - 1)
+    if fitting < SMALLEST_BUDGET:
+        why = "max_tokens leaves no room for thinking"
+        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        return _without(fields, "thinking")
+    if fitting != budget:
+        why = f"a budget is at least {SMALLEST_BUDGET} and less than max_tokens: {fitting} sent"
+        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        return {**fields, "thinking": {**thinking, "budget_tokens": fitting}}
+    return fields
+
+
+def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    wanted = _effort(fields)
+    if wanted is None:
+        return fields
+    if not known.efforts:
+        notices.append(dropped("output_config.effort", f"{model} cannot be asked for an effort"))
+        return _with_effort(fields, None)
+    # A model that could think deeper is refused the deepest efforts while it may not think.
+    efforts = known.efforts if fields.get("thinking") != DISABLED else known.efforts[:3]
+    effort = nearest_effort(wanted, efforts)
+    if effort in (None, wanted):
+        return fields
+    why = f"{model} does not take the effort {wanted!r} here: {effort!r} sent"
+    notices.append(dropped("output_config.effort", why, code="effort_changed"))
+    return _with_effort(fields, effort)
+
+
+def _effort(fields: Fields) -> str | None:
+    config = fields.get("output_config")
+    effort = config.get("effort") if isinstance(config, dict) else None
+    return effort if isinstance(effort, str) else None
+
+
+def _with_effort(fields: Fields, effort: str | None) -> Fields:
+    config = fields.get("output_config")
+    rest = _without(config, "effort") if isinstance(config, dict) else {}
+    config = rest if effort is None else {"effort": effort, **rest}
+    return {**fields, "output_config": config} if config else _without(fields, "output_config")
+
+
+def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+    refused = {
+        name: why
+        for name in SAMPLING
+        if fields.get(name) is not None and (why := _why_refused(name, fields, model, known))
+    }
+    for name, why in refused.items():
+        if fields[name] != SAMPLING_DEFAULTS.get(name):
+            notices.append(dropped(name, why))
+    return _without(fields, *refused) if refused else fields
+
+
+def _fit_temperature(fields: Fields, notices: Notices) -> Fields:
+    temperature = fields.get("temperature")
+    if not isinstance(temperature, int | float) or temperature <= HIGHEST_TEMPERATURE:
+        return fields
+    why = f"the highest temperature is {HIGHEST_TEMPERATURE}"
+    notices.append(dropped("temperature", why, code="parameter_changed"))
+    return {**fields, "temperature": HIGHEST_TEMPERATURE}
+
+
+def _why_refused(name: str, fields: Fields, model: str, known: ClaudeModel) -> str | None:
+    """Why this parameter cannot be sent; nothing, if it can."""
+    if known.sampling == "none":
+        return f"{model} takes no {name}"
+    if name == "top_p" and known.sampling == "one" and fields.get("temperature") is not None:
+        return f"{model} takes temperature or top_p: temperature sent"
+    if _thinks(fields) and not WHILE_THINKING[name](fields[name]):
+        return f"a model that thinks does not take this {name}"
+    return None
+
+
+def _without(fields: Fields, *names: str) -> Fields:
+    return {name: value for name, value in fields.items() if name not in names}

@@ -1,0 +1,334 @@
+"""What a request asks of Anthropic beside its messages: parameters, between JSON and options.
+
+What a model cannot be told becomes a notice, and a tool that only another protocol has is an error.
+It does not see the messages, and never makes up a parameter that nobody gave.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from cllm.core.message import CacheMark, Dialect
+from cllm.core.notice import Notice
+from cllm.core.options import (
+    AnyTool,
+    ForeignTool,
+    JsonOutput,
+    Options,
+    Reasoning,
+    Tool,
+    ToolChoice,
+    ToolChoiceKind,
+)
+from cllm.wire.anthropic.models import (
+    DISABLED,
+    Fields,
+    Notices,
+    asked_thinking,
+    claude_model,
+    fit,
+    version_of,
+    without_idle_choice,
+)
+from cllm.wire.anthropic.models import dropped as _dropped
+from cllm.wire.anthropic.parts import DIALECT
+from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.notes import shortened
+
+__all__ = [
+    "DISABLED",
+    "Fields",
+    "Notices",
+    "decode_options",
+    "default_max_tokens",
+    "encode_options",
+    "field_error",
+    "fit",
+    "limit_notices",
+    "version_of",
+    "without_idle_choice",
+]
+
+OWN_FIELDS = frozenset(
+    (
+        "betas",
+        "cache_control",
+        "container",
+        "context_management",
+        "diagnostics",
+        "inference_geo",
+        "mcp_servers",
+        "service_tier",
+        "speed",
+        "user_profile_id",
+        "workspace_id",
+    )
+)
+SERVICE_TIERS = ("auto", "standard_only")
+TOOL_FIELDS = frozenset(
+    ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
+)
+# Before this version an answer's limit and its prompt have to fit into the window together.
+LIMIT_BESIDE_WINDOW_SINCE = (4, 5)
+ROOMY_LIMIT = 32_000
+UNKNOWN_MODELS_LIMIT = 8_192
+TOOL_NAMES = frozenset(("name", "input_schema", "description", "strict"))
+Shape = TypeVar("Shape")
+
+
+class _ToolChoice(msgspec.Struct):
+    type: ToolChoiceKind
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Parameters(msgspec.Struct):
+    """The parameters that have a name in `Options`, and their types."""
+
+    max_tokens: int | None = None
+    temperature: int | float | None = None
+    top_p: int | float | None = None
+    top_k: int | None = None
+    stop_sequences: tuple[str, ...] | None = None
+    tools: list[Fields] | None = None
+    tool_choice: _ToolChoice | None = None
+    output_format: Fields | None = None
+    output_config: Fields | None = None
+    thinking: Fields | None = None
+    metadata: Fields | None = None
+
+
+PARAMETERS = frozenset(_Parameters.__struct_fields__)
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: Fields
+    description: str | None = None
+    strict: bool | None = None
+
+
+class _ThinkingConfig(msgspec.Struct):
+    type: str
+    budget_tokens: int | None = None
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: str | None = None
+    format: Fields | None = None
+
+
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+
+
+def _convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
+    try:
+        return msgspec.convert(value, shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise field_error(error, path) from error
+
+
+def field_error(error: Exception, path: str = "") -> FieldError:
+    """The error with the path of its field: `messages[3].content`."""
+    problem, _, place = str(error).partition(" - at `$")
+    place = place.removesuffix("`")
+    return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
+
+
+def decode_options(parameters: Fields) -> Options:
+    """The parameters of a request in no protocol's words; what has no name there is in `extra`."""
+    said = _convert(parameters, _Parameters)
+    extra = {name: parameters[name] for name in parameters if name not in PARAMETERS}
+    config = _convert(said.output_config or {}, _OutputConfig, "output_config")
+    user = _convert(said.metadata or {}, _Metadata, "metadata").user_id
+    _keep_rest(extra, "output_config", said.output_config, ("effort", "format"))
+    _keep_rest(extra, "metadata", said.metadata, ("user_id",))
+    choice = said.tool_choice
+    tools = None if said.tools is None else tuple(map(_decode_tool, said.tools, _tool_paths()))
+    disabled = None if choice is None else choice.disable_parallel_tool_use
+    return Options(
+        max_tokens=said.max_tokens,
+        temperature=said.temperature,
+        top_p=said.top_p,
+        top_k=said.top_k,
+        stop=said.stop_sequences,
+        tools=tools,
+        tool_choice=None if choice is None else ToolChoice(kind=choice.type, name=choice.name),
+        parallel_tool_calls=None if disabled is None else not disabled,
+        output=_decode_output(config.format or said.output_format),
+        reasoning=_decode_reasoning(said.thinking, config.effort),
+        user=user,
+        extra=extra,
+    )
+
+
+def _keep_rest(extra: Fields, name: str, given: Fields | None, known: tuple[str, ...]) -> None:
+    rest = {key: value for key, value in (given or {}).items() if key not in known}
+    if rest:
+        extra[name] = rest
+
+
+def _tool_paths() -> Iterator[str]:
+    return (f"tools[{index}]" for index in itertools.count())
+
+
+def _decode_tool(fields: Fields, path: str) -> AnyTool:
+    if fields.get("type") not in (None, "custom"):
+        name = fields.get("name") or fields["type"]
+        return ForeignTool(dialect=DIALECT, name=str(name), raw=fields)
+    tool = _convert(fields, _Tool, path)
+    cache, rest = fields.get("cache_control"), {k: fields[k] for k in fields if k not in TOOL_NAMES}
+    if isinstance(cache, dict) and set(cache) <= {"type", "ttl"}:
+        del rest["cache_control"]
+        mark = CacheMark(ttl=cache.get("ttl"))
+    else:
+        mark = None
+    return Tool(
+        name=tool.name,
+        description=tool.description,
+        schema=tool.input_schema,
+        strict=tool.strict,
+        cache=mark,
+        extra=rest,
+    )
+
+
+def _decode_output(given: Fields | None) -> JsonOutput | None:
+    schema = (given or {}).get("schema")
+    return JsonOutput(schema=schema) if isinstance(schema, dict) else None
+
+
+def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning | None:
+    if thinking is None and effort is None:
+        return None
+    said = None if thinking is None else _convert(thinking, _ThinkingConfig, "thinking")
+    return Reasoning(
+        enabled=said is None or said.type != "disabled",
+        effort=effort,
+        budget_tokens=None if said is None else said.budget_tokens,
+        dialect=DIALECT,
+        raw=thinking or {},
+    )
+
+
+def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+    """The parameters of a request to this model, and what of the options they do not say."""
+    notices = Notices()
+    fields: Fields = {}
+    if options.max_tokens is not None:
+        fields["max_tokens"] = options.max_tokens
+    fields |= _encode_sampling(options, notices)
+    if options.tools is not None:
+        fields["tools"] = [_encode_tool(tool, notices) for tool in options.tools]
+    fields |= _encode_choice(options)
+    fields |= _encode_reasoning(options, model)
+    _encode_output(options.output, fields, notices)
+    if options.user is not None:
+        fields["metadata"] = {"user_id": options.user}
+    _encode_extra(options.extra, fields, notices)
+    return fit(fields, model, notices), tuple(notices)
+
+
+def _unknown(path: str, message: str) -> Notice:
+    """A field that has no place in this protocol."""
+    return _dropped(path, message, code="field_left_out")
+
+
+def _encode_sampling(options: Options, notices: Notices) -> Fields:
+    said = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
+    fields: Fields = {name: value for name, value in said.items() if value is not None}
+    if options.stop is not None:
+        fields["stop_sequences"] = [text for text in options.stop if text.strip()]
+        if len(fields["stop_sequences"]) < len(options.stop):
+            why = "a stop sequence of white space left out"
+            notices.append(_dropped("stop_sequences", why, code="parameter_changed"))
+    if options.seed is not None:
+        notices.append(_unknown("seed", "Anthropic has no seed"))
+    return fields
+
+
+def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
+    if isinstance(tool, ForeignTool):
+        if tool.dialect != DIALECT:
+            raise NotExpressibleError(f"the tool {tool.name!r} is one that only {tool.dialect} has")
+        return tool.raw
+    schema = tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
+    fields: Fields = {"name": tool.name, "input_schema": schema}
+    if tool.description is not None:
+        fields["description"] = tool.description
+    if tool.strict:
+        fields["strict"] = True
+    for name, value in tool.extra.items():
+        if name in TOOL_FIELDS:
+            fields[name] = value
+        else:
+            path = f"tools.{shortened(tool.name)}.{name}"
+            notices.append(_unknown(path, f"Anthropic has no {name}"))
+    if tool.cache is not None:
+        ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}
+        fields["cache_control"] = {"type": "ephemeral", **ttl}
+    return fields
+
+
+def _encode_choice(options: Options) -> Fields:
+    choice = options.tool_choice
+    if choice is None and (options.parallel_tool_calls is not False or not options.tools):
+        return {}
+    said: Fields = {"type": "auto" if choice is None else choice.kind}
+    if choice is not None and choice.name is not None:
+        said["name"] = choice.name
+    if options.parallel_tool_calls is False and said["type"] != "none":
+        said["disable_parallel_tool_use"] = True
+    return {"tool_choice": said}
+
+
+def _encode_reasoning(options: Options, model: str) -> Fields:
+    """Thinking and effort; the client's own words if it said them in Anthropic's."""
+    reasoning = options.reasoning
+    if reasoning is None:
+        return {}
+    if reasoning.dialect == DIALECT and reasoning.raw is not None:
+        fields: Fields = {"thinking": reasoning.raw} if reasoning.raw else {}
+        effort = reasoning.effort
+        return fields if effort is None else {**fields, "output_config": {"effort": effort}}
+    return asked_thinking(reasoning, model)
+
+
+def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) -> None:
+    if output is None:
+        return
+    if output.schema is None:
+        notices.append(_unknown("output_config.format", "Anthropic has no JSON without a schema"))
+        return
+    form = {"format": {"type": "json_schema", "schema": output.schema}}
+    fields["output_config"] = {**fields.get("output_config", {}), **form}
+
+
+def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
+    for name, value in extra.items():
+        if name == "output_config" and isinstance(value, dict):
+            fields[name] = {**fields.get(name, {}), **value}
+        elif name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
+            fields[name] = value
+        else:
+            notices.append(_unknown(name, f"Anthropic has no such {name}"))
+
+
+def default_max_tokens(model: str) -> int:
+    """The limit on an answer whose client gave none: what the model can say at most."""
+    known = claude_model(model)
+    if known is None:
+        return UNKNOWN_MODELS_LIMIT
+    roomy = version_of(model) >= LIMIT_BESIDE_WINDOW_SINCE
+    return known.max_output if roomy else min(known.max_output, ROOMY_LIMIT)
+
+
+def limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
+    """That a limit was added, for clients whose protocol has one in every request."""
+    if dialect != DIALECT or parameters.get("max_tokens") is not None:
+        return ()
+    why = f"a request says how long its answer may be: {limit} tokens, the model's limit"
+    return (_dropped("max_tokens", why, code="max_tokens_added"),)

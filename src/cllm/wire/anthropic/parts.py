@@ -1,0 +1,357 @@
+"""A message in Anthropic's words as typed parts; the way back is in `blocks`.
+
+The parts are a view: decoding changes nothing, and a block that no part has a name for is kept as
+it came. Blocks of the usual shapes are read by typed structs in one pass; a message with any other
+block is read block by block. Knows no request and no reply, and never repairs what it is given.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.cut_calls import unwrapped
+from cllm.wire.malformed import MalformedError
+from cllm.wire.spoken import NOTHING
+
+Block = dict[str, Any]
+ResultPart = Text | Image | Document | Unknown
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+DIALECT: Literal["anthropic"] = "anthropic"
+ENVELOPE = ("role", "content")
+
+
+class _Typed(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
+    """A block or a source; one with a field that is not listed here is read the slow way."""
+
+
+class _Mark(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["ephemeral"]
+    ttl: str | msgspec.UnsetType = msgspec.UNSET
+
+
+Mark = _Mark | msgspec.UnsetType
+Rest = Any | msgspec.UnsetType
+
+
+class _Base64(_Typed, tag="base64"):
+    media_type: str
+    data: str
+
+
+class _PlainText(_Typed, tag="text"):
+    media_type: str
+    data: str
+
+
+class _Url(_Typed, tag="url"):
+    url: str
+
+
+class _File(_Typed, tag="file"):
+    file_id: str
+
+
+class _Text(_Typed, tag="text"):
+    text: str
+    citations: Rest = msgspec.UNSET
+    cache_control: Mark = msgspec.UNSET
+
+
+class _Content(_Typed, tag="content"):
+    content: str | list[_Text]
+
+
+class _Image(_Typed, tag="image"):
+    source: _Base64 | _Url
+    transformations: Rest = msgspec.UNSET
+    cache_control: Mark = msgspec.UNSET
+
+
+class _Document(_Typed, tag="document"):
+    source: _Base64 | _PlainText | _Url | _File | _Content
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    context: Rest = msgspec.UNSET
+    citations: Rest = msgspec.UNSET
+    cache_control: Mark = msgspec.UNSET
+
+
+class _ToolUse(_Typed, tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+    caller: Rest = msgspec.UNSET
+    toolset_name: Rest = msgspec.UNSET
+    cache_control: Mark = msgspec.UNSET
+
+
+class _ToolResult(_Typed, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[_Text | _Image | _Document] | msgspec.UnsetType = msgspec.UNSET
+    is_error: bool = False
+    toolset_name: Rest = msgspec.UNSET
+    cache_control: Mark = msgspec.UNSET
+
+
+class _Thinking(_Typed, tag="thinking"):
+    thinking: str
+    signature: str | None = None
+
+
+class _RedactedThinking(_Typed, tag="redacted_thinking"):
+    data: str
+
+
+_AnyBlock = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    content: str | list[_AnyBlock] | None = None
+
+
+class _LooseMessage(msgspec.Struct):
+    content: str | list[msgspec.Raw] | None = None
+
+
+class _LooseResult(msgspec.Struct):
+    content: str | list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_messages = msgspec.json.Decoder(_Message)
+_loose_messages = msgspec.json.Decoder(_LooseMessage)
+_loose_results = msgspec.json.Decoder(_LooseResult)
+_blocks = msgspec.json.Decoder(_AnyBlock)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode_parts(message: Message) -> tuple[AnyPart, ...]:
+    """The parts of a message, in order; content that is one text is one part."""
+    return decode_message(message)[0]
+
+
+def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    """The parts of a message, and its fields beside them that say something."""
+    try:
+        content = _messages.decode(message.raw).content
+    except msgspec.ValidationError:
+        return _decode_loosely(message.raw)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a message: {error}") from error
+    if isinstance(content, str):
+        return (Text(text=content),) if content else (), NOTHING
+    return tuple([DECODERS[type(block)](block) for block in content or ()]), NOTHING
+
+
+def _decode_loosely(raw: bytes) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
+    try:
+        content = _loose_messages.decode(raw).content
+        fields = msgspec.json.decode(raw)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a message: {error}") from error
+    beside = {name: fields[name] for name in fields if name not in ENVELOPE and fields[name]}
+    if isinstance(content, str):
+        return (Text(text=content),) if content else (), beside
+    return tuple([decode_block(bytes(block)) for block in content or ()]), beside
+
+
+def decode_block(raw: bytes) -> AnyPart:
+    """One block by itself: a known kind with its unnamed fields in `extra`, or unknown, whole."""
+    try:
+        block = _blocks.decode(raw)
+    except msgspec.ValidationError:
+        return _decode_with_extra(raw) or Unknown(dialect=DIALECT, raw=raw)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a content block: {error}") from error
+    return _part(block)
+
+
+def _part(block: Any) -> AnyPart:
+    part: AnyPart = DECODERS[type(block)](block)
+    return part
+
+
+def _decode_with_extra(raw: bytes) -> AnyPart | None:
+    """A block of a known kind that has fields of its own, if it is one."""
+    try:
+        fields = _fields.decode(raw)
+        kind = msgspec.json.decode(fields["type"], type=str)
+        named = set(NAMED[kind])
+        known = {name: value for name, value in fields.items() if name in named}
+        extra = {name: msgspec.json.decode(fields[name]) for name in fields if name not in named}
+    except (*UNREADABLE, KeyError):
+        return None
+    for name in [name for name in OPTIONAL if name in known]:
+        if not _is_usual(name, known[name]):
+            extra[name] = msgspec.json.decode(known.pop(name))
+    if kind == "tool_result":
+        return _decode_loose_result(raw, known, extra)
+    return _with_extra(known, extra)
+
+
+def _is_usual(name: str, value: msgspec.Raw) -> bool:
+    """Whether an optional field has the shape that a part has a place for."""
+    try:
+        msgspec.json.decode(value, type=OPTIONAL[name])
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def _with_extra(known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
+    try:
+        block = _blocks.decode(msgspec.json.encode(known))
+    except UNREADABLE:
+        return None
+    part = _part(block)
+    return msgspec.structs.replace(part, extra={**part.extra, **extra})
+
+
+def _decode_loose_result(raw: bytes, known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
+    """A tool result in which something has no name: its blocks are read one by one."""
+    known.pop("content", None)
+    try:
+        content = _loose_results.decode(raw).content
+    except UNREADABLE:
+        return None
+    result = _with_extra(known, extra)
+    if result is None or not isinstance(content, list):
+        text = (Text(text=content),) if isinstance(content, str) and content else ()
+        return result and msgspec.structs.replace(result, content=text)
+    parts = [(decode_block(bytes(block)), block) for block in content]
+    inner = tuple(
+        part if isinstance(part, ResultPart) else Unknown(dialect=DIALECT, raw=bytes(block))
+        for part, block in parts
+    )
+    return msgspec.structs.replace(result, content=inner)
+
+
+OPTIONAL: dict[str, Any] = {"cache_control": _Mark, "title": str, "is_error": bool}
+NAMED: dict[str, tuple[str, ...]] = {
+    "text": ("type", "text", "cache_control"),
+    "image": ("type", "source", "cache_control"),
+    "document": ("type", "source", "title", "cache_control"),
+    "tool_use": ("type", "id", "name", "input", "cache_control"),
+    "tool_result": ("type", "tool_use_id", "content", "is_error", "cache_control"),
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+}
+
+
+def _mark(mark: Mark) -> CacheMark | None:
+    if isinstance(mark, msgspec.UnsetType):
+        return None
+    return CacheMark(ttl=None if isinstance(mark.ttl, msgspec.UnsetType) else mark.ttl)
+
+
+def _given(**fields: Any) -> Block:
+    return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+
+
+def _decode_text(block: _Text) -> Text:
+    if block.citations is msgspec.UNSET and block.cache_control is msgspec.UNSET:
+        return Text(text=block.text)
+    extra = _given(citations=block.citations)
+    return Text(text=block.text, cache=_mark(block.cache_control), extra=extra)
+
+
+def _decode_image(block: _Image) -> Image:
+    cache, extra = _mark(block.cache_control), _given(transformations=block.transformations)
+    source = block.source
+    if isinstance(source, _Url):
+        return Image(url=source.url, cache=cache, extra=extra)
+    return Image(media_type=source.media_type, data=source.data, cache=cache, extra=extra)
+
+
+def _decode_document(block: _Document) -> Document:
+    return Document(
+        name=None if isinstance(block.title, msgspec.UnsetType) else block.title,
+        cache=_mark(block.cache_control),
+        extra=_given(context=block.context, citations=block.citations) | _blocks_of(block.source),
+        **_document_source(block.source),
+    )
+
+
+def _blocks_of(source: Any) -> Block:
+    """A document of blocks as it came, to go back as that; to others it is their words."""
+    return {"source": msgspec.to_builtins(source)} if isinstance(source, _Content) else {}
+
+
+def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> dict[str, str]:
+    match source:
+        case _Base64():
+            return {"media_type": source.media_type, "data": source.data}
+        case _PlainText():
+            return {"media_type": source.media_type, "text": source.data}
+        case _Url():
+            return {"url": source.url}
+        case _File():
+            return {"file_id": source.file_id}
+        case _Content(content=str(words)):
+            return {"media_type": "text/plain", "text": words}
+        case _Content(content=blocks):
+            words = "\n".join(block.text for block in blocks if isinstance(block, _Text))
+            return {"media_type": "text/plain", "text": words}
+
+
+def _decode_call(block: _ToolUse) -> ToolCall:
+    if block.caller is block.toolset_name is block.cache_control is msgspec.UNSET:
+        return ToolCall(id=block.id, name=block.name, arguments=unwrapped(bytes(block.input)))
+    return ToolCall(
+        id=block.id,
+        name=block.name,
+        arguments=unwrapped(bytes(block.input)),
+        cache=_mark(block.cache_control),
+        extra=_given(caller=block.caller, toolset_name=block.toolset_name),
+    )
+
+
+def _decode_result(block: _ToolResult) -> ToolResult:
+    content = block.content
+    parts: tuple[ResultPart, ...] = ()
+    if isinstance(content, str):
+        parts = (Text(text=content),) if content else ()
+    elif isinstance(content, list):
+        parts = tuple([DECODERS[type(inner)](inner) for inner in content])
+    if block.toolset_name is block.cache_control is msgspec.UNSET:
+        return ToolResult(call_id=block.tool_use_id, content=parts, is_error=block.is_error)
+    return ToolResult(
+        call_id=block.tool_use_id,
+        content=parts,
+        is_error=block.is_error,
+        cache=_mark(block.cache_control),
+        extra=_given(toolset_name=block.toolset_name),
+    )
+
+
+def _decode_thinking(block: _Thinking) -> Thinking:
+    return Thinking(text=block.thinking, signature=block.signature)
+
+
+def _decode_redacted(block: _RedactedThinking) -> RedactedThinking:
+    return RedactedThinking(data=block.data)
+
+
+DECODERS: dict[type, Callable[[Any], Any]] = {
+    _Text: _decode_text,
+    _Image: _decode_image,
+    _Document: _decode_document,
+    _ToolUse: _decode_call,
+    _ToolResult: _decode_result,
+    _Thinking: _decode_thinking,
+    _RedactedThinking: _decode_redacted,
+}

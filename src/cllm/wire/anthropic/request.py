@@ -1,0 +1,286 @@
+"""Anthropic's Messages requests: whole bodies, between JSON and values.
+
+Writing puts options and history together and fits the one to the other; reading keeps every message
+as the bytes it came as. What cannot be said at all is an error that names it. Sends nothing.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Message,
+    Role,
+    Text,
+    ToolResult,
+)
+from cllm.core.prompt import Original, Prompt
+from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.anthropic.betas import read_betas
+from cllm.wire.anthropic.blocks import encode_block
+from cllm.wire.anthropic.history import (
+    MAX_MARKS,
+    Turn,
+    arrange,
+    count_marks,
+    limit_marks,
+    order_marks,
+    system_parts,
+)
+from cllm.wire.anthropic.options import (
+    DISABLED,
+    Fields,
+    Notices,
+    decode_options,
+    encode_options,
+    field_error,
+    fit,
+    without_idle_choice,
+)
+from cllm.wire.anthropic.parts import DIALECT, UNREADABLE
+from cllm.wire.notes import Notes
+from cllm.wire.spoken import Encoded, Mend, Spoken, called_names, starts_with_thinking, unmended
+
+__all__ = ["EncodedRequest", "decode_options", "decode_request", "encode_options", "encode_request"]
+
+LOOP = ("assistant", "user")
+NAMES = Rule(longest=128)
+IDS = Rule(longest=64)
+
+
+class EncodedRequest(Encoded, frozen=True, kw_only=True):
+    """A body, and the beta flags that are asked for with it, which travel in a header."""
+
+    betas: tuple[str, ...] = ()
+
+
+def encode_request(
+    *,
+    model: str,
+    system: Sequence[AnyPart] | None,
+    messages: Sequence[Spoken],
+    parameters: Fields,
+    stream: bool,
+    mend: Mend = unmended,
+    system_raw: bytes | None = None,
+) -> EncodedRequest:
+    """The request body; `parameters` are in Anthropic's words. The same input, the same bytes.
+
+    `system_raw` is the system prompt as the message it is, if it is in Anthropic's words.
+    """
+    notes = Notes()
+    aliases = Aliases(names=NAMES, ids=IDS)
+    said, moved = arrange(messages, model, notes)
+    mended = mend(tuple(address(said, aliases)))
+    turns = [_as_turn(spoken) for spoken in mended.messages]
+    head = _head(system or (), moved, system_raw, notes)
+    fitted = Notices()
+    fields = dict(with_named_tools(parameters, aliases, "name"))
+    fields = fit(without_idle_choice(fields, fitted), model, fitted)
+    fields = _with_tools(fields, turns, notes)
+    fields = _fit_thinking(fields, turns, notes)
+    marks = count_marks(fields, head, turns)
+    if marks > MAX_MARKS:
+        fields = limit_marks(fields, head, turns, notes)
+    if marks > 1:
+        fields = order_marks(fields, head, turns, notes)
+    asked = {name: value for name, value in fields.items() if name not in NOT_ASKED}
+    body: Fields = {"model": model, **asked}
+    if head.parts:
+        body["system"] = _encode_system(head)
+    body["messages"] = [_encode_turn(turn) for turn in turns]
+    if stream:
+        body["stream"] = True
+    return EncodedRequest(
+        body=msgspec.json.encode(body),
+        betas=read_betas(fields.get("betas")),
+        notices=(*fitted, *notes.notices(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
+        own=asked == _without_betas(parameters)
+        and _is_own(messages, turns)
+        and head.raw is system_raw,
+    )
+
+
+def goes_on_elsewhere(parameters: Fields) -> bool:
+    """Whether the messages go on with a history that the API itself has, as a thread."""
+    thread = parameters.get("thread")
+    return isinstance(thread, dict) and thread.get("type") == "continue"
+
+
+def _without_betas(parameters: Fields) -> Fields:
+    return {name: value for name, value in parameters.items() if name != "betas"}
+
+
+def _is_own(messages: Sequence[Spoken], turns: Sequence[Turn]) -> bool:
+    """Whether every message is sent as the bytes it came as."""
+    return len(messages) == len(turns) and all(
+        spoken.raw is not None and spoken.raw is turn.raw
+        for spoken, turn in zip(messages, turns, strict=True)
+    )
+
+
+def _as_turn(spoken: Spoken) -> Turn:
+    role: Role = "user" if spoken.role == "tool" else spoken.role
+    return Turn(role=role, parts=spoken.parts, raw=spoken.raw, extra=spoken.extra)
+
+
+def _head(
+    system: Sequence[AnyPart], moved: Sequence[AnyPart], raw: bytes | None, notes: Notes
+) -> Turn:
+    """The system prompt and what was moved to it."""
+    head = Turn(role="system", parts=tuple(system), raw=raw)
+    head.change([*system_parts(system, notes), *moved])
+    return head
+
+
+def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
+    if head.raw is None:
+        return _encode_content(head.parts)
+    return _raw_fields.decode(head.raw)["content"]
+
+
+def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """The parameters; with the tools that the history names, if it has calls and they have none."""
+    if parameters.get("tools"):
+        return parameters
+    called = called_names(part for turn in turns for part in turn.parts)
+    if not called:
+        return parameters
+    notes.add("tools_added", "tools", "the tools called in the history, not to be called again")
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
+    return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
+
+
+def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+    """Without thinking, where the answer is begun or an open tool loop began without.
+
+    A model that thinks does not go on from words that were put into its mouth, and the API wants
+    the thinking of an open loop back.
+    """
+    thinking = fields.get("thinking")
+    if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
+        return fields
+    if turns and _begins_answer(turns[-1]):
+        notes.add("thinking_disabled", "thinking", "the beginning of the answer was given")
+        return {**fields, "thinking": DISABLED}
+    if thinking["type"] != "enabled" or len(turns) < len(LOOP):
+        return fields
+    asked, answered = turns[-2:]
+    is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
+    if (asked.role, answered.role) != LOOP or not is_loop or starts_with_thinking(asked.parts):
+        return fields
+    notes.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
+    return {**fields, "thinking": DISABLED}
+
+
+def _begins_answer(turn: Turn) -> bool:
+    """Whether it is the assistant's text, to be continued; a paused turn ends in another block."""
+    return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
+
+
+def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:
+    if turn.raw is not None:
+        return msgspec.Raw(turn.raw)
+    return {"role": turn.role, "content": _encode_content(turn.parts), **turn.extra}
+
+
+def _encode_content(parts: Sequence[AnyPart]) -> str | list[Fields | msgspec.Raw]:
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and not only.extra and only.cache is None:
+        return only.text
+    return [encode_block(part) for part in parts]
+
+
+class _Typed(msgspec.Struct):
+    type: str
+
+
+class _WireMessage(msgspec.Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[_Typed]
+
+
+class _Body(msgspec.Struct):
+    model: str
+    messages: list[msgspec.Raw]
+    system: str | list[_Typed] | None = None
+    stream: bool | None = None
+
+
+BODY = frozenset(_Body.__struct_fields__)
+NOT_ASKED = BODY | {"betas"}
+_bodies = msgspec.json.Decoder(_Body)
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_wire_messages = msgspec.json.Decoder(_WireMessage)
+
+
+def decode_request(body: bytes) -> Prompt:
+    """A client's request: its messages as the bytes they were, all that is not one a parameter."""
+    try:
+        said = _bodies.decode(body)
+        fields = _raw_fields.decode(body)
+        parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
+    except UNREADABLE as error:
+        raise field_error(error) from error
+    prompt = Original(
+        body=body,
+        dialect=DIALECT,
+        model=said.model,
+        system=_decode_system(fields["system"]) if said.system else None,
+        messages=tuple(map(_decode_message, said.messages, itertools.count())),
+        parameters=parameters,
+        stream=bool(said.stream),
+    ).to_prompt()
+    # Anthropic does not accept a body that names its beta flags.
+    return msgspec.structs.replace(prompt, original=None) if "betas" in parameters else prompt
+
+
+def _decode_system(system: msgspec.Raw) -> Message:
+    raw = b'{"role":"system","content":' + bytes(system).strip() + b"}"
+    return Message(role="system", raw=raw, dialect=DIALECT)
+
+
+def _decode_message(raw: msgspec.Raw, index: int) -> Message:
+    try:
+        role: Role = _wire_messages.decode(raw).role
+    except UNREADABLE as error:
+        raise field_error(error, f"messages[{index}]") from error
+    return Message(role=role, raw=bytes(raw), dialect=DIALECT)
+
+
+NOT_COUNTED = frozenset(
+    (
+        "container",
+        "inference_geo",
+        "max_tokens",
+        "metadata",
+        "service_tier",
+        "stop_sequences",
+        "stream",
+        "temperature",
+        "top_k",
+        "top_p",
+    )
+)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def encode_count(body: bytes, prompt: Prompt) -> bytes:
+    """The body of a request for a message as one for a count; the client's own, if that it is."""
+    fields = {name: raw for name, raw in _fields.decode(body).items() if name not in NOT_COUNTED}
+    original = prompt.original
+    if original is None or original.model != prompt.model:
+        return msgspec.json.encode(fields)
+    same = _bytes(_fields.decode(original.body)) == _bytes(fields)
+    if same:
+        return original.body
+    return msgspec.json.encode(fields)
+
+
+def _bytes(fields: dict[str, msgspec.Raw]) -> dict[str, bytes]:
+    return {name: bytes(raw) for name, raw in fields.items()}

@@ -1,0 +1,422 @@
+"""Anthropic's replies: whole answers, streams and errors, read into reply events.
+
+Every block is kept as it came, also those no part has a name for. Carries nothing, writes nothing
+for a client, and never calls an answer finished that its provider did not finish. The input of a
+call that was cut off is kept as `cut_calls` says, and told as the model wrote it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, assert_never
+
+import msgspec
+
+from cllm.core.message import AnyPart, Message, Text, Thinking, ToolCall
+from cllm.core.reply import (
+    PartAdded,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.anthropic.errors import decode_error, error_details
+from cllm.wire.anthropic.events import (
+    KNOWN_EVENTS,
+    KNOWN_PIECES,
+    AnyPiece,
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    CitationPiece,
+    ErrorEvent,
+    JsonPiece,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    SignaturePiece,
+    TextPiece,
+    ThinkingPiece,
+    events,
+    loose_events,
+)
+from cllm.wire.anthropic.parts import DIALECT, UNREADABLE, decode_block, decode_parts
+from cllm.wire.cut_calls import as_object
+from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.sse import HalfCharacters
+
+__all__ = ["StreamDecoder", "decode_answer", "decode_error"]
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    cache_creation: dict[str, Count | None] | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+def decode_usage(given: Any) -> Usage | None:
+    """The counts; unknown where they are not given, or are no counts."""
+    try:
+        usage = msgspec.convert(given, _Usage)
+    except msgspec.ValidationError:
+        return None
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    details = usage.output_tokens_details
+    output = usage.output_tokens or 0
+    thinking = min((details.thinking_tokens if details is not None else 0) or 0, output)
+    written = usage.cache_creation_input_tokens
+    if written is None:
+        written = sum(count or 0 for count in (usage.cache_creation or {}).values())
+    hour = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
+    return Usage(
+        input=usage.input_tokens or 0,
+        cache_read=usage.cache_read_input_tokens or 0,
+        cache_write=written,
+        cache_write_hour=min(hour, written),
+        output=output - thinking,
+        reasoning=thinking,
+    )
+
+
+Fields = dict[str, Any]
+
+STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool_calls",
+}
+NO_NAMES: Mapping[str, str] = {}
+
+
+class _Answer(msgspec.Struct):
+    type: str = ""
+    error: Any = None
+    content: msgspec.Raw = msgspec.Raw(b"")
+    model: str | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: Any = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; its content is kept byte for byte.
+
+    But for calls of tools that have an alias: they are given back under the client's `names`.
+    """
+    finished = _finished(body, names)
+    parts = enumerate(decode_parts(finished.message))
+    return [*(event for index, part in parts for event in _part_events(part, index)), finished]
+
+
+def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished:
+    try:
+        check_utf8(body)
+        answer = _answers.decode(body)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a message of Anthropic's: {error}") from error
+    if answer.type == "error" or answer.error is not None:
+        raise ProviderSaidError(error_details(answer.error))
+    content = bytes(answer.content)
+    if not content.startswith(b"["):
+        raise MalformedError("an answer without a list of content")
+    if names:
+        content = _with_names(content, names)
+        body = msgspec.json.encode({**_block_fields.decode(body), "content": msgspec.Raw(content)})
+    return ReplyFinished(
+        message=_message(content),
+        stop_reason=STOP_REASONS.get(answer.stop_reason or "", "unknown"),
+        stop_sequence=answer.stop_sequence,
+        usage=decode_usage(answer.usage),
+        model=answer.model,
+        raw=body,
+    )
+
+
+def _with_names(content: bytes, names: Mapping[str, str]) -> bytes:
+    """The blocks with every call under the name that the client has for its tool."""
+    try:
+        blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
+    except UNREADABLE as error:
+        raise MalformedError(f"not a list of blocks: {error}") from error
+    return msgspec.json.encode([_named(block, names) for block in blocks])
+
+
+def _named(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    if _as_text(block.get("type")) != "tool_use":
+        return block
+    name = _as_text(block.get("name"))
+    return {**block, "name": names[name]} if name in names else block
+
+
+def _message(content: bytes) -> Message:
+    raw = b'{"role":"assistant","content":' + content + b"}"
+    return Message(role="assistant", raw=raw, dialect=DIALECT)
+
+
+def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
+    match part:
+        case Text():
+            if part.text:
+                yield TextDelta(text=part.text, index=index)
+            for citation in _as_list(part.extra.get("citations")):
+                yield _cited(citation, index)
+        case Thinking():
+            yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
+        case ToolCall():
+            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+        case _:
+            yield PartAdded(part=part, index=index)
+
+
+def _cited(citation: Any, index: int) -> PartAdded:
+    """A citation of the text at this place: a text of no length, which adds nothing but it."""
+    return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
+
+
+_block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Block(msgspec.Struct):
+    """A block being put together: its fields as it began, and what the deltas added to them."""
+
+    fields: dict[str, Any]
+    kind: str
+    pieces: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    citations: list[Any] = msgspec.field(default_factory=list)
+    said: bool = False
+
+    def add(self, field: str, piece: str) -> None:
+        self.pieces.setdefault(field, []).append(piece)
+
+    def encode(self) -> bytes:
+        fields = dict(self.fields)
+        for name, pieces in self.pieces.items():
+            text = "".join(pieces)
+            if name == "input":
+                fields[name] = (
+                    msgspec.Raw(as_object(text).encode()) if text else fields.get(name, {})
+                )
+            else:
+                fields[name] = _as_text(fields.get(name)) + text
+        if self.citations:
+            fields["citations"] = [*_as_list(fields.get("citations")), *self.citations]
+        return msgspec.json.encode(fields)
+
+
+def _as_text(raw: Any) -> str:
+    value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    return value if isinstance(value, str) else ""
+
+
+def _as_list(raw: Any) -> list[Any]:
+    value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    return value if isinstance(value, list) else []
+
+
+class StreamDecoder:
+    """Decodes one stream: the name and data of each event in, reply events out.
+
+    The answer is whole once `message_stop` came; `finish` gives the last event then, and None when
+    the stream ended before its answer did. `done` says that it came: nothing is read any more.
+    """
+
+    def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
+        self._fields: Fields = {}
+        self._usage: Fields = {}
+        self._blocks: dict[int, _Block] = {}
+        self._halves = HalfCharacters()
+        self.done = False
+
+    def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
+        """The events in one event's data; `name` is asked only where the data does not say."""
+        try:
+            event = events.decode(data)
+        except msgspec.ValidationError as error:
+            return self._decode_loosely(name, data, error)
+        except UNREADABLE as error:
+            mended = self._halves.mend(data)
+            if mended is None:
+                raise MalformedError(f"not an event of a message: {error}") from error
+            return self.decode(name, mended)
+        if type(event) is BlockDelta:
+            return self._delta(event.index, event.delta)
+        return self._decode_event(event)
+
+    def _decode_event(self, event: Any) -> list[ReplyEvent]:
+        match event:
+            case BlockStart():
+                return self._start_block(event)
+            case BlockStop():
+                return self._stop_block(event.index)
+            case MessageStart():
+                self._begin(event.message)
+            case MessageDelta():
+                self._end(event)
+            case MessageStop():
+                return self._stop()
+            case ErrorEvent():
+                raise ProviderSaidError(error_details(event.error))
+        return []
+
+    def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
+        """An event of a new kind is passed over; a delta of a new kind is kept in its block."""
+        try:
+            event = loose_events.decode(data)
+        except UNREADABLE as error:
+            if name == "error":
+                raise ProviderSaidError(decode_error(data)) from error
+            raise MalformedError(f"not an event of a message: {error}") from error
+        if event.type not in KNOWN_EVENTS:
+            return []
+        kind = None if event.delta is None else event.delta.pop("type", None)
+        unknown_delta = isinstance(kind, str) and kind not in KNOWN_PIECES
+        if event.type != "content_block_delta" or not unknown_delta or event.index is None:
+            raise MalformedError(f"not an event of a message: {problem}") from problem
+        self._merge(self._block(event.index), event.delta or {})
+        return []
+
+    def _merge(self, block: _Block, delta: Fields) -> None:
+        for name, value in delta.items():
+            if isinstance(value, str):
+                block.add(name, value)
+            elif isinstance(value, list):
+                known = block.fields[name] = _as_list(block.fields.get(name))
+                known += value
+            else:
+                block.fields[name] = value
+
+    def _block(self, index: int) -> _Block:
+        try:
+            return self._blocks[index]
+        except KeyError:
+            raise MalformedError(f"a delta for block {index}, which was not opened") from None
+
+    def _begin(self, message: Fields) -> None:
+        if self._fields:
+            raise MalformedError("a second message_start")
+        self._fields = message
+        usage = message.get("usage")
+        self._usage = usage if isinstance(usage, dict) else {}
+
+    def _end(self, event: MessageDelta) -> None:
+        self._fields.update(event.delta)
+        if event.context_management is not msgspec.UNSET:
+            self._fields["context_management"] = event.context_management
+        counted = event.usage or {}
+        self._usage.update({name: count for name, count in counted.items() if count is not None})
+
+    def _start_block(self, event: BlockStart) -> list[ReplyEvent]:
+        try:
+            check_utf8(event.content_block)
+            fields = _block_fields.decode(event.content_block)
+            kind = msgspec.json.decode(fields["type"], type=str)
+        except (*UNREADABLE, KeyError) as error:
+            raise MalformedError(f"not a content block: {error}") from error
+        if event.index in self._blocks:
+            raise MalformedError(f"block {event.index} was opened twice")
+        if self._names:
+            fields = _named(fields, self._names)
+        self._blocks[event.index] = _Block(fields=fields, kind=kind)
+        begin = BEGINNINGS.get(kind)
+        return [] if begin is None else begin(fields, event.index)
+
+    def _delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
+        block = self._block(index)
+        match piece:
+            case TextPiece():
+                block.add("text", piece.text)
+                return [TextDelta(text=piece.text, index=index)]
+            case JsonPiece():
+                block.add("input", piece.partial_json)
+                if block.kind != "tool_use" or not piece.partial_json:
+                    return []
+                return [ToolCallDelta(index=index, arguments=piece.partial_json)]
+            case ThinkingPiece():
+                block.add("thinking", piece.thinking)
+                return [ThinkingDelta(text=piece.thinking, index=index)]
+            case SignaturePiece():
+                block.add("signature", piece.signature)
+                return [ThinkingDelta(signature=piece.signature, index=index)]
+            case CitationPiece():
+                block.citations.append(piece.citation)
+                return [_cited(piece.citation, index)]
+            case _:
+                assert_never(piece)
+
+    def add_text(self, index: int, text: str) -> list[ReplyEvent]:
+        """What several pieces of a text say together, which somebody else has decoded."""
+        self._block(index).add("text", text)
+        return [TextDelta(text=text, index=index)]
+
+    def _stop_block(self, index: int) -> list[ReplyEvent]:
+        block = self._block(index)
+        if block.said or block.kind in BEGINNINGS:
+            return []
+        block.said = True
+        return [PartAdded(part=decode_block(block.encode()), index=index)]
+
+    def _stop(self) -> list[ReplyEvent]:
+        if not self._fields:
+            raise MalformedError("a message_stop without a message_start")
+        self.done = True
+        return [event for index in self._blocks for event in self._stop_block(index)]
+
+    def finish(self) -> ReplyFinished | None:
+        """The last event, if the answer is whole."""
+        if not self.done:
+            return None
+        content = msgspec.Raw(self._content())
+        whole = {**self._fields, "content": content, "usage": self._usage}
+        return _finished(msgspec.json.encode(whole))
+
+    def message(self) -> Message:
+        """The reply so far."""
+        return _message(self._content())
+
+    def _content(self) -> bytes:
+        return b"[" + b",".join(block.encode() for _, block in sorted(self._blocks.items())) + b"]"
+
+
+def _begin_text(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    text = _as_text(fields.get("text"))
+    return [TextDelta(text=text, index=index)] if text else []
+
+
+def _begin_thinking(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    text, signature = _as_text(fields.get("thinking")), _as_text(fields.get("signature"))
+    if not text and not signature:
+        return []
+    return [ThinkingDelta(text=text, signature=signature or None, index=index)]
+
+
+def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+    given = bytes(fields.get("input", b"")).decode()
+    arguments = "" if given.replace(" ", "") in ("", "{}") else given
+    call_id, name = _as_text(fields.get("id")), _as_text(fields.get("name"))
+    return [ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)]
+
+
+BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], list[ReplyEvent]]] = {
+    "text": _begin_text,
+    "thinking": _begin_thinking,
+    "tool_use": _begin_call,
+}

@@ -1,0 +1,400 @@
+"""Answers for Anthropic's clients: whole messages, streams and errors, written from reply events.
+
+Makes of events from any provider the sequence of events that Anthropic's own clients expect; an
+answer that came in Anthropic's words goes on in them. A call that was cut off is given with the
+text that the model wrote: piece by piece in a stream, and in a whole answer, where the input is an
+object, under the one key of `cut_calls`. Blocks that only another protocol has are left out. Reads
+no clock, makes up no message's id, and decodes no provider's bytes into events.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from cllm.core.message import AnyPart, Refusal, Text, Thinking, ToolCall, Unknown
+from cllm.core.reply import (
+    PartAdded,
+    RefusalDelta,
+    ReplyDelta,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.anthropic.blocks import encode_block
+from cllm.wire.anthropic.parts import DIALECT, decode_parts
+from cllm.wire.bedrock.blocks import citations_of
+from cllm.wire.cut_calls import ObjectScanner, as_object
+from cllm.wire.malformed import MalformedError, NotExpressibleError
+
+Fields = dict[str, Any]
+
+STOP_WORDS: dict[StopReason, str | None] = {
+    "content_filter": "refusal",
+    "end": "end_turn",
+    "length": "max_tokens",
+    "pause": "pause_turn",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+    "tool_calls": "tool_use",
+    "unknown": None,
+}
+ENDING_FIELDS = ("container", "stop_details")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_answer(
+    finished: ReplyFinished, *, message_id: str, model: str, parts: Sequence[AnyPart] | None = None
+) -> bytes:
+    """An answer in one piece. `parts` is what a message in another protocol's words says."""
+    own = finished.message.dialect == DIALECT
+    if own and finished.raw is not None:
+        return finished.raw
+    said = decode_parts(finished.message) if parts is None and own else parts or ()
+    shown = said if own else [_shown(part) for part in said]
+    content = list(_sayable(shown)) or [{"type": "text", "text": ""}]
+    ending, usage = _ending(finished)
+    return msgspec.json.encode(
+        {**_head(message_id, model), "content": content, **ending, "usage": usage}
+    )
+
+
+def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
+    for part in parts:
+        try:
+            block = encode_block(_signed(part))
+        except NotExpressibleError:
+            continue
+        yield block
+
+
+def _shown(part: AnyPart) -> AnyPart:
+    """A part of another protocol, without the fields that only that one knows."""
+    if isinstance(part, Text):
+        return Text(text=part.text, extra=_given_citations(citations_of(part)))
+    if isinstance(part, ToolCall):
+        return ToolCall(id=part.id, name=part.name, arguments=as_object(part.arguments))
+    return msgspec.structs.replace(part, extra={}) if part.extra else part
+
+
+def _given_citations(citations: list[Any]) -> Fields:
+    return {"citations": citations} if citations else {}
+
+
+def _signed(part: AnyPart) -> AnyPart:
+    """Thinking has a signature in every answer; where the provider has none it is empty."""
+    if isinstance(part, Thinking) and part.signature is None:
+        return msgspec.structs.replace(part, signature="")
+    return part
+
+
+def _head(message_id: str, model: str) -> Fields:
+    return {"id": message_id, "type": "message", "role": "assistant", "model": model}
+
+
+def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
+    """Why it stopped, and the counts; as the provider said them where it spoke these words."""
+    word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
+    said: Fields = {"stop_reason": word, "stop_sequence": sequence}
+    usage = encode_usage(finished.usage)
+    if finished.raw is None or finished.message.dialect != DIALECT:
+        return said, usage
+    own: Fields = msgspec.json.decode(finished.raw)
+    said |= {name: own[name] for name in ("stop_reason", *ENDING_FIELDS) if name in own}
+    counts = own.get("usage")
+    return said, usage | counts if isinstance(counts, dict) else usage
+
+
+def encode_usage(usage: Usage | None) -> Fields:
+    """The counts in Anthropic's words, where thinking is part of the output."""
+    counted = usage or Usage()
+    fields: Fields = {
+        "input_tokens": counted.input,
+        "cache_creation_input_tokens": counted.cache_write,
+        "cache_read_input_tokens": counted.cache_read,
+        "output_tokens": counted.output + counted.reasoning,
+    }
+    if counted.cache_write_hour:
+        fields["cache_creation"] = {
+            "ephemeral_5m_input_tokens": counted.cache_write - counted.cache_write_hour,
+            "ephemeral_1h_input_tokens": counted.cache_write_hour,
+        }
+    if counted.reasoning:
+        fields["output_tokens_details"] = {"thinking_tokens": counted.reasoning}
+    return fields
+
+
+def encode_error(error_type: str, message: str) -> bytes:
+    """The body of an error."""
+    return msgspec.json.encode({"type": "error", "error": {"type": error_type, "message": message}})
+
+
+def _frame(name: str, fields: Fields) -> bytes:
+    data = msgspec.json.encode({"type": name, **fields})
+    if b"\n" in data or b"\r" in data:
+        data = msgspec.json.format(data, indent=-1)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def _delta_head(index: int, kind: bytes, field: bytes) -> bytes:
+    """What stands before the piece in each delta of a block."""
+    return (
+        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
+        b'"delta":{"type":"%b","%b":' % (index, kind, field)
+    )
+
+
+DELTA_END = b"}}\n\n"
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+Kind = Literal["text", "refusal", "thinking", "tool_use"]
+Key = tuple[Kind, int]
+OPENINGS: dict[Kind, Fields] = {
+    "text": {"type": "text", "text": ""},
+    "refusal": {"type": "text", "text": ""},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}
+DELTAS: dict[Kind, tuple[bytes, bytes]] = {
+    "text": (b"text_delta", b"text"),
+    "refusal": (b"text_delta", b"text"),
+    "thinking": (b"thinking_delta", b"thinking"),
+    "tool_use": (b"input_json_delta", b"partial_json"),
+}
+
+
+class StreamEncoder:
+    """Encodes one stream for a client of Anthropic's: reply events in, frames out.
+
+    Blocks are opened once each, one after another. A piece of another block that comes while the
+    arguments of a call are not whole waits until they are, the pieces of one call together.
+    """
+
+    def __init__(self, *, message_id: str, model: str, usage: Usage | None = None) -> None:
+        self._head = _head(message_id, model)
+        self._usage = encode_usage(usage)
+        self._started = False
+        self._open: Key | None = None
+        self._open_delta = b""
+        self._index = -1
+        self._arguments: list[str] = []
+        self._scanner = ObjectScanner(self._arguments)
+        self._signature: list[str] = []
+        self._closed_calls: set[int] = set()
+        self._waiting: deque[list[ReplyDelta]] = deque()
+        self._waiting_calls: dict[int, list[ReplyDelta]] = {}
+
+    def start(self) -> bytes:
+        """The first frame; nothing, if it was sent."""
+        if self._started:
+            return b""
+        self._started = True
+        begun: Fields = {
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._usage,
+        }
+        return _frame("message_start", {"message": self._head | begun})
+
+    def ping(self) -> bytes:
+        """A frame that says nothing, to keep the connection open."""
+        return PING
+
+    def error(self, error_type: str, message: str) -> bytes:
+        """A frame after which nothing comes."""
+        return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        """The frames of one event; none for an event that is not of the answer."""
+        if self._open is not None and (more := self._continued(event, self._open)):
+            return more
+        if isinstance(event, ReplyFinished):
+            out = [self.start()]
+            self._finish(event, out)
+        elif isinstance(event, ReplyDelta):
+            out = [] if self._started else [self.start()]
+            for piece in _pieces(event):
+                self._take(piece, out)
+        else:
+            return b""
+        return b"".join(out)
+
+    def _continued(self, event: ReplyEvent, key: Key) -> bytes:
+        """The frame of a piece that does nothing but go on with the open block: nearly all do."""
+        kind, index = key
+        if isinstance(event, TextDelta):
+            piece = event.text if kind == "text" and event.index == index else ""
+        elif isinstance(event, ToolCallDelta):
+            piece = event.arguments if kind == "tool_use" and event.index == index else ""
+            if piece:
+                self._arguments.append(piece)
+        elif isinstance(event, ThinkingDelta) and event.signature is None:
+            piece = event.text if kind == "thinking" and event.index == index else ""
+        else:
+            piece = ""
+        return self._delta(piece) if piece else b""
+
+    def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        if self._belongs_to_known(piece, out):
+            return
+        while self._waiting and self._may_close():
+            self._write_next(out)
+        if self._belongs_to_known(piece, out):
+            return
+        if self._may_close():
+            self._close(out)
+            self._begin(piece, _key(piece), out)
+        else:
+            self._hold(piece)
+
+    def _belongs_to_known(self, piece: ReplyDelta, out: list[bytes]) -> bool:
+        """Whether a piece was of the open block, and is written, or of a call that is over."""
+        key = _key(piece)
+        if key is not None and key == self._open:
+            self._write(piece, out)
+            return True
+        if not isinstance(piece, ToolCallDelta) or piece.index not in self._closed_calls:
+            return False
+        if piece.arguments.strip():
+            raise MalformedError("a piece of a tool call that was over")
+        return True
+
+    def _hold(self, piece: ReplyDelta) -> None:
+        """Let a piece wait until the open call is whole, behind the other pieces of its call."""
+        pieces = [piece]
+        if isinstance(piece, ToolCallDelta):
+            known = self._waiting_calls.setdefault(piece.index, pieces)
+            if known is not pieces:
+                known.append(piece)
+                return
+        self._waiting.append(pieces)
+
+    def _write_next(self, out: list[bytes]) -> None:
+        """Write what has waited longest, in the open block if it belongs to that."""
+        first, *more = self._waiting.popleft()
+        if isinstance(first, ToolCallDelta):
+            del self._waiting_calls[first.index]
+        if not self._belongs_to_known(first, out):
+            self._close(out)
+            self._begin(first, _key(first), out)
+        for piece in more:
+            self._write(piece, out)
+
+    def _may_close(self) -> bool:
+        """Whether the open block can be over: a call only once its arguments are whole."""
+        if self._open is None or self._open[0] != "tool_use":
+            return True
+        return self._scanner.is_object()
+
+    def _begin(self, piece: ReplyDelta, key: Key | None, out: list[bytes]) -> None:
+        if key is None:
+            self._whole(piece, out)
+        else:
+            self._index += 1
+            self._open, self._arguments = key, []
+            self._scanner = ObjectScanner(self._arguments)
+            self._open_delta = _delta_head(self._index, *DELTAS[key[0]])
+            out.append(self._opening(piece, key[0]))
+            self._write(piece, out)
+
+    def _opening(self, piece: ReplyDelta, kind: Kind) -> bytes:
+        block = OPENINGS.get(kind)
+        if isinstance(piece, ToolCallDelta):
+            call_id = piece.id or f"toolu_{self._index}"
+            block = {"type": kind, "id": call_id, "name": piece.name or "", "input": {}}
+        return _frame("content_block_start", {"index": self._index, "content_block": block})
+
+    def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        if isinstance(piece, TextDelta | RefusalDelta):
+            out.append(self._delta(piece.text))
+        elif isinstance(piece, ToolCallDelta):
+            if piece.arguments:
+                self._arguments.append(piece.arguments)
+                out.append(self._delta(piece.arguments))
+        elif isinstance(piece, ThinkingDelta):
+            if piece.text:
+                out.append(self._delta(piece.text))
+            if piece.signature:
+                self._signature.append(piece.signature)
+        else:
+            for citation in piece.part.extra.get("citations") or ():
+                delta = {"type": "citations_delta", "citation": citation}
+                out.append(_frame("content_block_delta", {"index": self._index, "delta": delta}))
+
+    def _delta(self, piece: str) -> bytes:
+        return self._open_delta + _encode(piece) + DELTA_END
+
+    def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
+        """A part that came whole: a block opened and closed, or none if it has no words here."""
+        for block in _sayable([piece.part] if isinstance(piece, PartAdded) else []):
+            self._index += 1
+            start = {"index": self._index, "content_block": block}
+            out.append(_frame("content_block_start", start))
+            out.append(_frame("content_block_stop", {"index": self._index}))
+
+    def _close(self, out: list[bytes]) -> None:
+        if self._open is not None:
+            if self._signature:
+                # Clients take a signature for whole, so that its pieces wait for one another.
+                head = _delta_head(self._index, b"signature_delta", b"signature")
+                out.append(head + _encode("".join(self._signature)) + DELTA_END)
+                self._signature = []
+            out.append(_frame("content_block_stop", {"index": self._index}))
+            if self._open[0] == "tool_use":
+                self._closed_calls.add(self._open[1])
+            self._open = None
+
+    def _finish(self, finished: ReplyFinished, out: list[bytes]) -> None:
+        while self._waiting:
+            self._write_next(out)
+        self._close(out)
+        if self._index < 0:
+            self._begin(TextDelta(text=""), ("text", 0), out)
+            self._close(out)
+        ending, usage = _ending(finished)
+        out.append(_frame("message_delta", {"delta": ending, "usage": usage}))
+        out.append(_frame("message_stop", {}))
+
+
+def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
+    """An event as the pieces it is streamed in; nothing, if it says nothing."""
+    if isinstance(event, PartAdded):
+        yield from _pieces_of_part(event)
+    elif isinstance(event, ToolCallDelta) or event.text or getattr(event, "signature", None):
+        yield event
+
+
+def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
+    part, index = event.part, event.index
+    if isinstance(part, Text):
+        if part.text:
+            yield TextDelta(text=part.text, index=index)
+        if part.extra.get("citations"):
+            yield event
+    elif isinstance(part, Refusal):
+        if part.text:
+            yield RefusalDelta(text=part.text, index=index)
+    elif isinstance(part, Thinking):
+        yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
+    elif isinstance(part, ToolCall):
+        yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+    elif not isinstance(part, Unknown) or part.dialect == DIALECT:
+        yield event
+
+
+def _key(piece: ReplyDelta) -> Key | None:
+    """Which block a piece belongs to; None for one that is a block by itself."""
+    if isinstance(piece, TextDelta):
+        return ("text", piece.index)
+    if isinstance(piece, ToolCallDelta):
+        return ("tool_use", piece.index)
+    if isinstance(piece, ThinkingDelta):
+        return ("thinking", piece.index)
+    if isinstance(piece, RefusalDelta):
+        return ("refusal", piece.index)
+    return ("text", piece.index) if isinstance(piece.part, Text) else None

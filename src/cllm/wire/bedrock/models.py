@@ -1,0 +1,269 @@
+"""Which model of Bedrock's is meant by a name, and what that model can be told.
+
+Two tables and the functions that read them. Asks nobody: what an account may use is Bedrock's to
+say. A name is never guessed, and a request never leaves its part of the world unasked.
+"""
+
+import difflib
+import re
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from cllm.wire.anthropic.models import claude_model
+from cllm.wire.malformed import MalformedError
+
+ToolChoiceWord = Literal["auto", "any", "tool"]
+
+
+class UnknownModelError(MalformedError):
+    """A name that stands for no model of Bedrock's; `matches` are the names closest to it."""
+
+    def __init__(self, text: str, *, name: str, matches: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.name = name
+        self.matches = matches
+
+
+class BedrockModel(msgspec.Struct, frozen=True):
+    """An id, and the parts of the world that have an inference profile of it.
+
+    `on_demand` models can also be called by their bare id.
+    """
+
+    id: str
+    profiles: tuple[str, ...]
+    on_demand: bool = False
+
+
+_PLACES = frozenset(("us", "us-gov", "eu", "jp", "au", "apac", "global"))
+_EVERYWHERE = ("us", "eu", "jp", "au", "apac", "global")
+
+MODELS: dict[str, BedrockModel] = {
+    "claude-3-haiku-20240307": BedrockModel(
+        "anthropic.claude-3-haiku-20240307-v1:0", ("us", "eu", "apac"), on_demand=True
+    ),
+    "claude-3-sonnet-20240229": BedrockModel(
+        "anthropic.claude-3-sonnet-20240229-v1:0", ("us", "eu", "apac"), on_demand=True
+    ),
+    "claude-3-opus-20240229": BedrockModel(
+        "anthropic.claude-3-opus-20240229-v1:0", ("us",), on_demand=True
+    ),
+    "claude-3-5-sonnet-20240620": BedrockModel(
+        "anthropic.claude-3-5-sonnet-20240620-v1:0", ("us", "eu", "apac"), on_demand=True
+    ),
+    "claude-3-5-sonnet-20241022": BedrockModel(
+        "anthropic.claude-3-5-sonnet-20241022-v2:0", ("us", "eu", "apac"), on_demand=True
+    ),
+    "claude-3-5-haiku-20241022": BedrockModel(
+        "anthropic.claude-3-5-haiku-20241022-v1:0", ("us",), on_demand=True
+    ),
+    "claude-3-7-sonnet-20250219": BedrockModel(
+        "anthropic.claude-3-7-sonnet-20250219-v1:0", ("us", "eu", "apac")
+    ),
+    "claude-sonnet-4-20250514": BedrockModel(
+        "anthropic.claude-sonnet-4-20250514-v1:0", ("us", "eu", "apac", "global")
+    ),
+    "claude-opus-4-20250514": BedrockModel("anthropic.claude-opus-4-20250514-v1:0", ("us",)),
+    "claude-opus-4-1-20250805": BedrockModel("anthropic.claude-opus-4-1-20250805-v1:0", ("us",)),
+    "claude-sonnet-4-5-20250929": BedrockModel(
+        "anthropic.claude-sonnet-4-5-20250929-v1:0", ("us", "eu", "jp", "au", "global")
+    ),
+    "claude-haiku-4-5-20251001": BedrockModel(
+        "anthropic.claude-haiku-4-5-20251001-v1:0", ("us", "eu", "jp", "au", "global")
+    ),
+    "claude-opus-4-5-20251101": BedrockModel(
+        "anthropic.claude-opus-4-5-20251101-v1:0", ("us", "eu", "global")
+    ),
+    "claude-opus-4-6": BedrockModel(
+        "anthropic.claude-opus-4-6-v1", ("us", "eu", "jp", "au", "apac", "global")
+    ),
+    "claude-sonnet-4-6": BedrockModel(
+        "anthropic.claude-sonnet-4-6", ("us", "eu", "jp", "au", "global")
+    ),
+    "claude-opus-4-7": BedrockModel("anthropic.claude-opus-4-7", _EVERYWHERE),
+    "claude-opus-4-8": BedrockModel("anthropic.claude-opus-4-8", (*_EVERYWHERE, "us-gov")),
+    "claude-opus-5": BedrockModel("anthropic.claude-opus-5", (*_EVERYWHERE, "us-gov")),
+    "claude-sonnet-5": BedrockModel("anthropic.claude-sonnet-5", (*_EVERYWHERE, "us-gov")),
+    "claude-fable-5": BedrockModel(
+        "anthropic.claude-fable-5", ("us", "eu", "au", "apac", "global")
+    ),
+    "claude-mythos-5": BedrockModel("anthropic.claude-mythos-5", ("us",)),
+    "claude-fable-5-1": BedrockModel(
+        "anthropic.claude-fable-5-1", ("us", "eu", "global", "us-gov")
+    ),
+    "claude-mythos-5-1": BedrockModel("anthropic.claude-mythos-5-1", ("us", "global")),
+    "claude-opus-5-5": BedrockModel("anthropic.claude-opus-5-5", (*_EVERYWHERE, "us-gov")),
+    "claude-sonnet-5-5": BedrockModel("anthropic.claude-sonnet-5-5", (*_EVERYWHERE, "us-gov")),
+    "claude-haiku-5-5": BedrockModel("anthropic.claude-haiku-5-5", (*_EVERYWHERE, "us-gov")),
+}
+
+SHORT_NAMES = {
+    "claude-3-haiku-latest": "claude-3-haiku-20240307",
+    "claude-3-opus-latest": "claude-3-opus-20240229",
+    "claude-3-5-sonnet-latest": "claude-3-5-sonnet-20241022",
+    "claude-3-5-haiku-latest": "claude-3-5-haiku-20241022",
+    "claude-3-7-sonnet-latest": "claude-3-7-sonnet-20250219",
+    "claude-sonnet-4-0": "claude-sonnet-4-20250514",
+    "claude-opus-4-0": "claude-opus-4-20250514",
+    "claude-opus-4-1": "claude-opus-4-1-20250805",
+    "claude-sonnet-4-5": "claude-sonnet-4-5-20250929",
+    "claude-haiku-4-5": "claude-haiku-4-5-20251001",
+    "claude-opus-4-5": "claude-opus-4-5-20251101",
+}
+
+GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("us-gov-", ("us-gov",)),
+    ("us-", ("us",)),
+    ("ca-", ("us",)),
+    ("eu-", ("eu",)),
+    ("ap-northeast-1", ("jp", "apac")),
+    ("ap-northeast-3", ("jp", "apac")),
+    ("ap-southeast-2", ("au", "apac")),
+    ("ap-southeast-4", ("au", "apac")),
+    ("ap-", ("apac",)),
+)
+_BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z0-9.-]*(?::\w+)*")
+
+
+def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
+    """The id to call: with the profile of the region's part of the world where one is needed.
+
+    An id or ARN of Bedrock's own stays as it is. The profile that may run a request anywhere is
+    taken only if `allow_global` says so.
+    """
+    if name.startswith("arn:") or _BEDROCK_ID.fullmatch(name):
+        return name
+    model = MODELS.get(SHORT_NAMES.get(name, name))
+    if model is None:
+        raise _unknown(name)
+    return model.id if region is None else _in_region(name, model, region, allow_global)
+
+
+def is_known(name: str) -> bool:
+    """Whether the name stands for a model of Bedrock's, or is an id of its own."""
+    own = name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
+    return own or SHORT_NAMES.get(name, name) in MODELS
+
+
+def base_id(model: str) -> str:
+    """The id of the model itself, without the part of the world that a profile is for."""
+    first, dot, rest = model.partition(".")
+    return rest if dot and first in _PLACES else model
+
+
+def anthropic_name(model: str) -> str | None:
+    """Anthropic's own name for a model of Bedrock's, by its id; None if it has none."""
+    wanted = base_id(model)
+    return next((name for name, known in MODELS.items() if known.id == wanted), None)
+
+
+def _in_region(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
+    near = next((places for start, places in GEOGRAPHIES if region.startswith(start)), ())
+    for place in (*near, "global") if allow_global else near:
+        if place in model.profiles:
+            return f"{place}.{model.id}"
+    if model.on_demand:
+        return model.id
+    offered = tuple(f"{place}.{model.id}" for place in model.profiles)
+    raise UnknownModelError(
+        f"{name} has no inference profile for {region}; name one of: {', '.join(offered)}",
+        name=name,
+        matches=offered,
+    )
+
+
+def _unknown(name: str) -> UnknownModelError:
+    known = sorted([*MODELS, *SHORT_NAMES])
+    matches = tuple(difflib.get_close_matches(name, known, n=3, cutoff=0.5))
+    advice = f"did you mean {', '.join(matches)}?" if matches else "give a Bedrock id or ARN."
+    return UnknownModelError(
+        f"{name!r} is no model known on Bedrock; {advice}", name=name, matches=matches
+    )
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What the models of a family can be told beyond plain words.
+
+    `thinking` is how thinking is asked for; `sampling` whether temperature and top_p can be set,
+    together or one of them. `results_alone` allows nothing beside tool results,
+    `documents_beside_results` is the one kind that Claude does not take there. `top_k` is the
+    path of that number in the family's own fields.
+    """
+
+    claude: bool = False
+    cache: bool = False
+    cache_tools: bool = False
+    cache_hour: bool = False
+    thinking: Literal["none", "budget", "either", "adaptive", "always", "as_said"] = "none"
+    sampling: Literal["all", "one", "none"] = "all"
+    json_schema: bool = False
+    results_alone: bool = False
+    documents_beside_results: bool = True
+    top_k: tuple[str, ...] = ()
+    choices: frozenset[ToolChoiceWord] = frozenset({"auto"})
+
+
+_ALL_CHOICES: frozenset[ToolChoiceWord] = frozenset({"auto", "any", "tool"})
+_CLAUDE_3 = Features(
+    claude=True, documents_beside_results=False, top_k=("top_k",), choices=_ALL_CHOICES
+)
+_CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
+_CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
+_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_beside_results=True)
+
+FAMILIES: tuple[tuple[re.Pattern[str], Features], ...] = (
+    (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
+    (re.compile(r"claude-(3-[57]|(sonnet|opus)-4-(0|1|2025))"), _CLAUDE_3_5),
+    (re.compile(r"claude"), _CLAUDE_4_5),
+    (
+        re.compile(r"amazon\.nova"),
+        Features(cache=True, top_k=("inferenceConfig", "topK"), choices=_ALL_CHOICES),
+    ),
+    (re.compile(r"meta\.llama"), Features(results_alone=True, choices=frozenset())),
+    (
+        re.compile(r"mistral\."),
+        Features(results_alone=True, top_k=("top_k",), choices=frozenset({"auto", "any"})),
+    ),
+    (re.compile(r"arn:.*:(application-inference-profile|provisioned-model|prompt)"), _OPAQUE),
+)
+
+
+BETAS = frozenset(
+    {
+        "computer-use-2024-10-22",
+        "computer-use-2025-01-24",
+        "computer-use-2025-11-24",
+        "context-1m-2025-08-07",
+        "context-management-2025-06-27",
+        "dev-full-thinking-2025-05-14",
+        "effort-2025-11-24",
+        "fine-grained-tool-streaming-2025-05-14",
+        "interleaved-thinking-2025-05-14",
+        "output-128k-2025-02-19",
+        "structured-outputs-2025-11-13",
+        "thinking-binding-controls-2026-08-01",
+        "thinking-display-updates-2026-08-18",
+        "token-efficient-tools-2025-02-19",
+        "tool-examples-2025-10-29",
+        "tool-search-tool-2025-10-19",
+    }
+)
+"""The beta flags of Anthropic's that Bedrock takes; another one is refused there.
+
+Gathered on 2026-11-15, from Bedrock's documentation and from what its clients send it.
+"""
+
+
+@lru_cache(maxsize=256)
+def features(model: str) -> Features:
+    """What this model can be told; an ARN that hides its model is taken at the client's word."""
+    row = next((row for pattern, row in FAMILIES if pattern.search(model)), Features())
+    known = claude_model(model)
+    if known is None or not row.claude or row.thinking == "as_said":
+        return row
+    choices = row.choices if known.forced_tools else frozenset[ToolChoiceWord]({"auto"})
+    return msgspec.structs.replace(
+        row, thinking=known.thinking, sampling=known.sampling, choices=choices
+    )

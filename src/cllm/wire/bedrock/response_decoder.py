@@ -1,0 +1,479 @@
+"""What Converse answers, whole or as a stream of events, as reply events.
+
+Takes events by name and payload: framing and checksums are the carrier's business. An answer is
+over when Bedrock says so, never because the stream ended.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from cllm.core.message import Message, RedactedThinking, Text, Thinking, ToolCall
+from cllm.core.reply import (
+    PartAdded,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.bedrock.blocks import (
+    BROKEN,
+    citations_of,
+    cited_text,
+    encode_blocks,
+    shared_citation,
+)
+from cllm.wire.bedrock.parts import decode_blocks
+from cllm.wire.malformed import (
+    ErrorDetails,
+    MalformedError,
+    ProviderSaidError,
+    check_utf8,
+    counts_too_many,
+)
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class TokenUsage(msgspec.Struct, rename="camel"):
+    """What was read from a cache, or written to one, is not among the input tokens."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_input_tokens: Count | None = None
+    cache_write_input_tokens: Count | None = None
+    cache_details: Any = None
+
+
+class CacheDetail(msgspec.Struct, rename="camel"):
+    """What was written to a cache for one lifetime."""
+
+    ttl: str
+    input_tokens: Count
+
+
+class Router(msgspec.Struct, rename="camel"):
+    invoked_model_id: str | None = None
+
+
+class Trace(msgspec.Struct, rename="camel"):
+    prompt_router: Router | None = None
+
+
+class Metadata(msgspec.Struct):
+    usage: Any = None
+    trace: Trace | None = None
+
+
+class AnswerMessage(msgspec.Struct):
+    content: list[msgspec.Raw]
+
+
+class Output(msgspec.Struct):
+    message: AnswerMessage
+
+
+class Stop(msgspec.Struct, rename="camel"):
+    stop_reason: str
+    additional_model_response_fields: Any = None
+
+
+class Answer(Stop):
+    output: Output | None = None
+    usage: Any = None
+    trace: Trace | None = None
+
+
+class ToolStart(msgspec.Struct, rename="camel"):
+    tool_use_id: str
+    name: str
+    type: str | None = None
+
+
+class StartOf(msgspec.Struct, rename="camel"):
+    tool_use: ToolStart | None = None
+    tool_result: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
+
+
+class Start(msgspec.Struct, rename="camel"):
+    content_block_index: int
+    start: StartOf = msgspec.field(default_factory=StartOf)
+
+
+class ToolInput(msgspec.Struct):
+    input: str = ""
+
+
+class Reasoning(msgspec.Struct, rename="camel"):
+    text: str | None = None
+    signature: str | None = None
+    redacted_content: str | None = None
+
+
+class DeltaOf(msgspec.Struct, rename="camel"):
+    text: str | None = None
+    tool_use: ToolInput | None = None
+    reasoning_content: Reasoning | None = None
+    citation: dict[str, Any] | None = None
+    tool_result: list[Any] | None = None
+    image: dict[str, Any] | None = None
+
+
+class Delta(msgspec.Struct, rename="camel"):
+    content_block_index: int
+    delta: DeltaOf
+
+
+class BlockStop(msgspec.Struct, rename="camel"):
+    content_block_index: int
+
+
+class ErrorBody(msgspec.Struct):
+    message: str | None = None
+    Message: str | None = None
+    type: str | None = msgspec.field(default=None, name="__type")
+
+
+class BuiltBlock(msgspec.Struct):
+    """A block, put together from its pieces."""
+
+    index: int
+    text: list[str] = msgspec.field(default_factory=list)
+    thinking: list[str] = msgspec.field(default_factory=list)
+    signature: list[str] = msgspec.field(default_factory=list)
+    redacted: list[bytes] = msgspec.field(default_factory=list)
+    citations: list[Any] = msgspec.field(default_factory=list)
+    call: ToolStart | None = None
+    input: list[str] = msgspec.field(default_factory=list)
+    result: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
+    added: bool = False
+
+    def block(self, names: Mapping[str, str]) -> Any:  # noqa: PLR0911
+        """The block as it stands in a message."""
+        if self.call is not None:
+            extra = {} if self.call.type is None else {"type": self.call.type}
+            name = names.get(self.call.name, self.call.name)
+            arguments = "".join(self.input)
+            call = ToolCall(id=self.call.tool_use_id, name=name, arguments=arguments, extra=extra)
+            return encode_blocks(call)[0]
+        if self.redacted:
+            data = base64.b64encode(b"".join(self.redacted)).decode()
+            return encode_blocks(RedactedThinking(data=data))[0]
+        if self.thinking or self.signature:
+            signature = "".join(self.signature) or None
+            thought = Thinking(text="".join(self.thinking), signature=signature)
+            return encode_blocks(thought)[0]
+        if self.citations:
+            said = [{"text": "".join(self.text)}]
+            return {"citationsContent": {"content": said, "citations": self.citations}}
+        if self.result is not None:
+            return {"toolResult": self.result}
+        if self.image is not None:
+            return {"image": self.image}
+        return {"text": "".join(self.text)}
+
+    @property
+    def comes_whole(self) -> bool:
+        return bool(self.redacted) or self.result is not None or self.image is not None
+
+
+STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "stop_sequence",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+INVALID_REQUEST = "validationException"
+STATUSES = {
+    "internalServerException": 500,
+    "modelStreamErrorException": 424,
+    "modelTimeoutException": 408,
+    "serviceUnavailableException": 503,
+    "throttlingException": 429,
+    INVALID_REQUEST: 400,
+}
+HOUR = "1h"
+NO_NAMES: Mapping[str, str] = {}
+
+
+_answer_decoder = msgspec.json.Decoder(Answer)
+_start_decoder = msgspec.json.Decoder(Start)
+_delta_decoder = msgspec.json.Decoder(Delta)
+_block_stop_decoder = msgspec.json.Decoder(BlockStop)
+_stop_decoder = msgspec.json.Decoder(Stop)
+_metadata_decoder = msgspec.json.Decoder(Metadata)
+_error_decoder = msgspec.json.Decoder(ErrorBody)
+
+
+def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; `names` are the aliases of tools."""
+    try:
+        check_utf8(body)
+        answer = _answer_decoder.decode(body)
+        if answer.output is None:
+            raise MalformedError("an answer of Converse's without a message")
+        blocks = [
+            msgspec.Raw(msgspec.json.format(bytes(block), indent=-1))
+            for block in answer.output.message.content
+        ]
+        events, blocks = _whole_events(blocks, names)
+    except BROKEN as error:
+        raise MalformedError(f"not an answer of Converse's: {error}") from error
+    finished = ReplyFinished(
+        message=_message(blocks),
+        stop_reason=_stop_reason(answer.stop_reason),
+        stop_sequence=_stop_sequence(answer),
+        usage=_usage(answer.usage),
+        model=_model(answer.trace),
+        raw=body,
+    )
+    return [*events, finished]
+
+
+def _whole_events(
+    blocks: list[msgspec.Raw], names: Mapping[str, str]
+) -> tuple[list[ReplyEvent], list[Any]]:
+    """The deltas of whole blocks, and the blocks under the client's names."""
+    events: list[ReplyEvent] = []
+    named: list[Any] = list(blocks)
+    parts = decode_blocks(blocks)
+    for index, part in enumerate(parts):
+        match part:
+            case Text():
+                if part.text:
+                    events.append(TextDelta(text=part.text, index=index))
+                cited = map(cited_text, citations_of(part))
+                events.extend(PartAdded(part=text, index=index) for text in cited)
+            case Thinking():
+                delta = ThinkingDelta(text=part.text, signature=part.signature, index=index)
+                events.append(delta)
+            case ToolCall():
+                name = names.get(part.name, part.name)
+                events.append(
+                    ToolCallDelta(index=index, id=part.id, name=name, arguments=part.arguments)
+                )
+                if name != part.name and len(parts) == len(blocks):
+                    named[index] = encode_blocks(msgspec.structs.replace(part, name=name))[0]
+            case _:
+                events.append(PartAdded(part=part, index=index))
+    return events, named
+
+
+def _message(blocks: list[Any]) -> Message:
+    raw = msgspec.json.encode({"role": "assistant", "content": blocks})
+    return Message(role="assistant", dialect="bedrock", raw=raw)
+
+
+def _stop_reason(reason: str) -> StopReason:
+    return STOP_REASONS.get(reason, "unknown")
+
+
+def _stop_sequence(stop: Stop) -> str | None:
+    """The sequence at which the model stopped, where the request asked for it to be named."""
+    fields = stop.additional_model_response_fields
+    matched = fields.get("stop_sequence") if isinstance(fields, dict) else None
+    return matched if isinstance(matched, str) else None
+
+
+def _usage(given: Any) -> Usage | None:
+    """The counts; unknown where they are not given, or are no counts."""
+    try:
+        usage = msgspec.convert(given, TokenUsage | None)
+    except msgspec.ValidationError:
+        return None
+    if usage is None:
+        return None
+    details = _cache_details(usage.cache_details)
+    written = usage.cache_write_input_tokens
+    if written is None:
+        written = sum(detail.input_tokens for detail in details)
+    hour = sum(detail.input_tokens for detail in details if detail.ttl == HOUR)
+    return Usage(
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        cache_read=usage.cache_read_input_tokens or 0,
+        cache_write=written,
+        cache_write_hour=min(hour, written),
+    )
+
+
+def _cache_details(given: Any) -> list[CacheDetail]:
+    """What was written for which lifetime; nothing where that cannot be read."""
+    try:
+        return msgspec.convert(given or [], list[CacheDetail])
+    except msgspec.ValidationError:
+        return []
+
+
+def _model(trace: Trace | None) -> str | None:
+    router = trace.prompt_router if trace else None
+    return router.invoked_model_id if router else None
+
+
+def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
+    """What an error body says; `kind` is its type where that travelled beside the body."""
+    try:
+        error = _error_decoder.decode(body)
+    except BROKEN:
+        error = ErrorBody()
+    said = (error.type or "").rpartition("#")[2]
+    name = kind or said
+    lowered = name[:1].lower() + name[1:]
+    message = error.message or error.Message or ""
+    return ErrorDetails(
+        message=message,
+        type=name,
+        status=STATUSES.get(lowered),
+        too_long=lowered == INVALID_REQUEST and counts_too_many(message),
+    )
+
+
+class StreamDecoder:
+    """Decodes one stream: the name and payload of each event in, reply events out.
+
+    The answer is whole once `messageStop` came; the usage follows it. `finish` gives the last
+    event then, and None when the stream ended before its answer did.
+    """
+
+    def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
+        self._blocks: dict[int, BuiltBlock] = {}
+        self._stop: Stop | None = None
+        self._usage: Any = None
+        self._model: str | None = None
+        self._decoders: dict[str, Callable[[bytes], list[ReplyEvent]]] = {
+            "contentBlockDelta": self._decode_delta,
+            "contentBlockStart": self._decode_start,
+            "contentBlockStop": self._decode_block_stop,
+            "messageStop": self._decode_stop,
+            "metadata": self._decode_metadata,
+        }
+
+    def decode(self, event_name: str, payload: bytes) -> list[ReplyEvent]:
+        """The events in one event; an exception of Bedrock's is raised with its type."""
+        decode = self._decoders.get(event_name)
+        if decode is None:
+            if event_name.endswith(("Exception", "Error")):
+                raise ProviderSaidError(decode_error(payload, kind=event_name))
+            return []
+        try:
+            return decode(payload)
+        except BROKEN as error:
+            raise MalformedError(f"not an event of Converse's: {error}") from error
+
+    def _block(self, place: int) -> BuiltBlock:
+        """The block at a place; its index is where it stands in the reply, without gaps."""
+        block = self._blocks.get(place)
+        if block is None:
+            block = self._blocks[place] = BuiltBlock(index=len(self._blocks))
+        return block
+
+    def _decode_start(self, payload: bytes) -> list[ReplyEvent]:
+        event = _start_decoder.decode(payload)
+        block = self._block(event.content_block_index)
+        start = event.start
+        if start.tool_use is not None:
+            block.call = start.tool_use
+            name = self._names.get(block.call.name, block.call.name)
+            return [ToolCallDelta(index=block.index, id=block.call.tool_use_id, name=name)]
+        if start.tool_result is not None:
+            block.result = {**start.tool_result, "content": []}
+        block.image = start.image
+        return []
+
+    def _decode_delta(self, payload: bytes) -> list[ReplyEvent]:
+        event = _delta_decoder.decode(payload)
+        block = self._blocks.get(event.content_block_index) or self._block(
+            event.content_block_index
+        )
+        delta = event.delta
+        if delta.text is not None:
+            block.text.append(delta.text)
+            return [TextDelta(text=delta.text, index=block.index)] if delta.text else []
+        if delta.tool_use is not None:
+            if block.call is None:
+                raise MalformedError("a piece of a tool call that never began")
+            block.input.append(delta.tool_use.input)
+            return [ToolCallDelta(index=block.index, arguments=delta.tool_use.input)]
+        if delta.reasoning_content is not None:
+            return list(_reasoning_deltas(block, delta.reasoning_content))
+        return list(_whole_pieces(block, delta))
+
+    def _decode_block_stop(self, payload: bytes) -> list[ReplyEvent]:
+        block = self._blocks.get(_block_stop_decoder.decode(payload).content_block_index)
+        if block is None or block.added or not block.comes_whole:
+            return []
+        block.added = True
+        raw = msgspec.Raw(msgspec.json.encode(block.block(self._names)))
+        return [PartAdded(part=part, index=block.index) for part in decode_blocks([raw])]
+
+    def _decode_stop(self, payload: bytes) -> list[ReplyEvent]:
+        self._stop = _stop_decoder.decode(payload)
+        return []
+
+    def _decode_metadata(self, payload: bytes) -> list[ReplyEvent]:
+        metadata = _metadata_decoder.decode(payload)
+        self._usage = metadata.usage or self._usage
+        self._model = _model(metadata.trace) or self._model
+        return []
+
+    def finish(self) -> ReplyFinished | None:
+        """The last event, if the answer is whole."""
+        if self._stop is None:
+            return None
+        return ReplyFinished(
+            message=self.message(),
+            stop_reason=_stop_reason(self._stop.stop_reason),
+            stop_sequence=_stop_sequence(self._stop),
+            usage=_usage(self._usage),
+            model=self._model,
+        )
+
+    def message(self) -> Message:
+        """The reply so far."""
+        return _message([block.block(self._names) for block in self._blocks.values()])
+
+
+def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEvent]:
+    if delta.redacted_content is not None:
+        block.redacted.append(_from_base64(delta.redacted_content))
+    if delta.text is not None:
+        block.thinking.append(delta.text)
+    if delta.signature:
+        block.signature.append(delta.signature)
+    if delta.text or delta.signature:
+        yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise MalformedError(f"redacted thinking that is no base64: {error}") from error
+
+
+def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
+    """A citation; and pieces that are of use only together, results of Bedrock's tools, images."""
+    if delta.citation is not None:
+        block.citations.append(delta.citation)
+        told = shared_citation(delta.citation)
+        if told is not None:
+            yield PartAdded(part=cited_text(told), index=block.index)
+    if delta.tool_result is not None:
+        block.result = block.result or {"content": []}
+        block.result["content"] += delta.tool_result
+    if delta.image is not None:
+        block.image = block.image or {}
+        block.image |= delta.image

@@ -1,0 +1,1 @@
+"""A conversation as a JSON file, and its transcripts."""

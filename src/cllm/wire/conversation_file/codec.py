@@ -1,0 +1,382 @@
+"""The bytes of a conversation file and the conversation they hold, both ways.
+
+Messages in OpenAI's words are copied, never re-encoded: what another tool wrote into one comes
+back as it was. Keys that nobody here knows are handed back beside the conversation, for the next
+save. No I/O, no clock.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import takewhile
+from typing import Any, TypeVar
+
+import msgspec
+
+from cllm.core.conversation import (
+    Branch,
+    Conversation,
+    StandingSummary,
+    Summary,
+    Turn,
+)
+from cllm.core.errors import BrokenConversationError, UsageError
+from cllm.core.message import Message
+from cllm.wire.conversation_file.messages import (
+    ROLES,
+    Extra,
+    ExtraPlace,
+    FileMessages,
+    UnreadableError,
+    Written,
+    digest_of,
+    located,
+    mark_of,
+    write_messages,
+)
+from cllm.wire.conversation_file.turn_records import (
+    VERSION,
+    RawObject,
+    Remainder,
+    TurnRecord,
+    decode_metadata,
+    decode_object,
+    decode_turn,
+    encode_about,
+    encode_metadata,
+    encode_turn,
+    in_utc,
+    restore_path,
+    total_tokens,
+    without,
+)
+
+_OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
+_BYTE = re.compile(r" \(byte (\d+)\)")
+
+T = TypeVar("T")
+
+
+class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
+    conversation: Conversation
+    remainder: Remainder
+
+
+class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
+    """What is under `metadata.cllm`."""
+
+    version: int = VERSION
+    name: str | None = None
+    title: str | None = None
+    archived_at: datetime | None = None
+    parent: Branch | None = None
+    pins: tuple[int, ...] = ()
+    summary: StandingSummary | None = None
+    turns: tuple[TurnRecord, ...] = ()
+    variants: tuple[TurnRecord, ...] = ()
+    extras: tuple[Extra, ...] = ()
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _ListedTurn(msgspec.Struct):
+    messages: int = 0
+    digest: str | None = None
+    inline: tuple[msgspec.Raw, ...] | None = None
+
+
+class _ListedCllm(msgspec.Struct):
+    """What a list needs of `metadata.cllm`."""
+
+    version: int = VERSION
+    name: str | None = None
+    title: str | None = None
+    archived_at: datetime | None = None
+    turns: tuple[_ListedTurn, ...] = ()
+    extras: tuple[ExtraPlace, ...] = ()
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _ListedMessage(msgspec.Struct):
+    role: str
+
+
+def decode_conversation(
+    data: bytes, *, conversation_id: str, path: str, modified_at: datetime
+) -> ConversationFile:
+    """Read a file that should hold this conversation; BrokenConversationError if it does not.
+
+    `modified_at` stands in for times that the file does not have.
+    """
+    try:
+        return _decode(data, conversation_id, modified_at)
+    except _UNREADABLE as error:
+        raise BrokenConversationError(path, reason=_reason(data, error)) from None
+
+
+def decode_summary(
+    data: bytes, *, conversation_id: str, path: str, modified_at: datetime
+) -> Summary:
+    """What a list says about the conversation, without reading what was said."""
+    try:
+        return _decode_summary(data, conversation_id, modified_at)
+    except _UNREADABLE as error:
+        raise BrokenConversationError(path, reason=_reason(data, error)) from None
+
+
+def encode_conversation(conversation: Conversation, remainder: Remainder | None = None) -> bytes:
+    """The file of a conversation; `remainder` is what came with it when it was read.
+
+    UsageError if it holds something that could not be read again.
+    """
+    try:
+        encoded = _encode(conversation, Remainder() if remainder is None else remainder)
+        # What could not be read again would make the whole file a broken one.
+        msgspec.json.decode(encoded)
+    except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+def _encode(conversation: Conversation, rest: Remainder) -> bytes:
+    written = write_messages(_stored_messages(conversation))
+    metadata, displaced = encode_metadata(conversation, rest)
+    document = {
+        "id": conversation.id,
+        "model": conversation.model,
+        "messages": [msgspec.Raw(form) for form in written.forms],
+        "created_at": encode_time(conversation.created_at),
+        "updated_at": encode_time(conversation.updated_at),
+        "metadata": {
+            **metadata,
+            "cllm": _encode_cllm(conversation, written, displaced) | rest.cllm,
+        },
+        **rest.top,
+    }
+    return msgspec.json.encode(document)
+
+
+_UNREADABLE = (UnreadableError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    match error:
+        case RecursionError():
+            return "it is nested too deeply"
+        case UnicodeDecodeError():
+            return f"it is not UTF-8, {_place(data, error.start)}"
+        case msgspec.ValidationError() | UnreadableError():
+            return str(error)
+        case _:
+            text = str(error)
+            at = _BYTE.search(text)
+            return text if at is None else f"{text[: at.start()]}, {_place(data, int(at[1]))}"
+
+
+def _place(data: bytes, offset: int) -> str:
+    line = data.count(b"\n", 0, offset) + 1
+    column = offset - data.rfind(b"\n", 0, offset)
+    return f"line {line}, column {column}"
+
+
+def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> ConversationFile:
+    top = _decode_top(data, conversation_id)
+    # A first reading that keeps nothing: afterwards every text in the file is known to be good.
+    msgspec.json.decode(data)
+    raw_metadata = decode_object(top.get("metadata"), "metadata")
+    raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
+    cllm = _typed(raw_metadata, _Cllm)
+    _check_version(cllm.version)
+    created_at, updated_at = _decode_times(top, modified_at)
+    system, said = _decode_messages(top, cllm)
+    variants = tuple(decode_turn(record) for record in cllm.variants)
+    taken = {turn.id for turn in variants}
+    start = 0 if system is None else 1
+    turns = restore_path(cllm.turns, said, start=start, taken=taken, moment=created_at)
+    metadata, records = decode_metadata(raw_metadata, cllm.metadata)
+    count = sum(len(turn.messages) for turn in turns)
+    conversation = Conversation(
+        id=conversation_id,
+        created_at=created_at,
+        updated_at=updated_at,
+        model=_decode_model(top),
+        name=cllm.name,
+        title=cllm.title,
+        system=system,
+        system_record=records.get("system"),
+        context_record=records.get("context"),
+        turns=turns,
+        variants=variants,
+        pins=tuple(sorted({pin for pin in cllm.pins if 1 <= pin <= count})),
+        summary=None if cllm.summary is None else cllm.summary.up_to(_as_kept(cllm, turns)),
+        parent=cllm.parent,
+        archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
+        metadata=metadata,
+    )
+    total = total_tokens(raw_metadata) or 0
+    remainder = Remainder(
+        top=without(top, _OWN_KEYS),
+        metadata=without(raw_metadata, {"cllm", "total_tokens"}),
+        cllm=without(raw_cllm, _Cllm.__struct_fields__),
+        base_tokens=max(0, total - conversation.total_tokens),
+    )
+    return ConversationFile(conversation=conversation, remainder=remainder)
+
+
+def _as_kept(cllm: _Cllm, turns: Sequence[Turn]) -> int:
+    """How many messages the path begins with that nobody has changed since they were kept."""
+    pairs = zip(cllm.turns, turns, strict=False)
+    same = takewhile(lambda pair: pair[0].id == pair[1].id, pairs)
+    return sum(len(turn.messages) for _, turn in same)
+
+
+def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) -> Summary:
+    top = _decode_top(data, conversation_id)
+    raw_metadata = decode_object(top.get("metadata"), "metadata")
+    cllm = _typed(raw_metadata, _ListedCllm)
+    _check_version(cllm.version)
+    created_at, updated_at = _decode_times(top, modified_at)
+    messages = msgspec.json.decode(top["messages"], type=list[_ListedMessage])
+    strange = {message.role for message in messages} - ROLES.keys()
+    if strange:
+        raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
+    mark_at = _marks_when_asked(top)
+    count = len(messages)
+    starts = bool(messages) and ROLES[messages[0].role] == "system"
+    prompts = 1 if starts and not _is_said(mark_at, count, cllm.turns) else 0
+    inline = sum(len(turn.inline or ()) for turn in cllm.turns)
+    merged = _count_merged(mark_at, count, cllm.extras)
+    return Summary(
+        id=conversation_id,
+        created_at=created_at,
+        updated_at=updated_at,
+        message_count=count - prompts - merged + inline,
+        model=_decode_model(top),
+        name=cllm.name,
+        title=cllm.title,
+        archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
+        metadata=decode_metadata(raw_metadata, cllm.metadata)[0],
+    )
+
+
+def _marks_when_asked(top: RawObject) -> Callable[[int], str]:
+    """The hashes of the file's messages; most lists need none."""
+    raws = cache(lambda: _raw_messages(top))
+    return cache(lambda index: mark_of(raws()[index]))
+
+
+def _count_merged(mark_at: Callable[[int], str], count: int, extras: Sequence[ExtraPlace]) -> int:
+    """How many messages the file has more than were said, because one stands there as several."""
+    if all(extra.span == 1 for extra in extras):
+        return 0
+    found = located(extras, mark_at, count=count)
+    return sum(extra.span - 1 for extra in found.values())
+
+
+def _decode_top(data: bytes, conversation_id: str) -> RawObject:
+    data.decode("utf-8")
+    top = msgspec.json.decode(data, type=RawObject)
+    if "messages" not in top:
+        raise UnreadableError("it has no messages")
+    if "id" not in top or msgspec.json.decode(top["id"]) != conversation_id:
+        raise UnreadableError("its id is not the name of the file")
+    return top
+
+
+def _typed(raw: RawObject, kind: type[T]) -> T:
+    """`metadata.cllm` as one of our types. A record that makes no sense is not thrown away."""
+    if "cllm" not in raw:
+        return kind()
+    try:
+        return msgspec.json.decode(raw["cllm"], type=kind)
+    except msgspec.ValidationError as error:
+        raise UnreadableError(f"metadata.cllm: {error}") from None
+
+
+def _check_version(version: int) -> None:
+    if version > VERSION:
+        raise UnreadableError("it was written by a newer cllm")
+
+
+def _decode_model(top: RawObject) -> str | None:
+    model = msgspec.json.decode(top["model"]) if "model" in top else None
+    if model is not None and not isinstance(model, str):
+        raise UnreadableError("its model is not a text")
+    return model
+
+
+def _decode_times(top: RawObject, modified_at: datetime) -> tuple[datetime, datetime]:
+    created_at = _decode_time(top, "created_at")
+    updated_at = _decode_time(top, "updated_at")
+    last = updated_at or created_at or in_utc(modified_at)
+    return created_at or last, last
+
+
+def _decode_time(top: RawObject, key: str) -> datetime | None:
+    text = msgspec.json.decode(top[key]) if key in top else None
+    if text is None:
+        return None
+    try:
+        return in_utc(datetime.fromisoformat(text))
+    except (TypeError, ValueError, OverflowError):
+        raise UnreadableError(f"its {key} is not a time") from None
+
+
+def encode_time(moment: datetime) -> str:
+    return in_utc(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileMessages]:
+    """The system prompt, if the file begins with one, and all messages of the file."""
+    said = FileMessages(_raw_messages(top), cllm.extras)
+    first = said.between(0, min(1, len(said.marks)))
+    prompts = [each.message for each in first if each.message.role == "system"]
+    if not prompts or _is_said(said.marks.__getitem__, len(said.marks), cllm.turns):
+        return None, said
+    return prompts[0], said
+
+
+def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
+    try:
+        return msgspec.json.decode(top["messages"], type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise UnreadableError("its messages are not a list") from None
+
+
+def _is_said(
+    mark_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
+) -> bool:
+    """Whether a first system message is part of the first turn and not the stored prompt."""
+    claims = [record for record in records if record.inline is None and record.messages > 0]
+    if not claims or sum(record.messages for record in claims) != count:
+        return False
+    return digest_of([mark_at(index) for index in range(claims[0].messages)]) == claims[0].digest
+
+
+def _encode_cllm(
+    conversation: Conversation, written: Written, displaced: dict[str, Any]
+) -> dict[str, Any]:
+    lists = {
+        "turns": list(_encode_path(conversation, written)),
+        "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
+        "extras": list(written.extras),
+        "metadata": displaced,
+    }
+    return encode_about(conversation) | {key: value for key, value in lists.items() if value}
+
+
+def _encode_path(conversation: Conversation, written: Written) -> Iterator[dict[str, Any]]:
+    start = 0 if conversation.system is None else 1
+    for turn in conversation.turns:
+        if not turn.is_history:
+            yield encode_turn(turn, marks=None)
+            continue
+        end = start + len(turn.messages)
+        yield encode_turn(turn, marks=written.marks[written.bounds[start] : written.bounds[end]])
+        start = end
+
+
+def _stored_messages(conversation: Conversation) -> list[Message]:
+    head = [] if conversation.system is None else [conversation.system]
+    turns = (turn for turn in conversation.turns if turn.is_history)
+    return head + [message for turn in turns for message in turn.messages]

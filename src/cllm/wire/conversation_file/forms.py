@@ -1,0 +1,132 @@
+"""A message in the words of a conversation file: one or more messages with OpenAI's fields.
+
+What OpenAI has no words for is not in the form: thinking, cache marks, blocks that one provider
+alone knows. The original is kept beside the form, so nothing is lost by that, and nothing here
+changes a message.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, assert_never
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    Message,
+    Refusal,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    plain_message,
+)
+from cllm.wire.malformed import MalformedError
+from cllm.wire.openai.parts import encode_parts
+from cllm.wire.reasoning import without_reasoning
+from cllm.wire.translate import parts_of
+
+Words = Text | Refusal | Image | Document | ToolCall
+
+
+def openai_forms(message: Message) -> tuple[Message, ...]:
+    """The messages that stand for this one in a file; there is always one.
+
+    Several only where the message answers tools: OpenAI gives each result a message of its own.
+    Fields that other tools put into an OpenAI message stay; reasoning is no field of OpenAI's.
+    """
+    if message.dialect == "openai":
+        return (Message(role=message.role, raw=without_reasoning(message.raw)),)
+    try:
+        parts = parts_of(message)
+    except MalformedError:
+        role: Role = "user" if message.role == "tool" else message.role
+        return (plain_message(role, message.text),)
+    match message.role:
+        case "system":
+            return (encode_parts("system", _said("system", parts)),)
+        case "assistant":
+            return tuple(_assistant_forms(parts))
+        case "user" | "tool":
+            return tuple(_user_forms(parts))
+        case _:
+            assert_never(message.role)
+
+
+def _assistant_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
+    yield encode_parts("assistant", _said("assistant", parts))
+    for result in _results(parts):
+        yield encode_parts("tool", [_result_form(result)])
+
+
+def _user_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
+    """The results first, since they follow their calls; then what a tool's message cannot hold."""
+    results = _results(parts)
+    for result in results:
+        yield encode_parts("tool", [_result_form(result)])
+    inner = [part for result in results for part in result.content]
+    media = [part for part in _said("user", inner) if not isinstance(part, Text)]
+    said = media + _said("user", parts)
+    if said or not results:
+        yield encode_parts("user", said)
+
+
+def _results(parts: Sequence[AnyPart]) -> list[ToolResult]:
+    return [part for part in parts if isinstance(part, ToolResult)]
+
+
+def _result_form(result: ToolResult) -> ToolResult:
+    words = (part for part in _said("tool", result.content) if isinstance(part, Text))
+    return ToolResult(call_id=result.call_id, content=tuple(words))
+
+
+def _said(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:
+    """The parts that OpenAI lets this role say, with its fields and no others."""
+    forms = (FORMS[type(part)](part) for part in parts if type(part) in FORMS)
+    return [form for form in forms if form is not None and isinstance(form, ALLOWED[role])]
+
+
+def _text_form(part: Text) -> Text:
+    return Text(text=part.text)
+
+
+def _refusal_form(part: Refusal) -> Refusal:
+    return Refusal(text=part.text)
+
+
+def _image_form(part: Image) -> Image | None:
+    """An image by its data or its URL; an id at its provider says nothing anywhere else."""
+    if part.data is None and part.url is None:
+        return None
+    return Image(media_type=part.media_type, data=part.data, url=part.url)
+
+
+def _document_form(part: Document) -> Document | Text:
+    """A file with the name that OpenAI asks for; plain text, and a link, as a text."""
+    if part.text is not None:
+        return Text(text=part.text)
+    if part.data is not None:
+        media_type = part.media_type or "application/octet-stream"
+        name = part.name or f"document.{media_type.rpartition('/')[2]}"
+        return Document(media_type=media_type, data=part.data, name=name)
+    if part.file_id is not None:
+        return Document(file_id=part.file_id, name=part.name)
+    return Text(text=part.url or "")
+
+
+def _call_form(part: ToolCall) -> ToolCall:
+    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
+
+
+FORMS: dict[type, Callable[[Any], Words | None]] = {
+    Document: _document_form,
+    Image: _image_form,
+    Refusal: _refusal_form,
+    Text: _text_form,
+    ToolCall: _call_form,
+}
+ALLOWED: dict[Role, tuple[type, ...]] = {
+    "assistant": (Text, Refusal, ToolCall),
+    "system": (Text,),
+    "tool": (Text,),
+    "user": (Text, Image, Document),
+}

@@ -1,0 +1,175 @@
+"""The bytes of a conversation file in pieces, for one that is longer than memory is large.
+
+The pieces together are what `encode_conversation` gives for the whole. Of what was written only the
+hashes are remembered. No I/O, no clock.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.errors import UsageError
+from cllm.core.message import Message
+from cllm.wire.conversation_file.codec import encode_time
+from cllm.wire.conversation_file.messages import Extra, UnreadableError, write_messages
+from cllm.wire.conversation_file.turn_records import (
+    Remainder,
+    encode_about,
+    encode_metadata,
+    encode_turn,
+)
+
+P = ParamSpec("P")
+
+_STEP = b"  "
+_IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
+
+
+def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
+    """UsageError for something that could not be read again."""
+
+    @wraps(write)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
+        try:
+            return write(*args, **kwargs)
+        except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+
+    return checked
+
+
+class FileWriter:
+    """Writes one file, by its methods in their order; the turns of its conversation are bare.
+
+    `say` is called for all that was said in turns that are history; `record` for each turn and then
+    for each variant; `beside` for all that was said in the turns of `kept_beside`.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._marks: dict[str, list[str]] = {}
+        self._starts: dict[str, int] = {}
+        self._written = 0
+        self._section: str | None = None
+        self._prompt: tuple[Extra, ...] = ()
+        self._has_extras: dict[str, None] = {}
+        self._metadata, self._displaced = encode_metadata(conversation, Remainder())
+
+    @_readable
+    def begin(self) -> bytes:
+        """Everything before the first message that was said."""
+        conversation = self._conversation
+        named = {"id": conversation.id, "model": conversation.model}
+        head = b'{%b,\n  "messages": [' % _fields(named, _IN_DOCUMENT)
+        if conversation.system is None:
+            return head
+        written = write_messages((conversation.system,))
+        self._prompt = written.extras
+        return head + self._forms(written.forms)
+
+    @_readable
+    def say(self, turn: Turn, messages: Sequence[Message]) -> bytes:
+        """Messages of a turn that is history, after those of it that came before."""
+        self._starts.setdefault(turn.id, self._written)
+        written = write_messages(messages)
+        self._marks.setdefault(turn.id, []).extend(written.marks)
+        if written.extras:
+            self._has_extras[turn.id] = None
+        return self._forms(written.forms)
+
+    def _forms(self, forms: Iterable[bytes]) -> bytes:
+        pieces = []
+        for form in forms:
+            pieces.append(_element(form, _IN_DOCUMENT, first=self._written == 0))
+            self._written += 1
+        return b"".join(pieces)
+
+    @_readable
+    def describe(self) -> bytes:
+        """What stands between the messages and the turns."""
+        conversation = self._conversation
+        times = {
+            "created_at": encode_time(conversation.created_at),
+            "updated_at": encode_time(conversation.updated_at),
+        }
+        return b"".join(
+            (
+                _end_of_list(_IN_DOCUMENT, is_empty=self._written == 0),
+                b",",
+                _fields(times, _IN_DOCUMENT),
+                b',\n  "metadata": {',
+                _fields(self._metadata, _IN_METADATA),
+                b',\n    "cllm": {',
+                _fields(encode_about(conversation), _IN_CLLM),
+            )
+        )
+
+    @_readable
+    def record(self, section: str, turn: Turn) -> bytes:
+        """The record of a turn of the path, or of a variant; one that was not said comes whole."""
+        is_said = section == "turns" and turn.is_history
+        marks = self._marks.get(turn.id, []) if is_said else None
+        return self._in(section, msgspec.json.encode(encode_turn(turn, marks=marks)))
+
+    def _in(self, section: str, encoded: bytes) -> bytes:
+        """An element of a list, which is opened with its first one."""
+        if section == self._section:
+            return _element(encoded, _IN_CLLM, first=False)
+        opened = self._close_section() + b',\n%b"%b": [' % (_STEP * _IN_CLLM, section.encode())
+        self._section = section
+        return opened + _element(encoded, _IN_CLLM, first=True)
+
+    def _close_section(self) -> bytes:
+        return b"" if self._section is None else _end_of_list(_IN_CLLM, is_empty=False)
+
+    @property
+    def kept_beside(self) -> tuple[Turn, ...]:
+        """The turns with messages that are more than their form in the file."""
+        return tuple(turn for turn in self._conversation.turns if turn.id in self._has_extras)
+
+    @_readable
+    def prompt_beside(self) -> bytes:
+        """The system prompt, if it is more than its form in the file."""
+        return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
+
+    @_readable
+    def beside(self, turn: Turn, messages: Sequence[Message]) -> bytes:
+        """Those of the messages that are more than their form, after what came before of a turn."""
+        written = write_messages(messages)
+        start = self._starts[turn.id]
+        self._starts[turn.id] = start + len(written.forms)
+        placed = (msgspec.structs.replace(each, at=start + each.at) for each in written.extras)
+        return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in placed)
+
+    @_readable
+    def end(self) -> bytes:
+        own = b"," + _fields({"metadata": self._displaced}, _IN_CLLM) if self._displaced else b""
+        return self._close_section() + own + b"\n    }\n  }\n}\n"
+
+
+def _fields(values: Mapping[str, Any], depth: int) -> bytes:
+    return b",".join(
+        b"\n%b%b: %b"
+        % (_STEP * depth, msgspec.json.encode(name), _indented(msgspec.json.encode(value), depth))
+        for name, value in values.items()
+    )
+
+
+def _element(encoded: bytes, depth: int, *, first: bool) -> bytes:
+    """A value of a list that is a field at that depth."""
+    inside = depth + 1
+    return b"%b\n%b%b" % (b"" if first else b",", _STEP * inside, _indented(encoded, inside))
+
+
+def _end_of_list(depth: int, *, is_empty: bool) -> bytes:
+    return b"]" if is_empty else b"\n%b]" % (_STEP * depth)
+
+
+def _indented(encoded: bytes, depth: int) -> bytes:
+    """The JSON as it stands in a document at that depth; its strings have no line breaks."""
+    msgspec.json.decode(encoded)
+    formatted = msgspec.json.format(encoded, indent=len(_STEP))
+    return formatted.replace(b"\n", b"\n" + _STEP * depth)

@@ -1,0 +1,415 @@
+"""The turn records of a conversation file, and how they are tied to its messages.
+
+The messages of a file belong to whoever edits it. A record claims some of them by their number
+and a hash; where that fits no more the messages win and are grouped into turns anew. Nothing
+here changes a message.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import (
+    ContextRecord,
+    Conversation,
+    SystemRecord,
+    Turn,
+    TurnFailure,
+    TurnState,
+    WindowRecord,
+)
+from cllm.core.message import Dialect, Message, Role
+from cllm.core.notice import Notice
+from cllm.core.reply import Usage
+from cllm.wire.conversation_file.messages import (
+    SEARCHED,
+    FileMessages,
+    Placed,
+    UnreadableError,
+    compact,
+    decode_message,
+    digest_of,
+)
+
+
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file keeps about one turn beside its messages.
+
+    A turn that is history owns the next `messages` messages of the file. Any other carries its
+    own `inline`.
+    """
+
+    id: str
+    started_at: datetime
+    place: str | None = None
+    state: TurnState = "complete"
+    messages: int = 0
+    digest: str | None = None
+    inline: tuple[msgspec.Raw, ...] | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    notices: tuple[Notice, ...] = ()
+    window: WindowRecord | None = None
+    ended_at: datetime | None = None
+    failure: TurnFailure | None = None
+
+
+class _Wrapped(msgspec.Struct, kw_only=True):
+    """A message that cannot stand among OpenAI's as it is."""
+
+    dialect: Dialect
+    role: Role
+    raw: msgspec.Raw
+
+
+class _Marked(msgspec.Struct):
+    dialect: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def in_utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without an offset is taken to be in UTC already."""
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UnreadableError("it has a time beyond the calendar") from None
+
+
+def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
+    """The record of a turn: by the `marks` of its messages in the file, or inline."""
+    record: dict[str, Any] = {"id": turn.id}
+    if turn.place != turn.id:
+        record["place"] = turn.place
+    if turn.state != "complete":
+        record["state"] = turn.state
+    if marks is None:
+        record["inline"] = [_encode_inline(message) for message in turn.messages]
+    else:
+        record["messages"] = len(marks)
+        record["digest"] = digest_of(marks)
+    optional = {
+        "model": turn.model,
+        "provider": turn.provider,
+        "usage": None if turn.usage is None else lean(turn.usage),
+        "cost": turn.cost,
+        "notices": [lean(notice) for notice in turn.notices] or None,
+        "window": None if turn.window is None else lean(turn.window),
+        "started_at": in_utc(turn.started_at),
+        "ended_at": None if turn.ended_at is None else in_utc(turn.ended_at),
+        "failure": turn.failure,
+    }
+    return record | {key: value for key, value in optional.items() if value is not None}
+
+
+def decode_turn(record: TurnRecord, messages: tuple[Message, ...] | None = None) -> Turn:
+    """The turn of a record, with the messages it owns in the file or, without, its inline ones."""
+    if messages is None:
+        messages = tuple(_decode_inline(raw) for raw in record.inline or ())
+    return Turn(
+        id=record.id,
+        place=record.id if record.place is None else record.place,
+        state=record.state,
+        messages=messages,
+        started_at=in_utc(record.started_at),
+        ended_at=None if record.ended_at is None else in_utc(record.ended_at),
+        model=record.model,
+        provider=record.provider,
+        usage=record.usage,
+        cost=record.cost,
+        notices=record.notices,
+        window=record.window,
+        failure=record.failure,
+    )
+
+
+def restore_path(
+    records: Sequence[TurnRecord],
+    said: FileMessages,
+    *,
+    start: int,
+    taken: set[str],
+    moment: datetime,
+) -> tuple[Turn, ...]:
+    """The turns on the default path: the records that still fit, and new turns for the rest.
+
+    The messages of the file from `start` on are theirs. `taken` are the turn ids that are in use
+    elsewhere, and `moment` is the time that new turns get.
+    """
+    taken = taken | {record.id for record in records}
+    marks = said.marks[start:]
+    claims = _Claims(records, marks, {position - start for position in said.inside})
+    turns: list[Turn] = []
+    for record, first, last in _fits(claims):
+        placed = said.between(start + first, start + last)
+        if record is None:
+            for group in _groups(placed):
+                begin, end = group[0].start - start, group[-1].end - start
+                turn_id = _derived_id(marks[begin:end], position=begin, taken=taken)
+                taken.add(turn_id)
+                turns.append(_turn_of(turn_id, group, moment))
+        elif record.inline is not None:
+            turns.append(decode_turn(record))
+        else:
+            turns.append(decode_turn(record, tuple(each.message for each in placed)))
+    return tuple(turns)
+
+
+_Fit = tuple[TurnRecord | None, int, int]
+
+
+def _fits(claims: "_Claims") -> Iterator[_Fit]:
+    """Records with the messages they own, in order; None with messages that no record claims.
+
+    Records and messages are walked together. Where the next record does not fit, the first
+    later one that does takes over, and those between are passed over; a record with messages
+    of its own is never passed over.
+    """
+    records, marks = claims.records, claims.marks
+    position = unclaimed = following = 0
+    while True:
+        index = claims.first_fit(position, following)
+        if index is None and position < len(marks):
+            position += 1
+            continue
+        if unclaimed < position:
+            yield None, unclaimed, position
+        if index is None:
+            break
+        for record in records[following:index]:
+            if record.inline is not None:
+                yield record, position, position
+        record = records[index]
+        end = position + (0 if record.inline is not None else record.messages)
+        yield record, position, end
+        position = unclaimed = end
+        following = index + 1
+    for record in records[following:]:
+        if record.inline is not None:
+            yield record, position, position
+
+
+class _Claims:
+    """Which record fits at which position. None begins or ends `inside` a message.
+
+    A limited number of messages is hashed to find that out; after that no record fits.
+    """
+
+    def __init__(
+        self, records: Sequence[TurnRecord], marks: Sequence[str], inside: set[int]
+    ) -> None:
+        self.records = records
+        self.marks = marks
+        self._inside = inside
+        self._by_claim: dict[tuple[int, str | None], list[int]] = {}
+        for index, record in enumerate(records):
+            if record.inline is None and record.messages > 0:
+                self._by_claim.setdefault((record.messages, record.digest), []).append(index)
+        self._lengths = sorted({length for length, _ in self._by_claim})
+        self._left = SEARCHED * (len(marks) + len(records))
+
+    def first_fit(self, position: int, following: int) -> int | None:
+        if following < len(self.records):
+            record = self.records[following]
+            if record.inline is not None or self._fits_at(position, record):
+                return following
+        if self._left <= 0:
+            return None
+        found = (self._later(position, length, following) for length in self._lengths)
+        return min((index for index in found if index is not None), default=None)
+
+    def _fits_at(self, position: int, record: TurnRecord) -> bool:
+        claimed = self._claimed(position, record.messages)
+        return claimed is not None and digest_of(claimed) == record.digest
+
+    def _later(self, position: int, length: int, following: int) -> int | None:
+        claimed = self._claimed(position, length)
+        if claimed is None:
+            return None
+        indexes = self._by_claim.get((length, digest_of(claimed)), [])
+        at = bisect_left(indexes, following)
+        return indexes[at] if at < len(indexes) else None
+
+    def _claimed(self, position: int, length: int) -> Sequence[str] | None:
+        """The marks of so many messages from there on, if they are whole messages."""
+        end = position + length
+        self._left -= 1
+        if length < 0 or end > len(self.marks) or {position, end} & self._inside:
+            return None
+        if length > self._left:
+            return None
+        self._left -= length
+        return self.marks[position:end]
+
+
+def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+    """Turns by the rule: a run of plain user messages and everything that answers them."""
+    first = 0
+    for index in range(1, len(placed)):
+        if placed[index].plain and not placed[index - 1].plain:
+            yield placed[first:index]
+            first = index
+    yield placed[first:]
+
+
+def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
+    """An id from content and position, so that reading a file twice gives the same turns."""
+    turn_id = "turn_" + digest_of([str(position), "0", *marks])
+    salt = 0
+    while turn_id in taken:
+        salt += 1
+        turn_id = "turn_" + digest_of([turn_id, str(salt)])
+    return turn_id
+
+
+def _turn_of(turn_id: str, placed: Sequence[Placed], moment: datetime) -> Turn:
+    return Turn(
+        id=turn_id,
+        place=turn_id,
+        state="complete",
+        messages=tuple(each.message for each in placed),
+        started_at=moment,
+    )
+
+
+def _encode_inline(message: Message) -> Any:
+    raw = msgspec.Raw(compact(message.raw))
+    if message.dialect == "openai" and "dialect" not in message.json():
+        return raw
+    return _Wrapped(dialect=message.dialect, role=message.role, raw=raw)
+
+
+def _decode_inline(raw: msgspec.Raw) -> Message:
+    if msgspec.json.decode(raw, type=_Marked).dialect is msgspec.UNSET:
+        return decode_message(raw)
+    wrapped = msgspec.json.decode(raw, type=_Wrapped)
+    return Message(role=wrapped.role, raw=compact(wrapped.raw), dialect=wrapped.dialect)
+
+
+def lean(value: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a value that differ from their defaults."""
+    pairs = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
+    return {field.name: value for field, value in pairs if value != field.default}
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
+VERSION = 1
+_RECORDS: dict[str, Any] = {"system": SystemRecord, "context": ContextRecord}
+
+RawObject = dict[str, msgspec.Raw]
+
+
+class Remainder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds and a conversation does not; a save puts it back.
+
+    `metadata` has the spelling of the metadata as it was read, `base_tokens` the tokens that
+    the file counts and no turn of it explains.
+    """
+
+    top: RawObject = msgspec.field(default_factory=dict)
+    metadata: RawObject = msgspec.field(default_factory=dict)
+    cllm: RawObject = msgspec.field(default_factory=dict)
+    base_tokens: int = 0
+
+
+def decode_object(raw: msgspec.Raw | None, name: str) -> RawObject:
+    if raw is None or bytes(raw) == b"null":
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=RawObject)
+    except msgspec.ValidationError:
+        raise UnreadableError(f"{name} is not an object") from None
+
+
+def without(raw: RawObject, keys: Collection[str]) -> RawObject:
+    return {key: value for key, value in raw.items() if key not in keys}
+
+
+def decode_metadata(
+    raw: RawObject, displaced: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The user's own metadata, and the records that stand beside it."""
+    users: dict[str, Any] = {}
+    records: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key == "cllm" or (key == "total_tokens" and total_tokens(raw) is not None):
+            continue
+        record = _record(key, value)
+        if record is None:
+            users[key] = msgspec.json.decode(value)
+        else:
+            records[key] = record
+    return users | displaced, records
+
+
+def _record(key: str, raw: bytes | msgspec.Raw) -> Any:
+    """The record under a key of the metadata; None if what is there is somebody else's."""
+    if key not in _RECORDS:
+        return None
+    try:
+        record = msgspec.json.decode(raw, type=_RECORDS[key])
+    except msgspec.ValidationError:
+        return None
+    if isinstance(record, ContextRecord):
+        return msgspec.structs.replace(record, executed_at=in_utc(record.executed_at))
+    return record
+
+
+def total_tokens(raw: RawObject) -> int | None:
+    total = msgspec.json.decode(raw["total_tokens"]) if "total_tokens" in raw else None
+    return total if type(total) is int and total >= 0 else None
+
+
+def encode_metadata(
+    conversation: Conversation, rest: Remainder
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The section without `cllm`, and what of the user's has a name that is ours."""
+    section: dict[str, Any] = {"total_tokens": rest.base_tokens + conversation.total_tokens}
+    records = {"system": conversation.system_record, "context": conversation.context_record}
+    for key, record in records.items():
+        if record is not None:
+            kept = rest.metadata.get(key)
+            unchanged = kept is not None and _record(key, kept) == record
+            section[key] = kept if unchanged else record
+    displaced: dict[str, Any] = {}
+    for key, value in conversation.metadata.items():
+        spelling = _spelling(value, rest.metadata.get(key))
+        if key == "cllm" or key in section or _record(key, spelling) is not None:
+            displaced[key] = value
+        else:
+            section[key] = spelling
+    return section, displaced
+
+
+def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
+    """The value's JSON, spelled as it was read if it is still the same value."""
+    encoded = msgspec.json.encode(value)
+    if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
+        return kept
+    return msgspec.Raw(encoded)
+
+
+def encode_about(conversation: Conversation) -> dict[str, Any]:
+    """What is under `metadata.cllm` before the turns."""
+    archived_at = conversation.archived_at
+    optional = {
+        "name": conversation.name,
+        "title": conversation.title,
+        "archived_at": None if archived_at is None else in_utc(archived_at),
+        "parent": conversation.parent,
+        "pins": list(conversation.pins),
+        "summary": None if conversation.summary is None else lean(conversation.summary),
+    }
+    return {"version": VERSION} | {
+        key: value for key, value in optional.items() if value not in (None, [], {})
+    }

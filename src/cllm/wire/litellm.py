@@ -1,0 +1,295 @@
+"""LiteLLM's words: OpenAI's, and what it adds to them about thinking and caches.
+
+Extends the OpenAI codec, the only one that does. A request names what the model is asked and
+nothing of how it is reached: fields by which LiteLLM could be sent elsewhere are not let through.
+Signed thinking is kept in the message as `reasoning_details`, and goes back as the blocks it was.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from cllm.core.message import Message, RedactedThinking, Unknown
+from cllm.core.notice import Notice
+from cllm.core.prompt import Prompt
+from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
+from cllm.wire.body import encode_openai
+from cllm.wire.malformed import FieldError, MalformedError
+from cllm.wire.notes import Notes
+from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
+from cllm.wire.spoken import Mend, unmended
+
+KEPT_THINKING = DETAILS
+SENT_THINKING = "thinking_blocks"
+# What LiteLLM says about its own work on a message or a call.
+ADDED_FIELDS = ("provider_specific_fields", SENT_THINKING)
+ADDED_CALL_FIELDS = ("index", "provider_specific_fields")
+REQUEST_FIELDS = frozenset(
+    {
+        "audio",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "modalities",
+        "model",
+        "n",
+        "parallel_tool_calls",
+        "prediction",
+        "presence_penalty",
+        "prompt_cache_key",
+        "reasoning_effort",
+        "response_format",
+        "safety_identifier",
+        "seed",
+        "service_tier",
+        "stop",
+        "store",
+        "stream",
+        "stream_options",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_logprobs",
+        "top_p",
+        "user",
+        "verbosity",
+        "web_search_options",
+    }
+)
+
+
+class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request as LiteLLM's keyword arguments, and what could not be said in it."""
+
+    fields: dict[str, Any]
+    notices: tuple[Notice, ...] = ()
+
+
+def encode_request(
+    prompt: Prompt,
+    *,
+    mend: Mend = unmended,
+    takes_texts_as_they_are: bool = True,
+    reasoning: ReasoningRule = TAKES_REASONING_CONTENT,
+) -> LitellmRequest:
+    """The request for a prompt; MalformedError if LiteLLM must not be asked it.
+
+    `reasoning` is what the service behind LiteLLM takes of past reasoning, beside signed thinking.
+    """
+    if "://" in prompt.model:
+        raise FieldError("model", "the name of a model holds no address")
+    rule = msgspec.structs.replace(
+        reasoning, fields=reasoning.fields | {KEPT_THINKING}, signed_blocks=True
+    )
+    encoded = encode_openai(
+        prompt, mend=mend, takes_texts_as_they_are=takes_texts_as_they_are, reasoning=rule
+    )
+    body: dict[str, Any] = msgspec.json.decode(encoded.body)
+    unknown = sorted(body.keys() - REQUEST_FIELDS)
+    fields = {name: value for name, value in body.items() if name in REQUEST_FIELDS}
+    notices = (*encoded.notices, *_restore_thinking(fields["messages"]), *map(_left_out, unknown))
+    return LitellmRequest(fields=fields, notices=notices)
+
+
+def _left_out(name: str) -> Notice:
+    return Notice(
+        code="parameter_left_out",
+        path=name,
+        message=f"LiteLLM is not sent `{name}`, which is no field of a chat completion; "
+        "what is meant for LiteLLM itself belongs under providers.litellm.",
+    )
+
+
+def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
+    """Give the model back the thinking that it signed; details of another server are left out."""
+    notes = Notes(SENTENCES)
+    for place, fields in enumerate(encoded):
+        details = fields.pop(KEPT_THINKING, None)
+        blocks = _blocks(details)
+        if blocks:
+            fields[SENT_THINKING] = blocks
+        elif details:
+            notes.tell("reasoning", f"messages[{place}].{KEPT_THINKING}")
+    return notes.notices()
+
+
+def _blocks(value: Any) -> list[dict[str, Any]]:
+    """The thinking blocks in a list; details of another server's reasoning are none."""
+    listed = value if isinstance(value, list) else []
+    return [b for b in listed if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
+
+
+class _Details(msgspec.Struct):
+    cache_creation_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Delta(msgspec.Struct):
+    thinking_blocks: list[dict[str, Any]] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: Any = None
+
+
+_chunk_decoder = msgspec.json.Decoder(_Chunk)
+
+
+def decode_answer(body: bytes) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece."""
+    *deltas, finished = _without_added(openai_decoder.decode_answer(body))
+    if not isinstance(finished, ReplyFinished):
+        raise MalformedError("a chat completion without an end")
+    fields = finished.message.json()
+    blocks = [_without_place(block) for block in _blocks(fields.get(SENT_THINKING))]
+    usage = _checked_usage(finished.usage, msgspec.json.decode(body).get("usage"))
+    message = _kept(fields, blocks)
+    if blocks:
+        deltas = [event for event in deltas if not isinstance(event, ThinkingDelta)]
+        deltas = [*_whole_blocks(blocks), *deltas]
+    return [*deltas, msgspec.structs.replace(finished, message=message, usage=usage)]
+
+
+def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
+    """The events without those that carry nothing but an addition of LiteLLM's."""
+    return [event for event in events if type(event) is not PartAdded or not _is_added(event)]
+
+
+def _is_added(event: PartAdded) -> bool:
+    part = event.part
+    return isinstance(part, Unknown) and part.field in ADDED_FIELDS
+
+
+def _whole_blocks(blocks: list[dict[str, Any]]) -> Iterator[ReplyEvent]:
+    for place, block in enumerate(blocks):
+        event = _block_event(block, place)
+        if event is not None:
+            yield event
+
+
+def _block_event(block: dict[str, Any], place: int) -> ReplyEvent | None:
+    if block["type"] == "redacted_thinking":
+        return PartAdded(part=RedactedThinking(data=str(block.get("data") or "")), index=place)
+    text, signature = str(block.get("thinking") or ""), block.get("signature") or None
+    if not text and signature is None:
+        return None
+    return ThinkingDelta(text=text, signature=signature, index=place)
+
+
+def _without_place(block: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in block.items() if name != "index" and value is not None}
+
+
+def _kept(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Message:
+    """The reply as it is kept: without LiteLLM's additions, its thinking under our name."""
+    said = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
+    calls = said.get("tool_calls")
+    if isinstance(calls, list):
+        said["tool_calls"] = [_plain_call(call) for call in calls]
+    if blocks:
+        said[KEPT_THINKING] = blocks
+    return Message(role="assistant", raw=msgspec.json.encode(said))
+
+
+def _plain_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    return {name: value for name, value in call.items() if name not in ADDED_CALL_FIELDS}
+
+
+def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
+    """The counts, with what was written to a cache; zeros stand for counts that never came."""
+    try:
+        more = msgspec.convert(reported, _Usage | None)
+    except msgspec.ValidationError:
+        return usage
+    if usage is None or more is None or not more.prompt_tokens:
+        return None
+    details = more.prompt_tokens_details or _Details()
+    written = details.cache_creation_tokens or details.cache_write_tokens or 0
+    return msgspec.structs.replace(
+        usage, input=max(usage.input - written, 0), cache_write=min(written, usage.input)
+    )
+
+
+class StreamDecoder:
+    """Decodes one stream: LiteLLM's chunks in, reply events out."""
+
+    def __init__(self) -> None:
+        self._openai = openai_decoder.StreamDecoder()
+        self._blocks: list[dict[str, Any]] = []
+        self._texts: list[list[str]] = []
+        self._places: dict[int, int] = {}
+        self._usage: Any = None
+
+    def decode(self, data: bytes) -> list[ReplyEvent]:
+        """The events in one chunk."""
+        events = _without_added(self._openai.decode(data))
+        if b'"thinking_blocks"' not in data and b'"usage"' not in data:
+            return events
+        try:
+            chunk = _chunk_decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise MalformedError(f"not a chunk of a chat completion: {error}") from error
+        self._usage = chunk.usage or self._usage
+        deltas = [choice.delta for choice in chunk.choices or [] if choice.delta is not None]
+        pieces = [piece for delta in deltas for piece in _blocks(delta.thinking_blocks)]
+        if not pieces:
+            return events
+        others = [event for event in events if not isinstance(event, ThinkingDelta)]
+        return [*(event for piece in pieces for event in self._thinking(piece)), *others]
+
+    def _thinking(self, piece: dict[str, Any]) -> Iterator[ReplyEvent]:
+        place = self._place(piece)
+        if place == len(self._blocks):
+            self._blocks.append({"type": piece["type"]})
+            self._texts.append([])
+        block = self._blocks[place]
+        if piece.get("thinking"):
+            block.setdefault("thinking", "")
+            self._texts[place].append(piece["thinking"])
+        block.update({k: piece[k] for k in ("signature", "data") if piece.get(k)})
+        event = _block_event(piece, place)
+        if event is not None:
+            yield event
+
+    def _place(self, piece: dict[str, Any]) -> int:
+        """Where a piece belongs: by its number, else to the last block while that is open."""
+        number = piece.get("index")
+        if isinstance(number, int):
+            return self._places.setdefault(number, len(self._blocks))
+        last = self._blocks[-1] if self._blocks else {"signature": "none is open"}
+        is_open = piece["type"] == last.get("type") == "thinking" and "signature" not in last
+        return len(self._blocks) - 1 if is_open else len(self._blocks)
+
+    def finish(self) -> ReplyFinished | None:
+        """The last event, if the answer is whole."""
+        finished = self._openai.finish()
+        if finished is None:
+            return None
+        usage = _checked_usage(finished.usage, self._usage)
+        for block, pieces in zip(self._blocks, self._texts, strict=True):
+            if pieces:
+                block["thinking"] = "".join(pieces)
+        message = _kept(finished.message.json(), self._blocks)
+        return msgspec.structs.replace(finished, message=message, usage=usage)

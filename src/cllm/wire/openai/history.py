@@ -1,0 +1,393 @@
+"""A history in words that OpenAI has: messages of other protocols, part by part.
+
+A message that is already OpenAI's goes as it is. What OpenAI cannot be told is named in a notice,
+one for each kind of thing. Whether the messages may stand as they do is not looked at here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.aliases import Rule
+from cllm.wire.notes import Notes
+from cllm.wire.openai.options import MAX_CALL_ID
+from cllm.wire.openai.parts import message_fields
+from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
+from cllm.wire.spoken import Spoken, check_still_asks, rewritten
+
+IDS = Rule(allowed=None, longest=MAX_CALL_ID)
+MEDIA = (Image, Document)
+WORDS = (Text, Unknown)
+OTHERS = ("anthropic", "bedrock")
+THOUGHTS = (Thinking, RedactedThinking)
+
+
+Writable = msgspec.Raw | dict[str, Any]
+
+
+class _Place(NamedTuple):
+    """Where a part stands: whose words they are, the path to them, and the notes about them.
+
+    `has_files`: an id of a file there may be one of OpenAI's. `reasoning`: what the server takes of
+    past reasoning.
+    """
+
+    role: Role
+    path: str
+    notes: Notes
+    has_files: bool = True
+    reasoning: ReasoningRule = TAKES_NONE
+
+    def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
+        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
+
+
+def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Spoken, ...]:
+    """The system prompt as the first message; none if it says nothing."""
+    if raw is not None:
+        return (Spoken(role="system", parts=tuple(system), raw=raw),)
+    said = _translated(enumerate(system), _Place("system", "system", notes))
+    return (Spoken(role="system", parts=tuple(said)),) if said else ()
+
+
+def all_at_home(
+    messages: Sequence[Spoken], notes: Notes, reasoning: ReasoningRule
+) -> Iterator[Spoken]:
+    """The messages in parts that OpenAI has words for; without those of which nothing is left.
+
+    But not the newest one: that nothing is asked is for the person to know.
+    """
+    for number, message in enumerate(messages, start=1):
+        home = _with_blank(at_home(message, notes, reasoning), notes, reasoning)
+        if home.role != "user" or home.parts or not message.parts:
+            yield home
+        elif number < len(messages):
+            notes.tell("message", f"messages[{message.place}]")
+        else:
+            check_still_asks(message, home, "OpenAI")
+
+
+def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spoken:
+    """The message with blank thinking, if it is a tool call that the server refuses without any.
+
+    A message of OpenAI's own says itself what was thought.
+    """
+    kinds = set(map(type, message.parts))
+    if reasoning.blank is None or message.raw is not None or ToolCall not in kinds:
+        return message
+    if Thinking in kinds:
+        return message
+    notes.tell("blank", f"messages[{message.place}]")
+    return rewritten(message, (Thinking(text=reasoning.blank), *message.parts))
+
+
+def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE) -> Spoken:
+    """The message in parts that OpenAI has words for; one of its own stays as it is."""
+    if message.raw is not None:
+        return message
+    if _is_plain(message):
+        return rewritten(message, message.parts)
+    path = f"messages[{message.place}].content"
+    numbered = list(enumerate(message.parts))
+    has_files = message.dialect not in OTHERS
+    if message.role == "assistant" or not _has_result(message):
+        role: Role = "user" if message.role == "tool" else message.role
+        said = _translated(numbered, _Place(role, path, notes, has_files, reasoning))
+        return Spoken(role=role, parts=tuple(said), place=message.place)
+    place = _Place("user", path, notes, has_files)
+    results: list[AnyPart] = []
+    media: list[AnyPart] = []
+    for number, part in numbered:
+        if isinstance(part, ToolResult):
+            result, moved = _translate_result(part, number, place)
+            results.append(result)
+            media.extend(moved)
+    others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
+    return rewritten(message, [*results, *media, *_translated(others, place)])
+
+
+def _is_plain(message: Spoken) -> bool:
+    """Whether it is texts, calls or results that OpenAI has the same words for, as most are."""
+    kinds = set(map(type, message.parts))
+    return kinds in PLAIN_KINDS[message.role] and all(map(_is_plain_part, message.parts))
+
+
+def _is_plain_part(part: AnyPart) -> bool:
+    return part.cache is None and not part.extra and PLAIN[type(part)](part)
+
+
+def _is_plain_text(part: Text) -> bool:
+    return bool(part.text) and not part.text.isspace()
+
+
+def _is_plain_call(part: ToolCall) -> bool:
+    return bool(part.arguments)
+
+
+def _is_plain_result(part: ToolResult) -> bool:
+    return not part.is_error and all(map(_is_bare_text, part.content))
+
+
+def _is_bare_text(part: AnyPart) -> bool:
+    return type(part) is Text and part.cache is None and not part.extra
+
+
+PLAIN: dict[type, Callable[[Any], bool]] = {
+    Text: _is_plain_text,
+    ToolCall: _is_plain_call,
+    ToolResult: _is_plain_result,
+}
+PLAIN_KINDS: dict[Role, tuple[frozenset[type], ...]] = {
+    "assistant": (frozenset({Text}), frozenset({Text, ToolCall}), frozenset({ToolCall})),
+    "system": (frozenset({Text}),),
+    "tool": (frozenset({ToolResult}),),
+    "user": (frozenset({Text}), frozenset({ToolResult})),
+}
+
+
+def encode_history(
+    messages: Sequence[Spoken], reasoning: ReasoningRule = TAKES_NONE
+) -> list[Writable]:
+    """The messages as they are sent: results behind their calls, in the order of these."""
+    encoded: list[Writable] = []
+    for caller, followers in _exchanges(messages):
+        encoded.extend(_encode_exchange(caller, followers, reasoning))
+    return encoded
+
+
+def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list[Spoken]]]:
+    """The messages, cut before each of the assistant's: who may have called, what came after."""
+    caller: Spoken | None = None
+    followers: list[Spoken] = []
+    for message in messages:
+        if message.role != "assistant":
+            followers.append(message)
+            continue
+        if caller is not None or followers:
+            yield caller, followers
+        caller, followers = message, []
+    yield caller, followers
+
+
+def _encode_exchange(
+    caller: Spoken | None, followers: list[Spoken], reasoning: ReasoningRule
+) -> Iterator[Writable]:
+    """An assistant's message, the results of its calls in their order, and what else was said."""
+    if caller is not None:
+        yield _encode_message(caller, reasoning)
+    results: list[tuple[str, Writable]] = []
+    rest: list[Writable] = []
+    for message in followers:
+        if not _has_result(message):
+            rest.append(_encode_message(message, reasoning))
+            continue
+        for call_id, encoded in _encode_answering(message):
+            if call_id is None or caller is None:
+                rest.append(encoded)
+            else:
+                results.append((call_id, encoded))
+    if caller is not None and len(results) > 1:
+        results.sort(key=_place_of_call(caller))
+    yield from (encoded for _, encoded in results)
+    yield from rest
+
+
+def _place_of_call(caller: Spoken) -> Callable[[tuple[str, Writable]], int]:
+    """The key by which results stand in the order of the calls; what answers none is last."""
+    calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
+    order = {call: place for place, call in reversed(list(enumerate(calls)))}
+    return lambda result: order.get(result[0], len(order))
+
+
+def _has_result(message: Spoken) -> bool:
+    return ToolResult in map(type, message.parts)
+
+
+def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
+    """A message with results: each with the call it answers, then the rest as the user's."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    if message.raw is not None:
+        yield results[0].call_id, msgspec.Raw(message.raw)
+        return
+    for result in results:
+        yield result.call_id, _written("tool", [result])
+    rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+    if rest:
+        yield None, _written("user", rest)
+
+
+def _translate_result(
+    result: ToolResult, index: int, place: _Place
+) -> tuple[ToolResult, list[AnyPart]]:
+    """The result as a tool message can hold it, and what it held beside text."""
+    if result.is_error:
+        place.left_out("error_flag", index)
+    _note_tail(result, index, place)
+    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    content: list[Text | Image | Document | Unknown] = []
+    media: list[AnyPart] = []
+    for number, part in enumerate(result.content):
+        said = TRANSLATORS[type(part)](part, number, inner)
+        if isinstance(said, MEDIA):
+            inner.left_out("media_moved", number)
+            media.append(said)
+        elif isinstance(said, WORDS):
+            content.append(said)
+    return ToolResult(call_id=result.call_id, content=tuple(content)), media
+
+
+def _encode_message(message: Spoken, reasoning: ReasoningRule) -> Writable:
+    if message.raw is not None:
+        return msgspec.Raw(message.raw)
+    parts = [part for part in message.parts if not isinstance(part, THOUGHTS)]
+    written = _written(message.role, parts)
+    thinking = [part.text for part in message.parts if isinstance(part, Thinking)]
+    if thinking and message.extra.keys().isdisjoint(REASONING_FIELDS):
+        put_text(written, "\n".join(thinking), reasoning)
+    return {**written, **message.extra} if message.extra else written
+
+
+def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text):
+        return {"role": role, "content": only.text}
+    return message_fields(role, parts)
+
+
+def _translated(parts: Iterable[tuple[int, AnyPart]], place: _Place) -> list[AnyPart]:
+    """The parts as OpenAI takes them from this role."""
+    said: list[AnyPart] = []
+    allowed = ALLOWED[place.role]
+    for index, part in parts:
+        translated = TRANSLATORS[type(part)](part, index, place)
+        if translated is None:
+            continue
+        if isinstance(translated, allowed):
+            said.append(translated)
+        else:
+            place.left_out("part", index, subject=type(part).__name__)
+    return _without_blanks(said, place.role)
+
+
+def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
+    """Empty text gives way to anything else, white space beside a call or as a prompt too."""
+    substance = role == "system" or any(isinstance(part, ToolCall) for part in said)
+    kept = [
+        part
+        for part in said
+        if not isinstance(part, Text) or (part.text.strip() if substance else part.text)
+    ]
+    return kept or ([] if role == "system" else said[:1])
+
+
+def _note_tail(
+    part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = frozenset()
+) -> None:
+    if part.cache is not None:
+        place.left_out("cache_mark", index)
+    for name in part.extra:
+        if name not in known:
+            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
+
+
+def _translate_text(part: Text, index: int, place: _Place) -> Text:
+    if part.cache is None and not part.extra:
+        return part
+    _note_tail(part, index, place)
+    return Text(text=part.text)
+
+
+def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
+    _note_tail(part, index, place)
+    return Refusal(text=part.text)
+
+
+def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
+    if part.url is None and (part.data is None or part.media_type is None):
+        return place.left_out("image", index)
+    _note_tail(part, index, place, known=frozenset({"image_url"}))
+    detail = part.extra.get("image_url")
+    extra = {"image_url": detail} if isinstance(detail, dict) else {}
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
+    """Plain text as text; data under a name, which OpenAI asks for."""
+    if part.text is None and part.data is None and not (part.file_id and place.has_files):
+        if part.url is None:
+            return place.left_out("document", index)
+        place.left_out("url_document", index)
+        return Text(text=part.url)
+    _note_tail(part, index, place)
+    if part.text is not None:
+        if part.name is not None:
+            place.left_out("document_name", index)
+        return Text(text=part.text)
+    if part.data is None:
+        return Document(file_id=part.file_id, name=part.name)
+    media_type = part.media_type or "application/octet-stream"
+    name = part.name or f"document.{media_type.rpartition('/')[2]}"
+    return Document(media_type=media_type, data=part.data, name=name)
+
+
+def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
+    _note_tail(part, index, place)
+    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
+
+
+def _translate_thinking(part: Thinking, index: int, place: _Place) -> Thinking | None:
+    """Plain text for a server that takes any; a signature is of no use to another model."""
+    if place.reasoning.text is None:
+        return place.left_out("thinking", index)
+    if not part.text:
+        return place.left_out("sealed", index) if part.signature else None
+    if part.signature:
+        place.left_out("signature", index)
+    return Thinking(text=part.text)
+
+
+def _leave_redacted(_: RedactedThinking, index: int, place: _Place) -> None:
+    place.left_out("thinking" if place.reasoning.text is None else "sealed", index)
+
+
+def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+    if part.dialect == "openai":
+        return part
+    return place.left_out("block", index)
+
+
+def _same(part: ToolResult, _index: int, _place: _Place) -> ToolResult:
+    return part
+
+
+TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+    Document: _translate_document,
+    Image: _translate_image,
+    RedactedThinking: _leave_redacted,
+    Refusal: _translate_refusal,
+    Text: _translate_text,
+    Thinking: _translate_thinking,
+    ToolCall: _translate_call,
+    ToolResult: _same,
+    Unknown: _translate_unknown,
+}
+ALLOWED: dict[Role, tuple[type, ...]] = {
+    "assistant": (Text, Refusal, Thinking, ToolCall, Unknown),
+    "system": (Text, Unknown),
+    "tool": (Text, Unknown),
+    "user": (Text, Image, Document, Unknown),
+}

@@ -1,0 +1,150 @@
+"""What OpenAI's models can be told: which efforts, and which parameters they refuse.
+
+A table and the functions that read it; gathered in November 2026 from OpenAI's documentation and
+its own refusals. A model that is not in the table is told what was said.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from cllm.wire.reasoning import EFFORT_ORDER, nearest_effort
+
+Fields = dict[str, Any]
+LIMIT, LIMIT_OF_REASONERS = "max_tokens", "max_completion_tokens"
+Changes = list[tuple[str, str]]
+"""What was changed: the code of a notice, and the field."""
+
+
+class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that thinks before it answers.
+
+    `default` is the effort of a request that names none. With `sampled` it takes sampling
+    parameters while it thinks; others take them only while they do not. With `calls_elsewhere`
+    it calls tools while it thinks by the Responses API only.
+    """
+
+    efforts: tuple[str, ...]
+    default: str = "medium"
+    sampled: bool = False
+    parallel_calls: bool = True
+    calls_elsewhere: bool = False
+
+
+def _efforts(least: str, most: str, *, without: str = "minimal") -> tuple[str, ...]:
+    between = EFFORT_ORDER[EFFORT_ORDER.index(least) : EFFORT_ORDER.index(most) + 1]
+    return tuple(effort for effort in between if effort != without)
+
+
+def _newest(least: str, most: str, *, default: str = "medium") -> Reasoner:
+    return Reasoner(efforts=_efforts(least, most), default=default, calls_elsewhere=True)
+
+
+_LOW_TO_HIGH = _efforts("low", "high")
+ROWS: tuple[tuple[re.Pattern[str], Reasoner | None], ...] = (
+    (re.compile(r"gpt-\d[\d.]*-chat"), None),
+    (re.compile(r"gpt-oss"), Reasoner(efforts=_LOW_TO_HIGH, sampled=True)),
+    (re.compile(r"o1-(mini|preview)"), Reasoner(efforts=(), parallel_calls=False)),
+    (re.compile(r"o\d"), Reasoner(efforts=_LOW_TO_HIGH, parallel_calls=False)),
+    (re.compile(r"gpt-5-pro"), Reasoner(efforts=("high",), default="high")),
+    (re.compile(r"gpt-5(\.1)?-codex(?!-max)"), Reasoner(efforts=_LOW_TO_HIGH)),
+    (re.compile(r"gpt-5[\d.]*-codex"), Reasoner(efforts=_efforts("low", "xhigh"))),
+    (re.compile(r"gpt-5\.\d-pro"), Reasoner(efforts=_efforts("medium", "xhigh"))),
+    (re.compile(r"gpt-5\.1"), Reasoner(efforts=_efforts("none", "high"), default="none")),
+    (re.compile(r"gpt-5\.[23]"), Reasoner(efforts=_efforts("none", "xhigh"), default="none")),
+    (re.compile(r"gpt-5\.4"), _newest("none", "xhigh", default="none")),
+    (re.compile(r"gpt-5\.5"), _newest("none", "xhigh")),
+    (re.compile(r"gpt-5\."), _newest("none", "max")),
+    (re.compile(r"gpt-5"), Reasoner(efforts=_efforts("minimal", "high", without=""))),
+    (re.compile(r"gpt-6(-astra|\.1)"), _newest("low", "max")),
+    (re.compile(r"gpt-([6-9]|\d\d)"), _newest("none", "max")),
+)
+
+SAMPLING: Fields = {
+    "temperature": 1,
+    "top_p": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "logprobs": False,
+    "top_logprobs": 0,
+}
+"""What is refused while a model thinks, with the values that say nothing."""
+UNSAID: Fields = {**SAMPLING, "n": 1, "store": False, "metadata": {}}
+
+
+DEVELOPED = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")
+
+
+def knows_developer(model: str) -> bool:
+    """Whether a model has developers; servers with models of others know the system only."""
+    return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
+
+
+@lru_cache(maxsize=256)
+def reasoner(model: str) -> Reasoner | None:
+    """The row of a model that thinks, by its name with or without a provider's."""
+    name = model.rpartition("/")[2].lower()
+    return next((row for pattern, row in ROWS if pattern.match(name)), None)
+
+
+def calls_elsewhere(model: str, *, thinks: bool | None) -> bool:
+    """Whether Chat Completions refuses this model tools; `thinks` is None if that is not said."""
+    known = reasoner(model)
+    if known is None or not known.calls_elsewhere:
+        return False
+    return known.default != "none" if thinks is None else thinks or "none" not in known.efforts
+
+
+def says_nothing(name: str, value: Any) -> bool:
+    """Whether a field asks for what is so without it, or for how the answer is to travel."""
+    return name == "stream_options" or (name in UNSAID and value == UNSAID[name])
+
+
+def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
+    """The parameters as this model takes them, and what had to be changed."""
+    known = reasoner(model)
+    if known is None:
+        return fields, []
+    changes: Changes = []
+    fields = _fit_effort(_fit_limit(fields), known, changes)
+    refused = dict(_refused(fields, known))
+    for name, default in refused.items():
+        if fields[name] != default:
+            changes.append(("parameter_left_out", name))
+    return {name: value for name, value in fields.items() if name not in refused}, changes
+
+
+def _fit_limit(fields: Fields) -> Fields:
+    """Reasoners know the limit under its newer name only."""
+    if fields.get(LIMIT) is None:
+        return fields
+    newer = {LIMIT_OF_REASONERS: fields[LIMIT], **fields}
+    return {name: value for name, value in newer.items() if name != LIMIT}
+
+
+def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
+    wanted = fields.get("reasoning_effort")
+    if not isinstance(wanted, str) or wanted in known.efforts:
+        return fields
+    effort = nearest_effort(wanted, known.efforts)
+    if effort is None:
+        changes.append(("thinking_disabled", "reasoning_effort"))
+        return {name: value for name, value in fields.items() if name != "reasoning_effort"}
+    changes.append(("thinking_kept" if wanted == "none" else "effort_changed", "reasoning_effort"))
+    return {**fields, "reasoning_effort": effort}
+
+
+def _refused(fields: Fields, known: Reasoner) -> Fields:
+    """The fields that the model refuses, with the values that could be left out unsaid."""
+    refused: Fields = {}
+    effort = fields.get("reasoning_effort") or known.default
+    if not known.sampled and effort != "none":
+        refused |= SAMPLING
+    if not known.sampled:
+        refused["stop"] = None
+    if not known.parallel_calls:
+        refused["parallel_tool_calls"] = True
+    return {name: default for name, default in refused.items() if fields.get(name) is not None}

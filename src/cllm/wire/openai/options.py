@@ -1,0 +1,375 @@
+"""What a request asks of OpenAI beside its messages: parameters, between JSON and options.
+
+What OpenAI cannot be told is named in a notice, one for each kind of thing; a tool that only
+another protocol has is an error. It does not see the messages, and never makes up a parameter.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from cllm.core.message import CacheMark
+from cllm.core.notice import Notice
+from cllm.core.options import (
+    AnyTool,
+    ForeignTool,
+    JsonOutput,
+    Options,
+    Reasoning,
+    Tool,
+    ToolChoice,
+    ToolChoiceKind,
+)
+from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.notes import Notes
+from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
+from cllm.wire.openai.notices import MAX_STOP, SENTENCES
+
+Fields = dict[str, Any]
+T = TypeVar("T")
+
+MAX_CALL_ID = 40
+
+COMPLETION_TOKENS = re.compile(r"(?:.*/)?gpt-\d[\d.]*-chat")
+NO_REASONING = re.compile(r"(?:.*/)?(?:gpt-3|gpt-4|chatgpt-|gpt-5[\d.]*-chat)")
+FIELD_PATH = re.compile(r" - at `\$\.?(.*)`$")
+EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
+EFFORT_OF_BUDGET = ((2_048, "low"), (8_192, "medium"))
+CHOICES: dict[str, ToolChoiceKind] = {"auto": "auto", "none": "none", "required": "any"}
+CHOICE_WORDS = {kind: word for word, kind in CHOICES.items()}
+SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
+OWN_FIELDS = frozenset(
+    {
+        "audio",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "logprobs",
+        "metadata",
+        "modalities",
+        "moderation",
+        "n",
+        "prediction",
+        "presence_penalty",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "response_format",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream_options",
+        "tool_choice",
+        "top_logprobs",
+        "verbosity",
+        "web_search_options",
+    }
+)
+WITHOUT_TOOLS = {
+    "parallel_tool_calls": "parallel_without_tools",
+    "tool_choice": "tool_choice_without_tools",
+}
+
+
+class _Known(msgspec.Struct):
+    """The fields that options have a name for, as OpenAI spells them."""
+
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: str | list[str] | None = None
+    tools: list[Fields] | None = None
+    tool_choice: str | Fields | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Fields | None = None
+    reasoning_effort: str | None = None
+    seed: int | None = None
+    user: str | None = None
+
+
+class _Taken(msgspec.Struct):
+    """The types that OpenAI takes in a body of its own; a whole number may be written `1e2`."""
+
+    max_tokens: float | None = None
+    max_completion_tokens: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: str | list[str] | None = None
+    tools: list[Fields] | None = None
+    tool_choice: str | Fields | None = None
+    response_format: Fields | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: Fields | None = None
+    strict: bool | None = None
+
+
+class _JsonSchema(msgspec.Struct):
+    name: str | None = None
+    description: str | None = None
+    schema: Fields | None = None
+    strict: bool | None = None
+
+
+KNOWN = frozenset(_Known.__struct_fields__)
+FUNCTION = frozenset(_Function.__struct_fields__)
+
+
+def decode_options(parameters: Fields) -> Options:
+    """What the parameters of a request ask for; null is not said."""
+    known = _convert(parameters, _Known, "")
+    extra = {
+        name: value
+        for name, value in parameters.items()
+        if name not in KNOWN and value is not None and not says_nothing(name, value)
+    }
+    choice = _decode_choice(known.tool_choice)
+    if choice is None and known.tool_choice is not None:
+        extra["tool_choice"] = known.tool_choice
+    output = _decode_format(known.response_format)
+    if output is None and (known.response_format or {}).get("type", "text") != "text":
+        extra["response_format"] = known.response_format
+    limit = known.max_completion_tokens
+    return Options(
+        max_tokens=known.max_tokens if limit is None else limit,
+        temperature=known.temperature,
+        top_p=known.top_p,
+        top_k=known.top_k,
+        stop=_decode_stop(known.stop),
+        tools=None if known.tools is None else tuple(_decode_tools(known.tools)),
+        tool_choice=choice,
+        parallel_tool_calls=known.parallel_tool_calls,
+        output=output,
+        reasoning=_decode_effort(known.reasoning_effort),
+        seed=known.seed,
+        user=known.user,
+        extra=extra,
+    )
+
+
+def check_parameters(parameters: Fields) -> None:
+    """An error for a parameter that is not of the type that OpenAI takes it in."""
+    taken = _convert(parameters, _Taken, "")
+    for index, tool in enumerate(taken.tools or ()):
+        if tool.get("type") == "function":
+            _convert(tool.get("function"), _Function, f"tools[{index}].function")
+
+
+def _convert(value: Any, kind: type[T], path: str) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        found = FIELD_PATH.search(text)
+        inner = found[1] if found else ""
+        raise FieldError(".".join(filter(None, (path, inner))), FIELD_PATH.sub("", text)) from error
+
+
+def _decode_stop(stop: str | list[str] | None) -> tuple[str, ...] | None:
+    if stop is None:
+        return None
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _decode_tools(tools: list[Fields]) -> Iterator[AnyTool]:
+    for index, tool in enumerate(tools):
+        yield _decode_tool(tool, f"tools[{index}]")
+
+
+def _decode_tool(tool: Fields, path: str) -> AnyTool:
+    if tool.get("type", "function") != "function":
+        return ForeignTool(dialect="openai", name=_tool_name(tool), raw=tool)
+    function = _convert(tool.get("function"), _Function, f"{path}.function")
+    extra = {name: value for name, value in tool["function"].items() if name not in FUNCTION}
+    extra |= {name: tool[name] for name in tool if name not in ("type", "function")}
+    return Tool(
+        name=function.name,
+        description=function.description,
+        schema=function.parameters or {},
+        strict=function.strict,
+        cache=_take_mark(extra),
+        extra=extra,
+    )
+
+
+def _tool_name(tool: Fields) -> str:
+    inner = tool.get(str(tool["type"]))
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return str(name or tool["type"])
+
+
+def _take_mark(extra: Fields) -> CacheMark | None:
+    mark = extra.get("cache_control")
+    if not isinstance(mark, dict) or not set(mark) <= {"type", "ttl"}:
+        return None
+    del extra["cache_control"]
+    ttl = mark.get("ttl")
+    return CacheMark(ttl=ttl if isinstance(ttl, str) else None)
+
+
+def _decode_choice(choice: str | Fields | None) -> ToolChoice | None:
+    """A choice of one of the kinds we have; None for the others, which stay in `extra`."""
+    if isinstance(choice, str):
+        return ToolChoice(kind=CHOICES[choice]) if choice in CHOICES else None
+    function = (choice or {}).get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return ToolChoice(kind="tool", name=name) if isinstance(name, str) else None
+
+
+def _decode_format(form: Fields | None) -> JsonOutput | None:
+    kind = (form or {}).get("type")
+    if form is None or kind not in ("json_object", "json_schema"):
+        return None
+    if kind == "json_object":
+        return JsonOutput()
+    given = _convert(form.get("json_schema"), _JsonSchema, "response_format.json_schema")
+    schema = given.schema or {}
+    if given.description is not None:
+        schema = {"description": given.description, **schema}
+    return JsonOutput(schema=schema, name=given.name, strict=given.strict)
+
+
+def _decode_effort(effort: str | None) -> Reasoning | None:
+    if effort is None:
+        return None
+    enabled = effort != "none"
+    raw = {"reasoning_effort": effort}
+    return Reasoning(enabled=enabled, effort=effort if enabled else None, dialect="openai", raw=raw)
+
+
+def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+    """The parameters that ask a model for this, and what it cannot be asked for."""
+    notes = Notes(SENTENCES)
+    limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
+    said: Fields = {
+        limit: options.max_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "stop": _encode_stop(options.stop, notes),
+        **_encode_tool_use(options, notes),
+        "response_format": _encode_format(options.output),
+        "reasoning_effort": _encode_effort(options.reasoning, model, notes),
+        "seed": options.seed,
+        "user": options.user,
+        **_encode_extra(options, notes),
+    }
+    if options.top_k is not None:
+        notes.tell("field", "top_k", subject="top_k")
+    given = {name: value for name, value in said.items() if value is not None}
+    return _fit(given, model, notes), notes.notices()
+
+
+def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+    """Parameters in OpenAI's words as this model takes them; the same ones, if it takes them."""
+    notes = Notes(SENTENCES)
+    return _fit(parameters, model, notes), notes.notices()
+
+
+def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
+    fitted, changes = fit(parameters, model)
+    for code, name in changes:
+        notes.tell(code, name, subject=name)
+    return fitted
+
+
+def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None:
+    if stop is not None and len(stop) > MAX_STOP:
+        notes.tell("stop", f"stop[{MAX_STOP}]")
+    return list(stop[:MAX_STOP]) if stop else None
+
+
+def _encode_tool_use(options: Options, notes: Notes) -> Fields:
+    """Tools and what is said about them, which OpenAI refuses without any."""
+    tools = [_encode_tool(tool, n, notes) for n, tool in enumerate(options.tools or ())]
+    about = {
+        "tool_choice": _encode_choice(options.tool_choice),
+        "parallel_tool_calls": options.parallel_tool_calls,
+    }
+    if tools:
+        return {"tools": tools, **about}
+    for name, value in about.items():
+        if value is not None:
+            notes.tell(WITHOUT_TOOLS[name], name, subject=name)
+    return {}
+
+
+def _encode_tool(tool: AnyTool, index: int, notes: Notes) -> Fields:
+    path = f"tools[{index}]"
+    if isinstance(tool, ForeignTool):
+        if tool.dialect != "openai":
+            raise NotExpressibleError(f"{path}: OpenAI has no tool like '{tool.name}'")
+        return tool.raw
+    if tool.cache is not None:
+        notes.tell("cache_mark", path)
+    for name in tool.extra:
+        notes.tell("field", f"{path}.{name}", subject=name)
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.schema or {"type": "object", "properties": {}},
+        "strict": tool.strict,
+    }
+    said = {name: value for name, value in function.items() if value is not None}
+    return {"type": "function", "function": said}
+
+
+def _encode_choice(choice: ToolChoice | None) -> str | Fields | None:
+    if choice is None:
+        return None
+    if choice.kind == "tool":
+        return {"type": "function", "function": {"name": choice.name or ""}}
+    return CHOICE_WORDS[choice.kind]
+
+
+def _encode_format(output: JsonOutput | None) -> Fields | None:
+    if output is None:
+        return None
+    if output.schema is None:
+        return {"type": "json_object"}
+    schema: Fields = {"name": output.name or "answer", "schema": output.schema}
+    if output.strict is not None:
+        schema["strict"] = output.strict
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str | None:
+    """The effort to ask for. A model that never thinks is not told not to."""
+    if reasoning is None:
+        return None
+    if NO_REASONING.match(model):
+        if reasoning.enabled:
+            notes.tell("thinking_disabled", "reasoning")
+        return None
+    if not reasoning.enabled:
+        return "none"
+    if reasoning.effort is None:
+        notes.tell("thinking_changed", "reasoning")
+        return _effort_of_budget(reasoning.budget_tokens)
+    if reasoning.effort not in EFFORTS:
+        notes.tell("thinking_disabled", "reasoning.effort")
+        return None
+    return reasoning.effort
+
+
+def _effort_of_budget(budget: int | None) -> str:
+    if budget is None:
+        return "medium"
+    return next((effort for limit, effort in EFFORT_OF_BUDGET if budget <= limit), "high")
+
+
+def _encode_extra(options: Options, notes: Notes) -> Fields:
+    said = {}
+    for name, value in options.extra.items():
+        if name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
+            said[name] = value
+        else:
+            notes.tell("field", name, subject=name)
+    return said

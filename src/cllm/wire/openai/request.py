@@ -1,0 +1,153 @@
+"""Requests in OpenAI's words: read at our own door, written for conversations of other protocols.
+
+Reading keeps every message's bytes. Writing puts options and history together, each in words that
+OpenAI has. It sends nothing, makes up no text, and never chooses a system prompt.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cllm.core.message import AnyPart, Message, Role
+from cllm.core.prompt import Original, Prompt
+from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.malformed import FieldError
+from cllm.wire.notes import Notes
+from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
+from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.openai.options import Fields, decode_options, encode_options
+from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
+from cllm.wire.spoken import Encoded, Mend, Spoken, unmended
+
+__all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
+
+NAMES = Rule(longest=64)
+ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "system",
+    "function": "tool",
+    "system": "system",
+    "tool": "tool",
+    "user": "user",
+}
+
+
+def encode_request(
+    *,
+    model: str,
+    system: Sequence[AnyPart] | None,
+    messages: Sequence[Spoken],
+    parameters: Fields,
+    stream: bool,
+    mend: Mend = unmended,
+    own_names: bool = False,
+    system_raw: bytes | None = None,
+    reasoning: ReasoningRule = TAKES_NONE,
+) -> Encoded:
+    """The body that asks for the answer to these messages; the same in gives the same bytes.
+
+    With `own_names` tools keep the names they have: they were chosen for the server that is asked.
+    `system_raw` is the system prompt as the message it is, if it is in OpenAI's words. `reasoning`
+    is what the server takes of past reasoning; messages of OpenAI's own have only that already.
+    """
+    notes = Notes(SENTENCES)
+    aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
+    first = head(system or (), system_raw, notes)
+    home = tuple(all_at_home(messages, notes, reasoning))
+    mended = mend((*first, *address(home, aliases)))
+    own: Fields = {"model": model, "messages": encode_history(mended.messages, reasoning)}
+    body = own | dict(with_named_tools(parameters, aliases, "function", "name")) | own
+    body.pop("stream", None)
+    if stream:
+        chosen = parameters.get("stream_options")
+        usage = {"include_usage": True, **(chosen if isinstance(chosen, dict) else {})}
+        body |= {"stream": True, "stream_options": usage}
+    else:
+        body.pop("stream_options", None)
+    return Encoded(
+        body=msgspec.json.encode(body),
+        notices=(*notes.notices(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
+    )
+
+
+def decode_request(body: bytes) -> Prompt:
+    """What a client of OpenAI's asks for, in its own words: every message as it came, in order."""
+    fields, raws = _decode_body(body)
+    model, stream = fields.get("model"), fields.get("stream")
+    if not isinstance(model, str) or not model.strip():
+        raise FieldError("model", "the name of a model is needed")
+    if not isinstance(stream, bool | None):
+        raise FieldError("stream", "true or false is needed")
+    messages = tuple(
+        Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
+        for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
+    )
+    return Original(
+        body=body,
+        dialect="openai",
+        model=model,
+        system=None,
+        messages=messages,
+        parameters={k: fields[k] for k in fields if k not in ("model", "messages", "stream")},
+        stream=bool(stream),
+    ).to_prompt()
+
+
+class _Body(msgspec.Struct):
+    messages: msgspec.Raw
+
+
+_bodies = msgspec.json.Decoder(_Body)
+_lists = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
+    """The fields, all of them read once so that nothing in them fails later, and the messages."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FieldError("", f"body: not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise FieldError("", "body: a JSON object is needed")
+    if not isinstance(fields.get("messages"), list):
+        raise FieldError("messages", "a list of messages is needed")
+    return fields, _lists.decode(_bodies.decode(body).messages)
+
+
+def _checked_role(message: Any, path: str) -> Role:
+    """The role of a message whose fields have the types that its parts are read from."""
+    if not isinstance(message, dict):
+        raise FieldError(path, "an object is needed")
+    role = message.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
+    if type(message.get("content")) is not str:
+        _check_content(message.get("content"), f"{path}.content")
+    if message.get("tool_calls") is not None:
+        _check_calls(message["tool_calls"], f"{path}.tool_calls")
+    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+        raise FieldError(f"{path}.tool_call_id", "the id of the call it answers is needed")
+    return ROLES[role]
+
+
+def _check_content(content: Any, path: str) -> None:
+    if not isinstance(content, str | list | None):
+        raise FieldError(path, "a text or a list of parts is needed")
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise FieldError(f"{path}[{index}]", "an object with a type is needed")
+        if block["type"] == "text" and not isinstance(block.get("text"), str):
+            raise FieldError(f"{path}[{index}].text", "a text is needed")
+
+
+def _check_calls(calls: Any, path: str) -> None:
+    if not isinstance(calls, list):
+        raise FieldError(path, "a list of calls is needed")
+    for index, call in enumerate(calls):
+        if not isinstance(call, dict):
+            raise FieldError(f"{path}[{index}]", "an object is needed")
+        if not isinstance(call.get("id"), str):
+            raise FieldError(f"{path}[{index}].id", "the id of the call is needed")

@@ -1,0 +1,358 @@
+"""Answers in OpenAI's words, from any provider's: whole, and as a stream of chunks.
+
+The client is told what was said and why it ended, never more: an answer that is not over, or ended
+for a reason nobody knows, is not called finished. `pause` and `unknown` become `length`, which is
+what OpenAI's words have for "there is more to come", and never `stop`. Thinking is never content.
+No clock and no randomness: the id and the time come from the caller.
+"""
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+    Verbatim,
+)
+from cllm.wire.openai.fields import CHOICES, FUNCTION_CALL, LOGPROBS, TOOL_CALLS, said_of_answer
+from cllm.wire.openai.usage import encode_usage
+
+FINISH_REASONS: dict[StopReason, str] = {
+    "end": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "pause": "length",
+    "unknown": "length",
+}
+WORDS = {TextDelta: "content", ThinkingDelta: "reasoning_content", RefusalDelta: "refusal"}
+NO_ARGUMENTS = "{}"
+DONE = b"data: [DONE]\n\n"
+
+encode = msgspec.json.Encoder().encode
+
+
+class _Function(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: _Function | None = None
+
+
+def finish_reason(stop_reason: StopReason, *, refused: bool) -> str:
+    """Why it ended. A refusal in words is an answer to OpenAI (`stop`); one without is a filter."""
+    return "stop" if refused and stop_reason == "refusal" else FINISH_REASONS[stop_reason]
+
+
+def encode_answer(
+    parts: Sequence[AnyPart],
+    *,
+    stop_reason: StopReason,
+    usage: Usage | None,
+    model: str,
+    id: str,  # noqa: A002  the protocol's own word
+    created: int,
+    functions: bool = False,
+) -> bytes:
+    """A whole answer; blocks that OpenAI's words have no form for are not in it.
+
+    With `functions` its first call is one of a function, for a client that knows no other.
+    """
+    refused = any(isinstance(part, Refusal) for part in parts)
+    message = _answer_message(parts)
+    reason = finish_reason(stop_reason, refused=refused)
+    if functions and TOOL_CALLS in message:
+        message[FUNCTION_CALL] = message.pop(TOOL_CALLS)[0]["function"]
+        reason = FUNCTION_CALL if stop_reason == "tool_calls" else reason
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+    answer = {
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [choice],
+    }
+    if usage is not None:
+        answer["usage"] = encode_usage(usage)
+    return encode(answer)
+
+
+def encode_reply(
+    finished: ReplyFinished,
+    *,
+    parts: Sequence[AnyPart],
+    model: str | None = None,
+    id: str | None = None,  # noqa: A002  the protocol's own word
+    created: int | None = None,
+    functions: bool = False,
+) -> bytes:
+    """A reply as a whole answer; `parts` is what its message says.
+
+    One that came in OpenAI's own words goes on as it came, with every choice and all that stood
+    beside the message; of these only what is given here is put in its place.
+    """
+    if finished.message.dialect != "openai" or finished.raw is None:
+        return encode_answer(
+            parts,
+            stop_reason=finished.stop_reason,
+            usage=finished.usage,
+            model=model or finished.model or "",
+            id=id or "",
+            created=created or 0,
+            functions=functions,
+        )
+    said = {"id": id, "created": created, "model": model}
+    given = {name: value for name, value in said.items() if value is not None}
+    if not given:
+        return finished.raw
+    own = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])
+    return encode({**own, **given})
+
+
+def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
+    """The same words that the stream's pieces add up to."""
+    calls = [_whole_call(part) for part in parts if isinstance(part, ToolCall)]
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    refusal = "".join(part.text for part in parts if isinstance(part, Refusal))
+    thinking = "".join(part.text for part in parts if isinstance(part, Thinking))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text or (None if calls or refusal else ""),
+        "refusal": refusal or None,
+    }
+    if thinking:
+        message["reasoning_content"] = thinking
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _whole_call(part: ToolCall) -> dict[str, Any]:
+    function = {"name": part.name, "arguments": part.arguments or NO_ARGUMENTS}
+    return {"id": part.id, "type": "function", "function": function}
+
+
+class _OpenCall(msgspec.Struct):
+    """What the client has been told of a tool call, and what stands before more arguments."""
+
+    place: int
+    before: bytes
+    named: bool = False
+    known: bool = False
+    argued: bool = False
+
+
+class StreamEncoder:
+    """Encodes one stream: reply events in, the bytes of server-sent events out.
+
+    The end is the reply's own: a finish reason, the counts if they were asked for, `[DONE]`. After
+    an `error` there is neither; nothing is encoded after either.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        id: str,  # noqa: A002  the protocol's own word
+        created: int,
+        include_usage: bool = False,
+    ) -> None:
+        head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._head = b"data: " + encode(head)[:-1]
+        self._before = self._head + b',"choices":[{"index":0,"delta":'
+        end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._after = b',"logprobs":null,"finish_reason":null}]' + end
+        self._after_words = b"}" + self._after
+        self._after_arguments = b"}}]}" + self._after
+        self._before_words = {
+            kind: self._before + b"{" + encode(field) + b":" for kind, field in WORDS.items()
+        }
+        self._end = end
+        self._include_usage = include_usage
+        self._calls: dict[int, _OpenCall] = {}
+        self._begun = False
+        self._refused = False
+        self._legacy = False
+        self._closed = False
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        """The event's bytes; none for what an OpenAI client is not shown."""
+        if self._closed:
+            return b""
+        match event:
+            case TextDelta() | ThinkingDelta() | RefusalDelta():
+                return self._words(event) if event.text else b""
+            case ToolCallDelta():
+                return self._call(event)
+            case PartAdded():
+                return self._part(event)
+            case ReplyFinished():
+                return self._finish(event)
+            case Noticed() | Verbatim():
+                return b""
+            case _:
+                assert_never(event)
+
+    def comment(self, text: str = "keep-alive") -> bytes:
+        """A line that clients pass over, to keep the connection open while nothing is said."""
+        return f": {' '.join(text.split())}\n\n".encode()
+
+    def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
+        """The end of a stream that failed: no finish reason and no `[DONE]` come after it."""
+        if self._closed:
+            return b""
+        self._closed = True
+        details = {"message": message, "type": type, "code": code, "param": None}
+        return b"data: " + encode({"error": details}) + b"\n\n"
+
+    def _chunk(self, **delta: Any) -> bytes:
+        return self._before + encode(self._role() | delta) + self._after
+
+    def _words(self, event: TextDelta | ThinkingDelta | RefusalDelta) -> bytes:
+        kind = type(event)
+        if kind is RefusalDelta:
+            self._refused = True
+        if self._begun:
+            return self._before_words[kind] + encode(event.text) + self._after_words
+        return self._chunk(**{WORDS[kind]: event.text})
+
+    def _call(self, event: ToolCallDelta) -> bytes:
+        """A piece of a call. Clients join the pieces of every field, so a name is said once."""
+        call = self._calls.get(event.index)
+        if call is not None and event.arguments and event.id is None and event.name is None:
+            call.argued = True
+            return call.before + encode(event.arguments) + self._after_arguments
+        if call is None:
+            call = self._open_call(event.index)
+            call.known, call.named = event.id is not None, event.name is not None
+            function = _Function(name=event.name or "", arguments=event.arguments)
+            piece = _Piece(call.place, event.id or "", "function", function)
+        else:
+            late_id = None if call.known else event.id
+            late_name = None if call.named else event.name
+            if not event.arguments and late_id is None and late_name is None:
+                return b""
+            call.known, call.named = call.known or bool(late_id), call.named or bool(late_name)
+            piece = _Piece(call.place, late_id, None, _Function(late_name, event.arguments))
+        call.argued = call.argued or bool(event.arguments)
+        return self._chunk(tool_calls=(piece,))
+
+    def _open_call(self, index: int) -> _OpenCall:
+        place = len(self._calls)
+        before = self._before + b'{"tool_calls":[{"index":%d,"function":{"arguments":' % place
+        call = self._calls[index] = _OpenCall(place=place, before=before)
+        return call
+
+    def _part(self, event: PartAdded) -> bytes:
+        part = event.part
+        match part:
+            case Text():
+                return self.encode(TextDelta(text=part.text))
+            case Thinking():
+                return self.encode(ThinkingDelta(text=part.text))
+            case Refusal():
+                return self.encode(RefusalDelta(text=part.text))
+            case ToolCall():
+                return self._call(
+                    ToolCallDelta(
+                        index=event.index, id=part.id, name=part.name, arguments=part.arguments
+                    )
+                )
+            case Unknown():
+                return self._beside(part) if part.dialect == "openai" else b""
+            case Image() | Document() | RedactedThinking() | ToolResult():
+                return b""
+            case _:
+                assert_never(part)
+
+    def _beside(self, part: Unknown) -> bytes:
+        """What an answer in OpenAI's own words has beside its message."""
+        if part.field == CHOICES:
+            return self._head + b',"choices":[' + part.raw + b"]" + self._end
+        if part.field == LOGPROBS:
+            after = b',"logprobs":' + part.raw + b',"finish_reason":null}]'
+            return self._before + encode(self._role()) + after + self._end
+        self._legacy = self._legacy or part.field == FUNCTION_CALL
+        raw = self._placed(part.raw) if part.field == TOOL_CALLS else part.raw
+        return self._chunk(**{part.field: msgspec.Raw(raw)})
+
+    def _placed(self, raw: bytes) -> bytes:
+        """Pieces of calls that are of no function, under the numbers that the client knows."""
+        pieces = msgspec.json.decode(raw)
+        for piece in pieces:
+            call = self._calls.get(piece["index"])
+            if call is None:
+                call = self._open_call(piece["index"])
+                call.argued = True
+            piece["index"] = call.place
+        return encode(pieces)
+
+    def _role(self) -> dict[str, Any]:
+        """The role, for the first chunk."""
+        begun, self._begun = self._begun, True
+        return {} if begun else {"role": "assistant"}
+
+    def _finish(self, event: ReplyFinished) -> bytes:
+        self._closed = True
+        opening = b"" if self._begun else self._chunk(content="")
+        said, counts = said_of_answer(event)
+        more = b"," + encode(said)[1:-1] if said else b""
+        return b"".join(
+            (
+                opening,
+                *(self._no_arguments(call) for call in self._calls.values() if not call.argued),
+                self._before,
+                b'{},"logprobs":null,"finish_reason":',
+                encode(self._reason(event.stop_reason)),
+                b"}]",
+                more,
+                self._end,
+                self._usage(event.usage, counts, more),
+                DONE,
+            )
+        )
+
+    def _reason(self, stop_reason: StopReason) -> str:
+        """Why it ended; the old way to call a function has a word of its own."""
+        if stop_reason == "tool_calls" and self._legacy and not self._calls:
+            return FUNCTION_CALL
+        return finish_reason(stop_reason, refused=self._refused)
+
+    def _no_arguments(self, call: _OpenCall) -> bytes:
+        function = _Function(arguments=NO_ARGUMENTS)
+        return self._chunk(tool_calls=(_Piece(call.place, function=function),))
+
+    def _usage(self, usage: Usage | None, own: dict[str, Any], more: bytes) -> bytes:
+        if usage is None or not self._include_usage:
+            return b""
+        counts = encode({**encode_usage(usage), **own})
+        return self._head + b',"choices":[]' + more + b',"usage":' + counts + b"}\n\n"

@@ -1,0 +1,225 @@
+"""Tool calls in answers of OpenAI's protocol: mended where they are whole, built from their pieces.
+
+Servers differ here more than anywhere: calls come without ids, without numbers, with arguments as
+an object. What leaves this module has an id to be answered by and arguments as text.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from cllm.core.reply import ReplyEvent, ToolCallDelta
+from cllm.wire.cut_calls import ObjectScanner
+from cllm.wire.malformed import MalformedError
+from cllm.wire.openai.fields import TOOL_CALLS, beside, joined, merge
+
+
+class Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    def text(self) -> str:
+        """The arguments as text; some servers give the object itself."""
+        given = self.arguments
+        return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
+
+
+class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
+    """A call of a function, or a piece of one, with no field but those that all servers have."""
+
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: Function | None = None
+
+
+class OddPiece(CallPiece, forbid_unknown_fields=False):
+    """A piece with fields that have no name here: a custom call, or what a server wants back."""
+
+    rest: Any = None
+
+
+NO_FUNCTION = Function()
+NAMED = frozenset(CallPiece.__struct_fields__)
+
+
+def odd_piece(fields: Mapping[str, Any]) -> OddPiece:
+    """A piece, whatever fields it has."""
+    piece = msgspec.convert({name: fields[name] for name in fields if name in NAMED}, OddPiece)
+    piece.rest = {name: fields[name] for name in fields if name not in NAMED}
+    return piece
+
+
+def whole_calls(given: Any) -> Iterator[ReplyEvent]:
+    """The calls of a message, each as one event; one of no function goes by as it is."""
+    if not given:
+        return
+    try:
+        said = msgspec.convert(given, list[dict[str, Any]])
+        calls = [odd_piece(call) for call in said]
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"a tool call that cannot be read: {error}") from error
+    for index, (call, fields) in enumerate(zip(calls, said, strict=True)):
+        if call.function is None and call.rest:
+            yield beside(TOOL_CALLS, [{"index": index, **fields}])
+        else:
+            function = call.function or NO_FUNCTION
+            yield ToolCallDelta(
+                index=index, id=call.id, name=function.name, arguments=function.text()
+            )
+
+
+def mend_calls(message: Mapping[str, Any]) -> bool:
+    """Calls with an id to be answered by, and arguments as text; whether any had to be changed."""
+    calls = message.get("tool_calls")
+    changed = False
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict) and not call.get("id"):
+            call["id"], changed = f"call_{place}", True
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
+            function["arguments"] = msgspec.json.encode(function["arguments"]).decode()
+            changed = True
+    return changed
+
+
+def give_names_back(message: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Calls under the names that the client has for its tools."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            function["name"] = names.get(function["name"], function["name"])
+
+
+class BuiltCalls:
+    """The calls of one streamed message, put together from their pieces.
+
+    Servers number the calls, but some give every call of a message the same number. A piece that
+    brings a new id and a name begins a call of its own therefore, and so does one that brings a
+    name, or more arguments under a new id, for a call whose arguments are whole.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._calls: dict[int, _BuiltCall] = {}
+        self._places: dict[int | None, int] = {}
+        self._by_id: dict[str, int] = {}
+        self._highest = -1
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
+        """Take a piece, and append what is to be told of it."""
+        function = piece.function or NO_FUNCTION
+        arguments = function.arguments
+        # Nearly every piece is this: more of a call that is known by its number, and a text.
+        if (
+            type(arguments) is str
+            and type(piece) is CallPiece
+            and piece.id is function.name is None
+        ):
+            known = self._places.get(piece.index)
+            if known is not None:
+                self._last = known
+                self._calls[known].arguments.append(arguments)
+                events.append(ToolCallDelta(index=known, arguments=arguments))
+                return
+        self._add_other(piece, function, events)
+
+    def _add_other(self, piece: CallPiece, function: Function, events: list[ReplyEvent]) -> None:
+        """Take a piece that begins a call, or says more of one than its arguments."""
+        name, call_id, given = function.name, piece.id, function.arguments
+        place = self._last if piece.index is None else self._places.get(piece.index)
+        if place is None or call_id or name or place not in self._calls:
+            place = self._place_for(piece, function, place)
+        self._last = place
+        call = self._calls.get(place)
+        if call is None:
+            lent, call_id = not call_id, call_id or f"call_{place}"
+            call = self._calls[place] = _BuiltCall(id=call_id, lent=lent)
+            self._by_id.setdefault(call_id, place)
+            self._highest = max(self._highest, place)
+        if piece.function is None and type(piece) is OddPiece:
+            events.append(_add_odd(call, piece, place))
+            return
+        if name is not None:
+            name = self._names.get(name, name)
+            call.name = call.name or name
+        arguments = given if isinstance(given, str) else function.text()
+        call.arguments.append(arguments)
+        events.append(ToolCallDelta(index=place, id=call_id, name=name, arguments=arguments))
+        if type(piece) is OddPiece and piece.rest:
+            merge(call.rest, piece.rest)
+            more = {"index": place, "function": {"arguments": ""}, **piece.rest}
+            events.append(beside(TOOL_CALLS, [more]))
+
+    def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
+        """Where a piece belongs that may begin a call; one without a number goes by its id."""
+        if piece.id and (place is not None or piece.index is None):
+            found = self._by_id.get(piece.id)
+            if found is not None:
+                return found
+        call = None if place is None else self._calls.get(place)
+        if place is not None and call is not None and not _begins(call, piece, function):
+            return place
+        wanted = len(self._calls) if piece.index is None else piece.index
+        new = wanted if wanted not in self._calls else self._highest + 1
+        if piece.index is not None:
+            self._places[piece.index] = new
+        return new
+
+    def fields(self) -> list[dict[str, Any]]:
+        """The calls as they stand in a message."""
+        return [call.fields() for _, call in sorted(self._calls.items())]
+
+
+class _BuiltCall(msgspec.Struct):
+    """A call so far; `lent` says that its id is ours, for want of one."""
+
+    id: str
+    lent: bool = False
+    name: str | None = None
+    type: str | None = None
+    arguments: list[str] = msgspec.field(default_factory=list)
+    rest: dict[str, Any] = msgspec.field(default_factory=dict)
+    scanner: ObjectScanner | None = None
+
+    def has_whole_arguments(self) -> bool:
+        """Whether the arguments are one JSON object so far."""
+        if self.scanner is None:
+            self.scanner = ObjectScanner(self.arguments)
+        return self.scanner.is_object()
+
+    def fields(self) -> dict[str, Any]:
+        head = {"id": self.id, "type": self.type or "function"}
+        rest = joined(self.rest)
+        if rest and not self.arguments:
+            return {**head, **rest}
+        arguments = "".join(self.arguments) or "{}"
+        function = {"name": self.name or "", "arguments": arguments}
+        return {**head, "function": function, **rest}
+
+
+def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
+    """Whether a piece with the number of this call, and not its id, is of another one."""
+    if piece.id and piece.index is None:
+        return True
+    named = function.name or (type(piece) is OddPiece and "custom" in piece.rest)
+    if piece.id and named and not call.lent and (call.name or call.rest):
+        return True
+    more = function.text().strip()
+    other = bool(function.name) and function.name != call.name
+    return bool(more or other) and bool(piece.id or function.name) and call.has_whole_arguments()
+
+
+def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:
+    """Take a piece of a call of no function, which goes by as it is."""
+    call.type = call.type or piece.type
+    merge(call.rest, piece.rest)
+    said = {"id": piece.id, "type": piece.type, **piece.rest}
+    told = {name: value for name, value in said.items() if value is not None}
+    return beside(TOOL_CALLS, [{"index": place, **told}])

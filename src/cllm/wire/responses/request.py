@@ -1,0 +1,426 @@
+"""Requests to OpenAI's Responses API, written for conversations of any protocol.
+
+The history is sent whole, with the reasoning that this model wrote, and nothing is left with the
+provider unless the client asked for that. An item goes back as it came, but for what the API gives
+and does not take. What it cannot be told is named in a notice, one for each kind of thing. It sends
+nothing, makes up no text, and never chooses a system prompt.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    Message,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.core.prompt import Original, Prompt
+from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.malformed import FieldError
+from cllm.wire.notes import Notes
+from cllm.wire.openai.options import NO_REASONING, Fields
+from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
+from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
+from cllm.wire.spoken import Encoded, Mend, Spoken, rewritten, unmended
+
+__all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
+
+ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "system",
+    "system": "system",
+    "user": "user",
+}
+OUTPUTS = frozenset(
+    {
+        "apply_patch_call_output",
+        "computer_call_output",
+        "custom_tool_call_output",
+        "function_call_output",
+        "local_shell_call_output",
+        "mcp_approval_response",
+        "shell_call_output",
+    }
+)
+BODY = frozenset({"input", "instructions", "model", "stream"})
+
+
+def decode_request(body: bytes) -> Prompt:
+    """What a client of this API asks for, in its own words: every item as it came, in order."""
+    fields = _decode_body(body)
+    model, stream = fields.get("model"), fields.get("stream")
+    if not isinstance(model, str) or not model.strip():
+        raise FieldError("model", "the name of a model is needed")
+    if not isinstance(stream, bool | None):
+        raise FieldError("stream", "true or false is needed")
+    instructions = fields.get("instructions")
+    if not isinstance(instructions, str | None):
+        raise FieldError("instructions", "a text is needed")
+    return Original(
+        body=body,
+        dialect=DIALECT,
+        model=model,
+        system=_plain("system", instructions) if instructions else None,
+        messages=tuple(_decode_input(body, fields.get("input"))),
+        parameters={name: fields[name] for name in fields if name not in BODY},
+        stream=bool(stream),
+    ).to_prompt()
+
+
+class _Input(msgspec.Struct):
+    input: list[msgspec.Raw]
+
+
+_input_decoder = msgspec.json.Decoder(_Input)
+
+
+def _decode_body(body: bytes) -> Fields:
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FieldError("", f"body: not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise FieldError("", "body: a JSON object is needed")
+    return fields
+
+
+def _plain(role: Role, text: str) -> Message:
+    raw = msgspec.json.encode({"role": role, "content": text})
+    return Message(role=role, raw=raw, dialect=DIALECT)
+
+
+def _decode_input(body: bytes, said: Any) -> Iterator[Message]:
+    if isinstance(said, str):
+        yield _plain("user", said)
+        return
+    if not isinstance(said, list):
+        raise FieldError("input", "a text or a list of items is needed")
+    roles = [_checked_role(item, f"input[{index}]") for index, item in enumerate(said)]
+    raws = map(bytes, _input_decoder.decode(body).input)
+    for role, group in groupby(zip(roles, raws, strict=True), key=lambda pair: pair[0]):
+        items = [raw for _, raw in group]
+        if role == "assistant":
+            yield _of_items(role, *items)
+        elif role == "tool":
+            yield from (_of_items(role, item) for item in items)
+        else:
+            yield from (Message(role=role, raw=item, dialect=DIALECT) for item in items)
+
+
+def _of_items(role: Role, *items: bytes) -> Message:
+    raw = b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(items))
+    return Message(role=role, raw=raw, dialect=DIALECT)
+
+
+def _checked_role(item: Any, path: str) -> Role:
+    """Whose an item is, once its fields have the types that its parts are read from."""
+    if not isinstance(item, dict):
+        raise FieldError(path, "an object is needed")
+    kind = item_kind(item)
+    if not kind:
+        raise FieldError(f"{path}.type", "the kind of an item is needed")
+    if kind == "message":
+        return _checked_message(item, path)
+    if kind in ("function_call", "function_call_output") and not isinstance(
+        item.get("call_id"), str
+    ):
+        raise FieldError(f"{path}.call_id", "the id of the call is needed")
+    if kind == "function_call_output":
+        _check_content(item.get("output"), f"{path}.output")
+    if kind == "function_call" and not isinstance(item.get("name"), str):
+        raise FieldError(f"{path}.name", "the name of a tool is needed")
+    return "tool" if kind in OUTPUTS else "assistant"
+
+
+def _checked_message(item: Fields, path: str) -> Role:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
+    _check_content(item.get("content"), f"{path}.content")
+    return ROLES[role]
+
+
+def _check_content(content: Any, path: str) -> None:
+    if not isinstance(content, str | list):
+        raise FieldError(path, "a text or a list of parts is needed")
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise FieldError(f"{path}[{index}]", "an object with a type is needed")
+        if block["type"].endswith("_text") and not isinstance(block.get("text"), str):
+            raise FieldError(f"{path}[{index}].text", "a text is needed")
+
+
+NAMES = Rule(longest=64)
+IDS = Rule(allowed=None, longest=64)
+OTHERS = ("anthropic", "bedrock")
+SEALED_REASONING = "reasoning.encrypted_content"
+# Fields of a part that stand under the same name in any of OpenAI's blocks.
+SHARED = frozenset({"prompt_cache_breakpoint"})
+
+
+def encode_request(
+    *,
+    model: str,
+    system: Sequence[AnyPart] | None,
+    messages: Sequence[Spoken],
+    parameters: Fields,
+    stream: bool,
+    mend: Mend = unmended,
+    own_names: bool = False,
+) -> Encoded:
+    """The body that asks for the answer to these messages; the same in gives the same bytes.
+
+    With `own_names` tools keep the names they have: they were chosen for the server that is asked.
+    """
+    notes = Notes(SENTENCES)
+    aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
+    own: Fields = {"model": model}
+    items: list[Item] = []
+    said = _translated(system or (), _Place("system", "system", notes))
+    if len(said) == 1 and isinstance(said[0], Text) and not said[0].extra:
+        own["instructions"] = said[0].text
+    elif said:
+        items.extend(encode_items("system", said))
+    home = [_at_home(message, notes) for message in messages]
+    mended = mend(tuple(address(home, aliases)))
+    for message in mended.messages:
+        items.extend(_encode_message(message))
+    own["input"] = items
+    body = own | dict(with_named_tools(parameters, aliases, "name")) | own
+    _keep_nothing_there(body, model)
+    body.pop("stream", None)
+    if stream:
+        body["stream"] = True
+    else:
+        body.pop("stream_options", None)
+    return Encoded(
+        body=msgspec.json.encode(body),
+        notices=(*notes.notices(), *mended.notices),
+        names=aliases.names,
+        ids=aliases.ids,
+    )
+
+
+def _keep_nothing_there(body: Fields, model: str) -> None:
+    """Ask that the answer is not stored, and for the reasoning that is then to be sent back."""
+    if body.setdefault("store", False) is not False or NO_REASONING.match(model):
+        return
+    chosen = body.get("include")
+    included = chosen if isinstance(chosen, list) else []
+    body["include"] = [*included, *({SEALED_REASONING} - set(map(str, included)))]
+
+
+class _Items(msgspec.Struct):
+    content: str | list[msgspec.Raw]
+
+
+_items_decoder = msgspec.json.Decoder(_Items)
+
+
+def _encode_message(message: Spoken) -> Iterator[Item]:
+    if message.raw is None:
+        yield from encode_items("user" if message.role == "tool" else message.role, message.parts)
+        return
+    items = _items_decoder.decode(message.raw).content
+    if message.role not in ("assistant", "tool") or isinstance(items, str):
+        yield msgspec.Raw(message.raw)
+    else:
+        yield from items
+
+
+class _Place(NamedTuple):
+    """Where a part stands: whose words they are, the path to them, and the notes about them.
+
+    `has_files`: an id of a file there may be one of OpenAI's.
+    """
+
+    role: Role
+    path: str
+    notes: Notes
+    has_files: bool = True
+
+    def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
+        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
+
+
+def _at_home(message: Spoken, notes: Notes) -> Spoken:
+    """The message in parts that the API has words for; one of its own in items that it takes."""
+    role: Role = "user" if message.role == "tool" else message.role
+    has_files = message.dialect not in OTHERS
+    place = _Place(role, f"messages[{message.place}].content", notes, has_files)
+    if message.raw is None:
+        return rewritten(message, _translated(message.parts, place))
+    items = msgspec.json.decode(message.raw).get("content")
+    if role != "assistant" or not isinstance(items, list):
+        return message
+    fitted = _fitted_items(items, place)
+    if fitted == items:
+        return message
+    raw = msgspec.json.encode({"role": role, "content": fitted})
+    parts = decode_parts(Message(role=role, raw=raw, dialect=DIALECT))
+    return msgspec.structs.replace(message, parts=parts, raw=raw)
+
+
+def _fitted_items(items: list[Any], place: _Place) -> list[Any]:
+    """The items of an answer as the API takes them back."""
+    last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
+    lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
+    for index in sorted(lost):
+        place.left_out("thinking", index)
+    return [_fitted(item, named=not lost) for n, item in enumerate(items) if n not in lost]
+
+
+def _can_come_back(item: Any, *, led_on: bool) -> bool:
+    """Whether an item can be sent: reasoning only with what it holds, as it was stored nowhere.
+
+    Reasoning that led on to nothing is refused, and that of another protocol's model is not its.
+    """
+    if item_kind(item) != "reasoning":
+        return True
+    return (
+        led_on and not is_lent(item) and bool(item.get("encrypted_content") or item.get("content"))
+    )
+
+
+def _fitted(item: Any, *, named: bool) -> Any:
+    """The item as the API takes it; without its name if the reasoning that it names is not sent."""
+    if not isinstance(item, dict):
+        return item
+    kind = item_kind(item)
+    left = {name for name, value in item.items() if value is None}
+    if kind == "reasoning" and item.get("encrypted_content"):
+        left.add("content")
+    if not named and kind in ("message", "function_call"):
+        left.add("id")
+    return {name: value for name, value in item.items() if name not in left}
+
+
+def _translated(parts: Sequence[AnyPart], place: _Place) -> list[AnyPart]:
+    """The parts as the API takes them from this role."""
+    said: list[AnyPart] = []
+    for index, part in enumerate(parts):
+        if not isinstance(part, ALLOWED[place.role]):
+            place.left_out("part", index, subject=type(part).__name__)
+            continue
+        translated = TRANSLATORS[type(part)](part, index, place)
+        if translated is not None:
+            said.append(translated)
+    return _without_blanks(said)
+
+
+def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
+    """Empty text gives way to anything else; thinking at the end, with nothing after it, goes."""
+    kept = [part for part in said if not isinstance(part, Text) or part.text]
+    while kept and isinstance(kept[-1], Thinking | RedactedThinking):
+        kept.pop()
+    return kept
+
+
+def _noted(part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = SHARED) -> Fields:
+    """The fields that can be sent with a part; the others, and cache marks, are noted."""
+    if part.cache is not None:
+        place.left_out("cache_mark", index)
+    for name in part.extra:
+        if name not in known:
+            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
+    return {name: value for name, value in part.extra.items() if name in known}
+
+
+def _translate_text(part: Text, index: int, place: _Place) -> Text:
+    if part.cache is None and not part.extra:
+        return part
+    known = frozenset({"annotations", "logprobs"}) if place.role == "assistant" else SHARED
+    return Text(text=part.text, extra=_noted(part, index, place, known=known))
+
+
+def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
+    _noted(part, index, place)
+    return Refusal(text=part.text)
+
+
+def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
+    has_data = part.data is not None and part.media_type is not None
+    if part.url is None and not has_data and "file_id" not in part.extra:
+        return place.left_out("image", index)
+    extra = _noted(part, index, place, known=SHARED | {"file_id", "image_url"})
+    if not isinstance(extra.get("image_url", {}), dict):
+        del extra["image_url"]
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
+    """Plain text as text; data under a name, which OpenAI asks for."""
+    if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
+        return place.left_out("document", index)
+    extra = _noted(part, index, place, known=SHARED | {"detail"})
+    if part.text is not None:
+        if part.name is not None:
+            place.left_out("document_name", index)
+        return Text(text=part.text)
+    if part.data is None:
+        return msgspec.structs.replace(part, cache=None, extra=extra)
+    media_type = part.media_type or "application/octet-stream"
+    name = part.name or f"document.{media_type.rpartition('/')[2]}"
+    return Document(media_type=media_type, data=part.data, name=name, extra=extra)
+
+
+def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
+    extra = _noted(part, index, place, known=frozenset({"namespace"}))
+    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
+
+
+def _translate_result(part: ToolResult, index: int, place: _Place) -> ToolResult:
+    if part.is_error:
+        place.left_out("error_flag", index)
+    # A call says its tool's name: nothing is lost with it here.
+    _noted(part, index, place, known=frozenset({"name"}))
+    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    content: Any = tuple(_translated(part.content, inner))
+    return ToolResult(call_id=part.call_id, content=content)
+
+
+Thought = Thinking | RedactedThinking
+
+
+def _translate_thinking(part: Thought, index: int, place: _Place) -> Thought | None:
+    """Reasoning of this API's, which says so by its id; no other can be read there."""
+    sealed = part.data if isinstance(part, RedactedThinking) else part.signature
+    if not sealed or not isinstance(part.extra.get("id"), str):
+        return place.left_out("thinking", index)
+    extra = {name: value for name, value in part.extra.items() if name != "content"}
+    return msgspec.structs.replace(part, cache=None, extra=extra)
+
+
+def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+    return part if part.dialect == DIALECT else place.left_out("block", index)
+
+
+TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+    Document: _translate_document,
+    Image: _translate_image,
+    RedactedThinking: _translate_thinking,
+    Refusal: _translate_refusal,
+    Text: _translate_text,
+    Thinking: _translate_thinking,
+    ToolCall: _translate_call,
+    ToolResult: _translate_result,
+    Unknown: _translate_unknown,
+}
+ALLOWED: dict[Role, tuple[type, ...]] = {
+    "assistant": (Text, Refusal, ToolCall, Thinking, RedactedThinking, Unknown),
+    "system": (Text, Unknown),
+    "tool": (Text, Image, Document, ToolResult, Unknown),
+    "user": (Text, Image, Document, ToolResult, Unknown),
+}

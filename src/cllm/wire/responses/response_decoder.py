@@ -1,0 +1,438 @@
+"""Replies of OpenAI's Responses API: whole answers, streams and errors, read into reply events.
+
+Every item is kept as it came, also those no part has a name for. Carries nothing, writes nothing
+for a client, and never calls an answer finished that its provider did not finish.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from cllm.core.message import AnyPart, Message, Refusal, Text, Thinking, ToolCall
+from cllm.core.reply import (
+    PartAdded,
+    RefusalDelta,
+    ReplyEvent,
+    ReplyFinished,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.openai.errors import decode_error
+from cllm.wire.responses.parts import (
+    BETWEEN_SUMMARIES,
+    DIALECT,
+    UNREADABLE,
+    Block,
+    decode_item,
+    decode_parts,
+    item_kind,
+)
+from cllm.wire.sse import HalfCharacters
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Count
+    output_tokens: Count = 0
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+def decode_usage(given: Any) -> Usage | None:
+    """The counts; unknown where they are not given, or are no counts."""
+    try:
+        usage = msgspec.convert(given, _Usage)
+    except msgspec.ValidationError:
+        return None
+    details = usage.input_tokens_details or _InputDetails()
+    read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
+    reasoning = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    return Usage(
+        input=max(usage.input_tokens - read - written, 0),
+        cache_read=read,
+        cache_write=written,
+        output=max(usage.output_tokens - reasoning, 0),
+        reasoning=reasoning,
+    )
+
+
+BAD_REQUEST = 400
+STATUSES = {
+    "insufficient_quota": 429,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+    "server_is_overloaded": 503,
+    "vector_store_timeout": 504,
+}
+BAD_REQUESTS = ("bio_policy", "data_residency", "empty_image", "image", "invalid", "misalignment")
+
+
+def error_details(error: Any) -> ErrorDetails:
+    """What an error says, with the status that its code has when it comes before an answer."""
+    details = decode_error(msgspec.json.encode({"error": error}))
+    status = STATUSES.get(details.code)
+    if status is None and (details.too_long or details.code.startswith(BAD_REQUESTS)):
+        status = BAD_REQUEST
+    return msgspec.structs.replace(details, status=status)
+
+
+NO_NAMES: Mapping[str, str] = {}
+# An answer with one of these waits for the client to do something.
+CALLS = frozenset(
+    {
+        "apply_patch_call",
+        "computer_call",
+        "custom_tool_call",
+        "function_call",
+        "local_shell_call",
+    }
+)
+INCOMPLETE: dict[str, StopReason] = {
+    "content_filter": "content_filter",
+    "max_output_tokens": "length",
+}
+
+
+class _Details(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str = ""
+    error: Any = None
+    incomplete_details: _Details | None = None
+    model: str | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: Any = None
+
+
+_responses = msgspec.json.Decoder(_Response)
+
+
+def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
+    """The events of an answer that came in one piece; `names` are the aliases of tools."""
+    response = _decode_response(body)
+    if response.error is not None:
+        raise ProviderSaidError(error_details(response.error))
+    if response.output is None:
+        raise MalformedError("a response without a list of output")
+    items = [_with_own_name(item, names) for item in response.output]
+    raw = _with_output(body, items) if names else body
+    finished = _finished(response, items, raw)
+    parts = enumerate(decode_parts(finished.message))
+    return [*(event for index, part in parts for event in _part_events(part, index)), finished]
+
+
+def _decode_response(body: bytes | msgspec.Raw) -> _Response:
+    try:
+        check_utf8(body)
+        return _responses.decode(body)
+    except UNREADABLE as error:
+        raise MalformedError(f"not a response: {error}") from error
+
+
+def _with_output(body: bytes, items: Sequence[msgspec.Raw]) -> bytes:
+    """The response with these items for its output."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({**fields, "output": items})
+
+
+def _finished(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> ReplyFinished:
+    if response.status not in ("completed", "incomplete"):
+        raise ProviderSaidError(ErrorDetails(message=f"its answer is {response.status or 'open'}"))
+    return ReplyFinished(
+        message=_message(items),
+        stop_reason=_stop_reason(response, items),
+        usage=decode_usage(response.usage),
+        model=response.model,
+        raw=raw,
+    )
+
+
+def _message(items: Sequence[msgspec.Raw]) -> Message:
+    content = b",".join(map(bytes, items))
+    raw = msgspec.json.format(b'{"role":"assistant","content":[' + content + b"]}", indent=-1)
+    return Message(role="assistant", raw=raw, dialect=DIALECT)
+
+
+def _with_own_name(item: msgspec.Raw, names: Mapping[str, str]) -> msgspec.Raw:
+    """The item, a call under the name that the client has for its tool."""
+    if not names:
+        return item
+    fields = _item_fields(item)
+    name = fields.get("name")
+    if item_kind(fields) != "function_call" or not isinstance(name, str) or name not in names:
+        return item
+    return msgspec.Raw(msgspec.json.encode({**fields, "name": names[name]}))
+
+
+def _item_fields(raw: msgspec.Raw) -> Block:
+    try:
+        item = msgspec.json.decode(raw)
+    except UNREADABLE as error:
+        raise MalformedError(f"not an item of a response: {error}") from error
+    if not isinstance(item, dict):
+        raise MalformedError("an item of a response that is no object")
+    return item
+
+
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+def _stop_reason(response: _Response, items: Sequence[msgspec.Raw]) -> StopReason:
+    if response.status == "incomplete":
+        reason = (response.incomplete_details or _Details()).reason
+        return INCOMPLETE.get(reason or "", "unknown")
+    try:
+        kinds = {msgspec.json.decode(item, type=_Kind).type for item in items}
+    except UNREADABLE as error:
+        raise MalformedError(f"not an item of a response: {error}") from error
+    return "end" if kinds.isdisjoint(CALLS) else "tool_calls"
+
+
+def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
+    match part:
+        case Text():
+            if part.text:
+                yield TextDelta(text=part.text, index=index)
+            for annotation in part.extra.get("annotations") or ():
+                yield _annotated(annotation, index)
+        case Refusal():
+            yield RefusalDelta(text=part.text, index=index)
+        case Thinking():
+            if isinstance(part.extra.get("id"), str):
+                yield _named(part.extra["id"], index)
+            yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
+        case ToolCall():
+            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+        case _:
+            yield PartAdded(part=part, index=index)
+
+
+def _annotated(annotation: Any, index: int) -> PartAdded:
+    """An annotation of the text at this place: a text of no length, which adds nothing but it."""
+    return PartAdded(part=Text(text="", extra={"annotations": [annotation]}), index=index)
+
+
+def _named(item_id: str, index: int) -> PartAdded:
+    """The id of the thinking at this place, without which the API does not take it back."""
+    return PartAdded(part=Thinking(text="", extra={"id": item_id}), index=index)
+
+
+class _Event(msgspec.Struct):
+    """What an event's data says; each kind has some of these."""
+
+    type: str = ""
+    item_id: Any = None
+    output_index: int = 0
+    content_index: int = 0
+    summary_index: int = 0
+    delta: Any = None
+    annotation: Any = None
+    item: msgspec.Raw = msgspec.Raw(b"null")
+    response: msgspec.Raw = msgspec.Raw(b"null")
+    error: Any = None
+    code: Any = None
+    message: Any = None
+
+
+_events = msgspec.json.Decoder(_Event)
+
+
+class _Open(msgspec.Struct):
+    """What has been told of an item so far: the places of its parts, and whether it said any."""
+
+    places: dict[int, int] = msgspec.field(default_factory=dict)
+    said: bool = False
+    source: str = ""
+    summary: int = 0
+
+
+class StreamDecoder:
+    """Decodes one stream: the data of each event in, reply events out.
+
+    The answer is whole once `response.completed` or `response.incomplete` came; `finish` gives the
+    last event then, and None when the stream ended before its answer did.
+    """
+
+    def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
+        self._open: dict[int, _Open] = {}
+        self._items: dict[int, msgspec.Raw] = {}
+        self._parts = 0
+        self._halves = HalfCharacters()
+        self._response: _Response | None = None
+        self._raw = b""
+        self._readers: dict[str, Callable[[_Event], Iterable[ReplyEvent]]] = {
+            "": self._nameless,
+            "error": self._fail,
+            "response.completed": self._finish,
+            "response.failed": self._fail,
+            "response.function_call_arguments.delta": self._arguments,
+            "response.incomplete": self._finish,
+            "response.output_item.added": self._item_added,
+            "response.output_item.done": self._item_done,
+            "response.output_text.annotation.added": self._annotation,
+            "response.output_text.delta": self._text,
+            "response.reasoning_summary_text.delta": self._thinking,
+            "response.reasoning_text.delta": self._thinking,
+            "response.refusal.delta": self._refusal,
+        }
+
+    @property
+    def done(self) -> bool:
+        """Whether the last event came, after which nothing is read any more."""
+        return self._response is not None
+
+    def decode(self, data: bytes) -> list[ReplyEvent]:
+        """The events in one event's data; one of a new kind is passed over."""
+        try:
+            event = _events.decode(data)
+        except UNREADABLE as error:
+            mended = self._halves.mend(data)
+            return self._pass_over(data, error) if mended is None else self.decode(mended)
+        read = self._readers.get(event.type)
+        return [] if read is None else list(read(event))
+
+    def _pass_over(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
+        """Nothing, for an event whose fields mean something else because it is of a new kind."""
+        try:
+            kind = msgspec.json.decode(data, type=_Kind).type
+        except UNREADABLE:
+            kind = ""
+        if kind in self._readers:
+            raise MalformedError(f"not an event of a response: {problem}") from problem
+        return []
+
+    def finish(self) -> ReplyFinished | None:
+        """The last event, if the answer is whole."""
+        if self._response is None:
+            return None
+        kept = [item for _, item in sorted(self._items.items())]
+        said = [_with_own_name(item, self._names) for item in self._response.output or ()]
+        if said and not self._names:
+            return _finished(self._response, said, self._raw)
+        return _finished(self._response, said or kept, _with_output(self._raw, said or kept))
+
+    def _item(self, event: _Event) -> _Open:
+        opened = self._open.get(event.output_index)
+        if opened is None:
+            opened = self._open[event.output_index] = _Open()
+        return opened
+
+    def _place(self, opened: _Open, inner: int = 0) -> int:
+        """The place of a part in the reply: parts are counted as they come."""
+        index = opened.places.get(inner)
+        if index is None:
+            index = opened.places[inner] = self._parts
+            self._parts += 1
+        return index
+
+    def _text(self, event: _Event) -> Iterable[ReplyEvent]:
+        piece, index = self._words(event)
+        return (TextDelta(text=piece, index=index),) if piece else ()
+
+    def _refusal(self, event: _Event) -> Iterable[ReplyEvent]:
+        piece, index = self._words(event)
+        return (RefusalDelta(text=piece, index=index),) if piece else ()
+
+    def _words(self, event: _Event) -> tuple[str, int]:
+        """A piece of a message, and the place of its part in the reply."""
+        opened = self._item(event)
+        index = self._place(opened, event.content_index)
+        if not isinstance(event.delta, str) or not event.delta:
+            return "", index
+        opened.said = True
+        return event.delta, index
+
+    def _annotation(self, event: _Event) -> Iterator[ReplyEvent]:
+        opened = self._item(event)
+        yield _annotated(event.annotation, self._place(opened, event.content_index))
+
+    def _thinking(self, event: _Event) -> Iterator[ReplyEvent]:
+        """A piece of thinking; of its text and its summary, the one that came first is told."""
+        opened = self._item(event)
+        opened.source = opened.source or event.type
+        if opened.source != event.type or not isinstance(event.delta, str) or not event.delta:
+            return
+        between = BETWEEN_SUMMARIES if event.summary_index > opened.summary else ""
+        opened.summary = event.summary_index
+        index = self._place(opened)
+        if not opened.said and isinstance(event.item_id, str):
+            yield _named(event.item_id, index)
+        opened.said = True
+        yield ThinkingDelta(text=between + event.delta, index=index)
+
+    def _arguments(self, event: _Event) -> Iterable[ReplyEvent]:
+        opened = self._item(event)
+        if not isinstance(event.delta, str) or not event.delta:
+            return ()
+        opened.said = True
+        return (ToolCallDelta(index=self._place(opened), arguments=event.delta),)
+
+    def _item_added(self, event: _Event) -> Iterator[ReplyEvent]:
+        opened = self._item(event)
+        item = _item_fields(_with_own_name(event.item, self._names))
+        if item_kind(item) != "function_call":
+            return
+        for part in decode_item(item):
+            if isinstance(part, ToolCall):
+                opened.said = bool(part.arguments)
+                yield from _part_events(part, self._place(opened))
+
+    def _item_done(self, event: _Event) -> Iterator[ReplyEvent]:
+        """The item, whole: what had not been told of it is told now."""
+        opened = self._item(event)
+        item = _with_own_name(event.item, self._names)
+        parts = decode_item(_item_fields(item))
+        self._items[event.output_index] = item
+        for inner, part in enumerate(parts):
+            if not opened.said:
+                yield from self._untold(part, opened, inner)
+            elif isinstance(part, Thinking) and part.signature:
+                yield ThinkingDelta(signature=part.signature, index=self._place(opened))
+
+    def _untold(self, part: AnyPart, opened: _Open, inner: int) -> Iterator[ReplyEvent]:
+        announced = inner in opened.places
+        index = self._place(opened, inner)
+        if announced and isinstance(part, ToolCall):
+            if part.arguments:
+                yield ToolCallDelta(index=index, arguments=part.arguments)
+        else:
+            yield from _part_events(part, index)
+
+    def _finish(self, event: _Event) -> Iterable[ReplyEvent]:
+        status = event.type.removeprefix("response.")
+        self._raw = bytes(event.response)
+        self._response = msgspec.structs.replace(_decode_response(event.response), status=status)
+        return ()
+
+    def _nameless(self, event: _Event) -> Iterable[ReplyEvent]:
+        """Data of no kind: an error, as some servers write one."""
+        if event.error is None:
+            raise MalformedError("not an event of a response: it says no type")
+        return self._fail(event)
+
+    def _fail(self, event: _Event) -> Iterable[ReplyEvent]:
+        given = event.error
+        if event.type == "response.failed":
+            given = _decode_response(event.response).error
+        if given is None:
+            given = {"code": event.code, "message": event.message}
+        raise ProviderSaidError(error_details(given))
