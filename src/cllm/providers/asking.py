@@ -75,15 +75,7 @@ class SseReader:
         self._decode = decode
         self.done = False
 
-    def feed(self, piece: bytes) -> Iterable[ReplyEvent]:
-        sent = self._sse.whole(piece)
-        if sent is None:
-            return self._feed(piece)
-        events = self._decode(sent)
-        self.done = self._decoder.done
-        return events
-
-    def _feed(self, piece: bytes) -> Iterator[ReplyEvent]:
+    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         for sent in self._sse.feed(piece):
             yield from self._decode(sent)
             self.done = self._decoder.done

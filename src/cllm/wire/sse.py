@@ -8,10 +8,6 @@ import msgspec
 from cllm.wire.malformed import MalformedError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-DATA, NAME = b"data: ", b"event: "
-# The lines of an event in the usual form, and what follows its last line's end.
-UNNAMED_LINES = 3
-NAMED_LINES = UNNAMED_LINES + 1
 
 
 class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,15 +32,6 @@ class SseDecoder:
         self._name = ""
         self._data: list[bytes] = []
         self._data_bytes = 0
-
-    def whole(self, piece: bytes) -> SseEvent | None:
-        """The event that this piece is, if it is one and no more, as most pieces are; else None.
-
-        A piece that gave an event is not to be fed as well.
-        """
-        if self._pending or self._data or self._name or self._after_cr:
-            return None
-        return _only_event(piece) if len(piece) <= self._max else None
 
     def feed(self, piece: bytes) -> Iterator[SseEvent]:
         """The events that this piece completes."""
@@ -95,21 +82,6 @@ class SseDecoder:
     def _check_size(self, more: int) -> None:
         if self._data_bytes + more > self._max:
             raise MalformedError(f"an event of more than {self._max} bytes")
-
-
-def _only_event(piece: bytes) -> SseEvent | None:
-    """A piece that is one event in the usual form: perhaps a name, one line of data, a blank."""
-    lines = piece.split(b"\n")
-    data = lines[0]
-    name = ""
-    if len(lines) == NAMED_LINES and data.startswith(NAME):
-        name = data[len(NAME) :].decode("utf-8", "replace")
-        data = lines[1]
-    elif len(lines) != UNNAMED_LINES:
-        return None
-    if lines[-1] or lines[-2] or not data.startswith(DATA) or b"\r" in piece:
-        return None
-    return SseEvent(data=data[len(DATA) :], name=name)
 
 
 FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"

@@ -127,8 +127,7 @@ def test_what_came_together_is_told_together():
 
     assert said == [
         Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE, PIECE, PIECE)),
-        TextDelta(text="Hi"),
-        TextDelta(text="HiHi"),
+        *[TextDelta(text="Hi")] * 3,
     ]
 
 

@@ -104,56 +104,6 @@ def test_what_stands_unfinished_at_the_end_is_no_event(tail):
     assert decode(b"data: x\n\n" + tail) == [event(b"x")]
 
 
-def read(*pieces: bytes) -> list[SseEvent]:
-    """The events, those first that a piece is by itself."""
-    decoder = SseDecoder()
-    events: list[SseEvent] = []
-    for piece in pieces:
-        sent = decoder.whole(piece)
-        events += decoder.feed(piece) if sent is None else [sent]
-    return events
-
-
-@given(data=st.data())
-def test_pieces_that_are_one_event_are_read_at_once_and_alike(data):
-    blocks = data.draw(st.lists(streams(st.sampled_from(LINE_ENDS)), max_size=4))
-    usual = data.draw(st.lists(st.sampled_from([b"data: x\n\n", b"event: y\ndata: x\n\n"])))
-    pieces = data.draw(st.permutations([*usual, *blocks]))
-
-    assert read(*pieces) == decode(*pieces)
-
-
-@pytest.mark.parametrize(
-    ("piece", "sent"),
-    [
-        (b"data: x\n\n", event(b"x")),
-        (b"event: delta\ndata: x\n\n", event(b"x", "delta")),
-        (b"data: x\n", None),
-        (b"data: x\n\ndata: y\n\n", None),
-        (b"data: x\r\n\r\n", None),
-        (b"data: x\n\nd", None),
-        (b": a comment\n\n", None),
-        (b"", None),
-    ],
-)
-def test_a_piece_is_known_to_be_one_event_only_if_it_is_all_there(piece, sent):
-    assert SseDecoder().whole(piece) == sent
-
-
-def test_a_piece_after_the_beginning_of_an_event_is_not_one_by_itself():
-    decoder = SseDecoder()
-    assert list(decoder.feed(b"data: x\n")) == []
-
-    assert decoder.whole(b"data: y\n\n") is None
-    assert list(decoder.feed(b"data: y\n\n")) == [event(b"x\ny")]
-
-
-def test_an_event_that_is_too_much_is_not_read_at_once():
-    decoder = SseDecoder(max_event_bytes=100)
-
-    assert decoder.whole(b"data: " + b"x" * 101 + b"\n\n") is None
-
-
 def test_a_character_may_be_cut_in_two():
     cat = "data: 🐈\n\n".encode()
 

@@ -362,11 +362,6 @@ class StreamDecoder:
             case _:
                 assert_never(piece)
 
-    def add_text(self, index: int, text: str) -> list[ReplyEvent]:
-        """What several pieces of a text say together, which somebody else has decoded."""
-        self._block(index).add("text", text)
-        return [TextDelta(text=text, index=index)]
-
     def _stop_block(self, index: int) -> list[ReplyEvent]:
         block = self._block(index)
         if block.said or block.kind in BEGINNINGS:
