@@ -32,7 +32,7 @@ from tests.fidelity.clients import (
 
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, TextDelta
-from cllm.wire.anthropic.response_encoder import StreamEncoder
+from cllm.wire.anthropic.response_encoder import PING, StreamEncoder
 
 CALL = ToolCall(id="a", name="f", arguments='{"a": 1}')
 THOUGHT = {"reasoning_content": "A"}
@@ -537,7 +537,7 @@ async def test_a_failure_in_the_middle_is_an_error_event_that_the_sdk_raises(bre
 async def test_pings_between_all_events_are_passed_over(ask):
     asked = await ask("openai", answer=openai_stream(THOUGHT, SAID))
     encoder = StreamEncoder(message_id="m", model="x")
-    sent = encoder.start() + b"".join(encoder.ping() + encoder.encode(e) for e in asked.events)
+    sent = encoder.start() + b"".join(PING + encoder.encode(e) for e in asked.events)
     assert [block.type for block in gathered_by_anthropic(sent).content] == ["thinking", "text"]
 
 

@@ -36,6 +36,7 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, ask_patiently
 from cllm.providers.http import Timeouts
+from cllm.server.voices import COMMENT
 from cllm.wire.openai.response_encoder import StreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]
@@ -222,7 +223,7 @@ async def test_after_an_error_nothing_is_encoded(ask):
 async def test_comments_between_all_chunks_are_passed_over(ask):
     asked = await ask("openai", answer=openai_stream({"content": "A"}, {"content": "B"}))
     made = encoder()
-    sent = made.comment() + b"".join(made.encode(e) + made.comment("a\nb") for e in asked.events)
+    sent = COMMENT + b"".join(made.encode(e) + COMMENT for e in asked.events)
     said = [chunk.choices[0].delta.content for chunk in read_chunks(sent) if chunk.choices]
     assert "".join(filter(None, said)) == "AB"
 

@@ -42,7 +42,7 @@ from cllm.providers.mending import mending_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
 from cllm.wire.anthropic.response_decoder import StreamDecoder
-from cllm.wire.anthropic.response_encoder import StreamEncoder, encode_answer
+from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
 
@@ -76,7 +76,7 @@ def encode(*events: ReplyEvent) -> bytes:
     encoder = StreamEncoder(message_id="msg_1", model="claude-x")
     return b"".join(
         [
-            *(encoder.encode(event) + encoder.ping() for event in events[:-1]),
+            *(encoder.encode(event) + PING for event in events[:-1]),
             encoder.encode(events[-1]),
         ]
     )

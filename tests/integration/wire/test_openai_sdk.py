@@ -48,6 +48,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.server.voices import COMMENT
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
 from cllm.wire.openai.history import at_home
@@ -94,7 +95,7 @@ def read(stream: bytes) -> list[ChatCompletionChunk]:
 def assembled(*events: ReplyEvent) -> ChatCompletion:
     """The answer that the SDK's stream helper puts together from our chunks."""
     made = encoder()
-    body = made.comment() + b"".join(made.encode(event) for event in events)
+    body = COMMENT + b"".join(made.encode(event) for event in events)
     with (
         client(body, "text/event-stream") as sdk,
         sdk.chat.completions.stream(

@@ -32,7 +32,7 @@ from cllm.core.reply import (
 )
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.response_decoder import StreamDecoder, decode_answer, decode_error
-from cllm.wire.anthropic.response_encoder import StreamEncoder, encode_answer, encode_error
+from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer, encode_error
 from cllm.wire.malformed import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder
 
@@ -612,7 +612,7 @@ def test_a_call_is_closed_when_its_arguments_are_whole():
 
 def test_pings_and_errors_are_frames_of_their_own():
     encoder = StreamEncoder(message_id="m", model="x")
-    assert frames(encoder.ping()) == [{"type": "ping"}]
+    assert frames(PING) == [{"type": "ping"}]
     error = {"type": "error", "error": {"type": "api_error", "message": "broken"}}
     assert frames(encoder.error("api_error", "broken")) == [error]
     assert encoder.start()

@@ -260,10 +260,6 @@ class TestStream:
             decoder.decode(error)
         assert decoder.finish() is None
 
-    def test_a_comment_is_passed_over_whatever_it_says(self):
-        assert encoder().comment() == b": keep-alive\n\n"
-        assert datas(encoder().comment("a\n\ndata: b\r")) == []
-
     @given(
         st.lists(
             st.builds(TextDelta, text=TEXTS)

@@ -10,9 +10,7 @@ from typing import Any
 
 from cllm.core.notice import Notice
 
-GATHERED = "2026-11-15"
-"""The day on which the flags below were gathered, from Anthropic's SDK and from its own clients."""
-
+# From Anthropic's SDK and its own clients, 2026-11-15.
 KNOWN = frozenset(
     {
         "adaptive-thinking-2026-01-28",

@@ -46,8 +46,6 @@ STOP_WORDS: dict[StopReason, str | None] = {
 }
 ENDING_FIELDS = ("container", "stop_details")
 
-_encode = msgspec.json.Encoder().encode
-
 
 def encode_answer(
     finished: ReplyFinished, *, message_id: str, model: str, parts: Sequence[AnyPart] | None = None
@@ -142,15 +140,6 @@ def _frame(name: str, fields: Fields) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def _delta_head(index: int, kind: bytes, field: bytes) -> bytes:
-    """What stands before the piece in each delta of a block."""
-    return (
-        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-        b'"delta":{"type":"%b","%b":' % (index, kind, field)
-    )
-
-
-DELTA_END = b"}}\n\n"
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 Kind = Literal["text", "refusal", "thinking", "tool_use"]
 Key = tuple[Kind, int]
@@ -159,11 +148,11 @@ OPENINGS: dict[Kind, Fields] = {
     "refusal": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
-DELTAS: dict[Kind, tuple[bytes, bytes]] = {
-    "text": (b"text_delta", b"text"),
-    "refusal": (b"text_delta", b"text"),
-    "thinking": (b"thinking_delta", b"thinking"),
-    "tool_use": (b"input_json_delta", b"partial_json"),
+DELTAS: dict[Kind, tuple[str, str]] = {
+    "text": ("text_delta", "text"),
+    "refusal": ("text_delta", "text"),
+    "thinking": ("thinking_delta", "thinking"),
+    "tool_use": ("input_json_delta", "partial_json"),
 }
 
 
@@ -179,7 +168,7 @@ class StreamEncoder:
         self._usage = encode_usage(usage)
         self._started = False
         self._open: Key | None = None
-        self._open_delta = b""
+        self._kind: Kind = "text"
         self._index = -1
         self._arguments: list[str] = []
         self._scanner = ObjectScanner(self._arguments)
@@ -201,18 +190,12 @@ class StreamEncoder:
         }
         return _frame("message_start", {"message": self._head | begun})
 
-    def ping(self) -> bytes:
-        """A frame that says nothing, to keep the connection open."""
-        return PING
-
     def error(self, error_type: str, message: str) -> bytes:
         """A frame after which nothing comes."""
         return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
 
     def encode(self, event: ReplyEvent) -> bytes:
         """The frames of one event; none for an event that is not of the answer."""
-        if self._open is not None and (more := self._continued(event, self._open)):
-            return more
         if isinstance(event, ReplyFinished):
             out = [self.start()]
             self._finish(event, out)
@@ -223,21 +206,6 @@ class StreamEncoder:
         else:
             return b""
         return b"".join(out)
-
-    def _continued(self, event: ReplyEvent, key: Key) -> bytes:
-        """The frame of a piece that does nothing but go on with the open block: nearly all do."""
-        kind, index = key
-        if isinstance(event, TextDelta):
-            piece = event.text if kind == "text" and event.index == index else ""
-        elif isinstance(event, ToolCallDelta):
-            piece = event.arguments if kind == "tool_use" and event.index == index else ""
-            if piece:
-                self._arguments.append(piece)
-        elif isinstance(event, ThinkingDelta) and event.signature is None:
-            piece = event.text if kind == "thinking" and event.index == index else ""
-        else:
-            piece = ""
-        return self._delta(piece) if piece else b""
 
     def _take(self, piece: ReplyDelta, out: list[bytes]) -> None:
         if self._belongs_to_known(piece, out):
@@ -296,9 +264,8 @@ class StreamEncoder:
             self._whole(piece, out)
         else:
             self._index += 1
-            self._open, self._arguments = key, []
+            self._open, self._kind, self._arguments = key, key[0], []
             self._scanner = ObjectScanner(self._arguments)
-            self._open_delta = _delta_head(self._index, *DELTAS[key[0]])
             out.append(self._opening(piece, key[0]))
             self._write(piece, out)
 
@@ -311,23 +278,23 @@ class StreamEncoder:
 
     def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
         if isinstance(piece, TextDelta | RefusalDelta):
-            out.append(self._delta(piece.text))
+            out.append(self._delta(*DELTAS[self._kind], piece.text))
         elif isinstance(piece, ToolCallDelta):
             if piece.arguments:
                 self._arguments.append(piece.arguments)
-                out.append(self._delta(piece.arguments))
+                out.append(self._delta(*DELTAS[self._kind], piece.arguments))
         elif isinstance(piece, ThinkingDelta):
             if piece.text:
-                out.append(self._delta(piece.text))
+                out.append(self._delta(*DELTAS[self._kind], piece.text))
             if piece.signature:
                 self._signature.append(piece.signature)
         else:
-            for citation in piece.part.extra.get("citations") or ():
-                delta = {"type": "citations_delta", "citation": citation}
-                out.append(_frame("content_block_delta", {"index": self._index, "delta": delta}))
+            citations = piece.part.extra.get("citations") or ()
+            out.extend(self._delta("citations_delta", "citation", one) for one in citations)
 
-    def _delta(self, piece: str) -> bytes:
-        return self._open_delta + _encode(piece) + DELTA_END
+    def _delta(self, kind: str, field: str, piece: Any) -> bytes:
+        delta = {"type": kind, field: piece}
+        return _frame("content_block_delta", {"index": self._index, "delta": delta})
 
     def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
         """A part that came whole: a block opened and closed, or none if it has no words here."""
@@ -341,8 +308,8 @@ class StreamEncoder:
         if self._open is not None:
             if self._signature:
                 # Clients take a signature for whole, so that its pieces wait for one another.
-                head = _delta_head(self._index, b"signature_delta", b"signature")
-                out.append(head + _encode("".join(self._signature)) + DELTA_END)
+                signature = "".join(self._signature)
+                out.append(self._delta("signature_delta", "signature", signature))
                 self._signature = []
             out.append(_frame("content_block_stop", {"index": self._index}))
             if self._open[0] == "tool_use":

@@ -27,11 +27,6 @@ END = "\n</body>\n</html>\n"
 """What a page ends with."""
 
 
-def encode_html(transcript: Transcript) -> str:
-    """The text of a page."""
-    return begin_html(transcript) + END
-
-
 def begin_html(transcript: Transcript) -> str:
     """The text of a page up to where more of what was said can follow."""
     title = escape(transcript.title)

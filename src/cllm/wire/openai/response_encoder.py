@@ -162,10 +162,9 @@ def _whole_call(part: ToolCall) -> dict[str, Any]:
 
 
 class _OpenCall(msgspec.Struct):
-    """What the client has been told of a tool call, and what stands before more arguments."""
+    """What the client has received of a tool call."""
 
     place: int
-    before: bytes
     named: bool = False
     known: bool = False
     argued: bool = False
@@ -191,11 +190,6 @@ class StreamEncoder:
         self._before = self._head + b',"choices":[{"index":0,"delta":'
         end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._after = b',"logprobs":null,"finish_reason":null}]' + end
-        self._after_words = b"}" + self._after
-        self._after_arguments = b"}}]}" + self._after
-        self._before_words = {
-            kind: self._before + b"{" + encode(field) + b":" for kind, field in WORDS.items()
-        }
         self._end = end
         self._include_usage = include_usage
         self._calls: dict[int, _OpenCall] = {}
@@ -222,10 +216,6 @@ class StreamEncoder:
             case _:
                 assert_never(event)
 
-    def comment(self, text: str = "keep-alive") -> bytes:
-        """A line that clients pass over, to keep the connection open while nothing is said."""
-        return f": {' '.join(text.split())}\n\n".encode()
-
     def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
         """The end of a stream that failed: no finish reason and no `[DONE]` come after it."""
         if self._closed:
@@ -238,19 +228,12 @@ class StreamEncoder:
         return self._before + encode(self._role() | delta) + self._after
 
     def _words(self, event: TextDelta | ThinkingDelta | RefusalDelta) -> bytes:
-        kind = type(event)
-        if kind is RefusalDelta:
-            self._refused = True
-        if self._begun:
-            return self._before_words[kind] + encode(event.text) + self._after_words
-        return self._chunk(**{WORDS[kind]: event.text})
+        self._refused = self._refused or isinstance(event, RefusalDelta)
+        return self._chunk(**{WORDS[type(event)]: event.text})
 
     def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a call. Clients join the pieces of every field, so a name is said once."""
         call = self._calls.get(event.index)
-        if call is not None and event.arguments and event.id is None and event.name is None:
-            call.argued = True
-            return call.before + encode(event.arguments) + self._after_arguments
         if call is None:
             call = self._open_call(event.index)
             call.known, call.named = event.id is not None, event.name is not None
@@ -267,9 +250,7 @@ class StreamEncoder:
         return self._chunk(tool_calls=(piece,))
 
     def _open_call(self, index: int) -> _OpenCall:
-        place = len(self._calls)
-        before = self._before + b'{"tool_calls":[{"index":%d,"function":{"arguments":' % place
-        call = self._calls[index] = _OpenCall(place=place, before=before)
+        call = self._calls[index] = _OpenCall(place=len(self._calls))
         return call
 
     def _part(self, event: PartAdded) -> bytes:
