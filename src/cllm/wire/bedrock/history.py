@@ -42,11 +42,6 @@ _LONGEST_TITLE = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
 
 
-def is_plain_text(part: AnyPart) -> bool:
-    """Whether it is a text and nothing else, which needs no cleaning."""
-    return type(part) is Text and part.cache is None and not part.extra
-
-
 class Cleaner:
     """Cleans the parts of one request; remembers the titles it has given."""
 
@@ -59,8 +54,6 @@ class Cleaner:
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
         """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
-        if is_plain_text(part):
-            return part
         part = self._with_mark(part, path)
         if not own:
             part = self._without_foreign(part, path)
@@ -239,8 +232,6 @@ def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spok
 
 def clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
     """The message in parts that Converse takes; the same one if it is in such."""
-    if len(spoken.parts) == 1 and is_plain_text(spoken.parts[0]):
-        return spoken
     parts: list[AnyPart] = []
     same = True
     own = spoken.is_own("bedrock")

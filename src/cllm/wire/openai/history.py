@@ -99,8 +99,6 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
     """The message in parts that OpenAI has words for; one of its own stays as it is."""
     if message.raw is not None:
         return message
-    if _is_plain(message):
-        return rewritten(message, message.parts)
     path = f"messages[{message.place}].content"
     numbered = list(enumerate(message.parts))
     has_files = message.dialect not in OTHERS
@@ -118,45 +116,6 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
             media.extend(moved)
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
     return rewritten(message, [*results, *media, *_translated(others, place)])
-
-
-def _is_plain(message: Spoken) -> bool:
-    """Whether it is texts, calls or results that OpenAI has the same words for, as most are."""
-    kinds = set(map(type, message.parts))
-    return kinds in PLAIN_KINDS[message.role] and all(map(_is_plain_part, message.parts))
-
-
-def _is_plain_part(part: AnyPart) -> bool:
-    return part.cache is None and not part.extra and PLAIN[type(part)](part)
-
-
-def _is_plain_text(part: Text) -> bool:
-    return bool(part.text) and not part.text.isspace()
-
-
-def _is_plain_call(part: ToolCall) -> bool:
-    return bool(part.arguments)
-
-
-def _is_plain_result(part: ToolResult) -> bool:
-    return not part.is_error and all(map(_is_bare_text, part.content))
-
-
-def _is_bare_text(part: AnyPart) -> bool:
-    return type(part) is Text and part.cache is None and not part.extra
-
-
-PLAIN: dict[type, Callable[[Any], bool]] = {
-    Text: _is_plain_text,
-    ToolCall: _is_plain_call,
-    ToolResult: _is_plain_result,
-}
-PLAIN_KINDS: dict[Role, tuple[frozenset[type], ...]] = {
-    "assistant": (frozenset({Text}), frozenset({Text, ToolCall}), frozenset({ToolCall})),
-    "system": (frozenset({Text}),),
-    "tool": (frozenset({ToolResult}),),
-    "user": (frozenset({Text}), frozenset({ToolResult})),
-}
 
 
 def encode_history(
