@@ -39,7 +39,7 @@ THOUGHTS = (Thinking, RedactedThinking)
 Writable = msgspec.Raw | dict[str, Any]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a part stands: whose words they are, the path to them, and the notes about them.
 
     `has_files`: an id of a file there may be one of OpenAI's. `reasoning`: what the server takes of
@@ -60,7 +60,7 @@ def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Sp
     """The system prompt as the first message; none if it says nothing."""
     if raw is not None:
         return (Spoken(role="system", parts=tuple(system), raw=raw),)
-    said = _translated(enumerate(system), _Place("system", "system", notes))
+    said = _translated(enumerate(system), Place("system", "system", notes))
     return (Spoken(role="system", parts=tuple(said)),) if said else ()
 
 
@@ -104,9 +104,9 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
     has_files = message.dialect not in OTHERS
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
-        said = _translated(numbered, _Place(role, path, notes, has_files, reasoning))
+        said = _translated(numbered, Place(role, path, notes, has_files, reasoning))
         return Spoken(role=role, parts=tuple(said), place=message.place)
-    place = _Place("user", path, notes, has_files)
+    place = Place("user", path, notes, has_files)
     results: list[AnyPart] = []
     media: list[AnyPart] = []
     for number, part in numbered:
@@ -190,13 +190,13 @@ def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
 
 
 def _translate_result(
-    result: ToolResult, index: int, place: _Place
+    result: ToolResult, index: int, place: Place
 ) -> tuple[ToolResult, list[AnyPart]]:
     """The result as a tool message can hold it, and what it held beside text."""
     if result.is_error:
         place.left_out("error_flag", index)
-    _note_tail(result, index, place)
-    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    sendable_fields(result, index, place)
+    inner = Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: list[Text | Image | Document | Unknown] = []
     media: list[AnyPart] = []
     for number, part in enumerate(result.content):
@@ -227,7 +227,7 @@ def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
     return message_fields(role, parts)
 
 
-def _translated(parts: Iterable[tuple[int, AnyPart]], place: _Place) -> list[AnyPart]:
+def _translated(parts: Iterable[tuple[int, AnyPart]], place: Place) -> list[AnyPart]:
     """The parts as OpenAI takes them from this role."""
     said: list[AnyPart] = []
     allowed = ALLOWED[place.role]
@@ -253,62 +253,75 @@ def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
     return kept or ([] if role == "system" else said[:1])
 
 
-def _note_tail(
-    part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = frozenset()
-) -> None:
+def sendable_fields(
+    part: AnyPart, index: int, place: Place, *, known: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The extra fields that can be sent with a part; the others, and cache marks, are noted."""
     if part.cache is not None:
         place.left_out("cache_mark", index)
     for name in part.extra:
         if name not in known:
             place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
+    return {name: value for name, value in part.extra.items() if name in known}
 
 
-def _translate_text(part: Text, index: int, place: _Place) -> Text:
-    if part.cache is None and not part.extra:
-        return part
-    _note_tail(part, index, place)
-    return Text(text=part.text)
-
-
-def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
-    _note_tail(part, index, place)
-    return Refusal(text=part.text)
-
-
-def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
-    if part.url is None and (part.data is None or part.media_type is None):
-        return place.left_out("image", index)
-    _note_tail(part, index, place, known=frozenset({"image_url"}))
-    detail = part.extra.get("image_url")
-    extra = {"image_url": detail} if isinstance(detail, dict) else {}
+def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
+    """The image with these fields; its detail is only sent as an object."""
+    if not isinstance(extra.get("image_url", {}), dict):
+        del extra["image_url"]
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
-    """Plain text as text; data under a name, which OpenAI asks for."""
-    if part.text is None and part.data is None and not (part.file_id and place.has_files):
-        if part.url is None:
-            return place.left_out("document", index)
-        place.left_out("url_document", index)
-        return Text(text=part.url)
-    _note_tail(part, index, place)
+def sendable_document(part: Document, index: int, place: Place, extra: dict[str, Any]) -> AnyPart:
+    """A document of text as text; data under a name, which OpenAI requires."""
     if part.text is not None:
         if part.name is not None:
             place.left_out("document_name", index)
         return Text(text=part.text)
     if part.data is None:
-        return Document(file_id=part.file_id, name=part.name)
+        return msgspec.structs.replace(part, cache=None, extra=extra)
     media_type = part.media_type or "application/octet-stream"
     name = part.name or f"document.{media_type.rpartition('/')[2]}"
-    return Document(media_type=media_type, data=part.data, name=name)
+    return Document(media_type=media_type, data=part.data, name=name, extra=extra)
 
 
-def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
-    _note_tail(part, index, place)
+def _translate_text(part: Text, index: int, place: Place) -> Text:
+    if part.cache is None and not part.extra:
+        return part
+    sendable_fields(part, index, place)
+    return Text(text=part.text)
+
+
+def _translate_refusal(part: Refusal, index: int, place: Place) -> Refusal:
+    sendable_fields(part, index, place)
+    return Refusal(text=part.text)
+
+
+def _translate_image(part: Image, index: int, place: Place) -> Image | None:
+    if part.url is None and (part.data is None or part.media_type is None):
+        return place.left_out("image", index)
+    extra = sendable_fields(part, index, place, known=frozenset({"image_url"}))
+    return sendable_image(part, extra)
+
+
+def _translate_document(part: Document, index: int, place: Place) -> AnyPart | None:
+    if part.text is None and part.data is None and not (part.file_id and place.has_files):
+        if part.url is None:
+            return place.left_out("document", index)
+        place.left_out("url_document", index)
+        return Text(text=part.url)
+    sendable_fields(part, index, place)
+    if part.text is None and part.data is None:
+        return Document(file_id=part.file_id, name=part.name)
+    return sendable_document(part, index, place, {})
+
+
+def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
+    sendable_fields(part, index, place)
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
 
 
-def _translate_thinking(part: Thinking, index: int, place: _Place) -> Thinking | None:
+def _translate_thinking(part: Thinking, index: int, place: Place) -> Thinking | None:
     """Plain text for a server that takes any; a signature is of no use to another model."""
     if place.reasoning.text is None:
         return place.left_out("thinking", index)
@@ -319,21 +332,21 @@ def _translate_thinking(part: Thinking, index: int, place: _Place) -> Thinking |
     return Thinking(text=part.text)
 
 
-def _leave_redacted(_: RedactedThinking, index: int, place: _Place) -> None:
+def _leave_redacted(_: RedactedThinking, index: int, place: Place) -> None:
     place.left_out("thinking" if place.reasoning.text is None else "sealed", index)
 
 
-def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+def _translate_unknown(part: Unknown, index: int, place: Place) -> Unknown | None:
     if part.dialect == "openai":
         return part
     return place.left_out("block", index)
 
 
-def _same(part: ToolResult, _index: int, _place: _Place) -> ToolResult:
+def _same(part: ToolResult, _index: int, _place: Place) -> ToolResult:
     return part
 
 
-TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+TRANSLATORS: dict[type, Callable[[Any, int, Place], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
     RedactedThinking: _leave_redacted,

@@ -8,7 +8,7 @@ nothing, makes up no text, and never chooses a system prompt.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,6 +30,13 @@ from cllm.core.prompt import Original, Prompt
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
+from cllm.wire.openai.history import (
+    OTHERS,
+    Place,
+    sendable_document,
+    sendable_fields,
+    sendable_image,
+)
 from cllm.wire.openai.options import NO_REASONING, Fields
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
@@ -164,7 +171,6 @@ def _check_content(content: Any, path: str) -> None:
 
 NAMES = Rule(longest=64)
 IDS = Rule(allowed=None, longest=64)
-OTHERS = ("anthropic", "bedrock")
 SEALED_REASONING = "reasoning.encrypted_content"
 # Fields of a part that stand under the same name in any of OpenAI's blocks.
 SHARED = frozenset({"prompt_cache_breakpoint"})
@@ -188,7 +194,7 @@ def encode_request(
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
     own: Fields = {"model": model}
     items: list[Item] = []
-    said = _translated(system or (), _Place("system", "system", notes))
+    said = _translated(system or (), Place("system", "system", notes))
     if len(said) == 1 and isinstance(said[0], Text) and not said[0].extra:
         own["instructions"] = said[0].text
     elif said:
@@ -240,26 +246,11 @@ def _encode_message(message: Spoken) -> Iterator[Item]:
         yield from items
 
 
-class _Place(NamedTuple):
-    """Where a part stands: whose words they are, the path to them, and the notes about them.
-
-    `has_files`: an id of a file there may be one of OpenAI's.
-    """
-
-    role: Role
-    path: str
-    notes: Notes
-    has_files: bool = True
-
-    def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
-        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
-
-
 def _at_home(message: Spoken, notes: Notes) -> Spoken:
     """The message in parts that the API has words for; one of its own in items that it takes."""
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
-    place = _Place(role, f"messages[{message.place}].content", notes, has_files)
+    place = Place(role, f"messages[{message.place}].content", notes, has_files)
     if message.raw is None:
         return rewritten(message, _translated(message.parts, place))
     items = msgspec.json.decode(message.raw).get("content")
@@ -273,7 +264,7 @@ def _at_home(message: Spoken, notes: Notes) -> Spoken:
     return msgspec.structs.replace(message, parts=parts, raw=raw)
 
 
-def _fitted_items(items: list[Any], place: _Place) -> list[Any]:
+def _fitted_items(items: list[Any], place: Place) -> list[Any]:
     """The items of an answer as the API takes them back."""
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
@@ -307,7 +298,7 @@ def _fitted(item: Any, *, named: bool) -> Any:
     return {name: value for name, value in item.items() if name not in left}
 
 
-def _translated(parts: Sequence[AnyPart], place: _Place) -> list[AnyPart]:
+def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
     """The parts as the API takes them from this role."""
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
@@ -328,65 +319,44 @@ def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
     return kept
 
 
-def _noted(part: AnyPart, index: int, place: _Place, *, known: frozenset[str] = SHARED) -> Fields:
-    """The fields that can be sent with a part; the others, and cache marks, are noted."""
-    if part.cache is not None:
-        place.left_out("cache_mark", index)
-    for name in part.extra:
-        if name not in known:
-            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
-    return {name: value for name, value in part.extra.items() if name in known}
-
-
-def _translate_text(part: Text, index: int, place: _Place) -> Text:
+def _translate_text(part: Text, index: int, place: Place) -> Text:
     if part.cache is None and not part.extra:
         return part
     known = frozenset({"annotations", "logprobs"}) if place.role == "assistant" else SHARED
-    return Text(text=part.text, extra=_noted(part, index, place, known=known))
+    return Text(text=part.text, extra=sendable_fields(part, index, place, known=known))
 
 
-def _translate_refusal(part: Refusal, index: int, place: _Place) -> Refusal:
-    _noted(part, index, place)
+def _translate_refusal(part: Refusal, index: int, place: Place) -> Refusal:
+    sendable_fields(part, index, place, known=SHARED)
     return Refusal(text=part.text)
 
 
-def _translate_image(part: Image, index: int, place: _Place) -> Image | None:
+def _translate_image(part: Image, index: int, place: Place) -> Image | None:
     has_data = part.data is not None and part.media_type is not None
     if part.url is None and not has_data and "file_id" not in part.extra:
         return place.left_out("image", index)
-    extra = _noted(part, index, place, known=SHARED | {"file_id", "image_url"})
-    if not isinstance(extra.get("image_url", {}), dict):
-        del extra["image_url"]
-    return msgspec.structs.replace(part, cache=None, extra=extra)
+    extra = sendable_fields(part, index, place, known=SHARED | {"file_id", "image_url"})
+    return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, place: _Place) -> Text | Document | None:
-    """Plain text as text; data under a name, which OpenAI asks for."""
+def _translate_document(part: Document, index: int, place: Place) -> AnyPart | None:
     if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
         return place.left_out("document", index)
-    extra = _noted(part, index, place, known=SHARED | {"detail"})
-    if part.text is not None:
-        if part.name is not None:
-            place.left_out("document_name", index)
-        return Text(text=part.text)
-    if part.data is None:
-        return msgspec.structs.replace(part, cache=None, extra=extra)
-    media_type = part.media_type or "application/octet-stream"
-    name = part.name or f"document.{media_type.rpartition('/')[2]}"
-    return Document(media_type=media_type, data=part.data, name=name, extra=extra)
+    extra = sendable_fields(part, index, place, known=SHARED | {"detail"})
+    return sendable_document(part, index, place, extra)
 
 
-def _translate_call(part: ToolCall, index: int, place: _Place) -> ToolCall:
-    extra = _noted(part, index, place, known=frozenset({"namespace"}))
+def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
+    extra = sendable_fields(part, index, place, known=frozenset({"namespace"}))
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
 
 
-def _translate_result(part: ToolResult, index: int, place: _Place) -> ToolResult:
+def _translate_result(part: ToolResult, index: int, place: Place) -> ToolResult:
     if part.is_error:
         place.left_out("error_flag", index)
     # A call says its tool's name: nothing is lost with it here.
-    _noted(part, index, place, known=frozenset({"name"}))
-    inner = _Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    sendable_fields(part, index, place, known=frozenset({"name"}))
+    inner = Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: Any = tuple(_translated(part.content, inner))
     return ToolResult(call_id=part.call_id, content=content)
 
@@ -394,7 +364,7 @@ def _translate_result(part: ToolResult, index: int, place: _Place) -> ToolResult
 Thought = Thinking | RedactedThinking
 
 
-def _translate_thinking(part: Thought, index: int, place: _Place) -> Thought | None:
+def _translate_thinking(part: Thought, index: int, place: Place) -> Thought | None:
     """Reasoning of this API's, which says so by its id; no other can be read there."""
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
@@ -403,11 +373,11 @@ def _translate_thinking(part: Thought, index: int, place: _Place) -> Thought | N
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def _translate_unknown(part: Unknown, index: int, place: _Place) -> Unknown | None:
+def _translate_unknown(part: Unknown, index: int, place: Place) -> Unknown | None:
     return part if part.dialect == DIALECT else place.left_out("block", index)
 
 
-TRANSLATORS: dict[type, Callable[[Any, int, _Place], AnyPart | None]] = {
+TRANSLATORS: dict[type, Callable[[Any, int, Place], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
     RedactedThinking: _translate_thinking,
