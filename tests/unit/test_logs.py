@@ -14,7 +14,7 @@ SECRET = "words of a client"
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
     try:
-        raise error from cause
+        raise error from cause  # noqa: TRY301
     except Exception as found:  # noqa: BLE001
         return found
 

@@ -18,7 +18,7 @@ from cllm.wire.conversation_file.transcript import (
     Verbatim,
     transcript_of,
 )
-from cllm.wire.conversation_file.transcript_html import encode_html
+from cllm.wire.conversation_file.transcript_html import END, begin_html
 from cllm.wire.conversation_file.transcript_markdown import encode_markdown
 
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
@@ -100,6 +100,10 @@ def test_thinking_calls_results_and_files_are_told():
     assert "*calls look_up*" in text
     assert "*gives an error*\n\n```\nbroken\n```" in text
     assert "*image (image/png)*" in text
+
+
+def encode_html(transcript: Transcript) -> str:
+    return begin_html(transcript) + END
 
 
 @pytest.mark.parametrize(
