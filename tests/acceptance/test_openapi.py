@@ -24,7 +24,7 @@ from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Requ
 from tests.scale import TORTURE, scaled
 from tests.serving import Server
 
-from cllm.server.openapi import describe
+from cllm.server.openapi.description import describe
 
 logger = logging.getLogger(__name__)
 

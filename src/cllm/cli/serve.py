@@ -66,8 +66,8 @@ def command(**options: Any) -> int:
 
 def worker_app() -> "ASGIApp":
     """The application of one process of several, by the options that the first one was given."""
-    from cllm.server.app import build  # noqa: PLC0415 - loads the web framework
-    from cllm.server.opening import open_serving  # noqa: PLC0415
+    from cllm.server.http.app import build  # noqa: PLC0415 - loads the web framework
+    from cllm.server.serving import open_serving  # noqa: PLC0415
 
     printing.prepare_streams()
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
@@ -108,7 +108,7 @@ def _log_as(settings: "Settings") -> None:
 
 def _listening() -> Any:
     with needs_extra("server", feature="`cllm serve`"):
-        from cllm.server.listening import listen  # noqa: PLC0415 - loads the web framework
+        from cllm.server.http.listener import listen  # noqa: PLC0415 - loads the web framework
     return listen
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scaling import MODELS, PAIRS, Scaled, scaled_server
 
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES
-from cllm.server.turn_task import LONGEST_NOTICES
+from cllm.server.turns.task import LONGEST_NOTICES
 
 KEYS = 3000
 HELLO = {"role": "user", "content": "Hello"}

@@ -2,7 +2,7 @@
 
 from tests.served import KEYS
 
-from cllm.server.routes import ROUTES
+from cllm.server.http.routes import ROUTES
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 ALICE = {"Authorization": f"Bearer {KEYS['alice']}"}

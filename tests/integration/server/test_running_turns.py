@@ -9,13 +9,13 @@ from tests.served import served
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
-from cllm.server.idempotency import NoClaim
-from cllm.server.messages_voice import AnthropicVoice
-from cllm.server.prepared_turn import prepare_turn
-from cllm.server.request_log import RequestRecord
+from cllm.server.http.request_log import RequestRecord
 from cllm.server.serving import Caller
-from cllm.server.turn_task import TurnTask
-from cllm.server.wish import PLAIN
+from cllm.server.turns.encoders import AnthropicVoice
+from cllm.server.turns.headers import PLAIN
+from cllm.server.turns.idempotency import NoClaim
+from cllm.server.turns.prepare import prepare_turn
+from cllm.server.turns.task import TurnTask
 
 MODEL = "anthropic/claude-sonnet-4-5"
 

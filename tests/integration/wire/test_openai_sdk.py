@@ -48,7 +48,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.server.voices import COMMENT
+from cllm.server.turns.encoders import COMMENT
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.notes import Notes
 from cllm.wire.openai.history import at_home

@@ -8,9 +8,9 @@ import pytest
 from tests.served import KEYED, KEYS, served
 
 from cllm.core.errors import SettingsError
-from cllm.server.auth import read_keyring
-from cllm.server.hosts import read_host_rules
-from cllm.server.routes import ROUTES
+from cllm.server.http.auth import read_keyring
+from cllm.server.http.middleware import read_host_rules
+from cllm.server.http.routes import ROUTES
 from cllm.settings.server import KeySettings, ServerSettings
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"

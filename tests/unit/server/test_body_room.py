@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.server.body_room import SHORT, BodyRoom
-from cllm.server.errors import RefusedError
+from cllm.server.http.body_room import SHORT, BodyRoom
+from cllm.server.http.errors import RefusedError
 from cllm.settings.server import Limits
 
 LIMITS = Limits(body_bytes=4 * SHORT, bodies_bytes=16 * SHORT)

@@ -9,8 +9,8 @@ import pytest
 
 from cllm.core.errors import RequestInFlightError, StoreUnavailableError
 from cllm.core.ports import KeptResponse, RequestClaim
-from cllm.server import idempotency
-from cllm.server.idempotency import KeyClaim, claim
+from cllm.server.turns import idempotency
+from cllm.server.turns.idempotency import KeyClaim, claim
 from cllm.stores.memory import MemoryStore
 
 SECONDS = 0.15

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 from tests.served import served
 
-from cllm.server.choosing import LONGEST_NAME
-from cllm.server.errors import STATUS_OF
-from cllm.server.openapi import describe
-from cllm.server.operations import OPERATIONS
-from cllm.server.routes import ROUTES
+from cllm.server.http.errors import STATUS_OF
+from cllm.server.http.routes import ROUTES
+from cllm.server.openapi.description import describe
+from cllm.server.openapi.operations import OPERATIONS
+from cllm.server.turns.model_choice import LONGEST_NAME
 
 DESCRIBED = describe()
 LIST = "/v1/conversations"

@@ -7,7 +7,7 @@ import pytest
 
 from cllm.core import errors as core
 from cllm.core.notice import Notice
-from cllm.server.errors import (
+from cllm.server.http.errors import (
     STATUS_OF,
     STATUSES,
     RefusedError,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cllm.server.event_queue import EventQueue
+from cllm.server.turns.event_log import EventQueue
 
 
 def make_queue(max_bytes: int = 100) -> EventQueue:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.server.errors import RefusedError
-from cllm.server.limits import check_counts, check_depth
+from cllm.server.http.errors import RefusedError
+from cllm.server.http.limits import check_counts, check_depth
 from cllm.settings.server import Limits
 from cllm.wire.malformed import FieldError
 

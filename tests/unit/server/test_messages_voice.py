@@ -6,7 +6,7 @@ from itertools import count
 from cllm.core.errors import ErrorReport
 from cllm.core.message import plain_message
 from cllm.core.reply import ReplyFinished, TextDelta, Usage, Verbatim
-from cllm.server.messages_voice import AnthropicVoice
+from cllm.server.turns.encoders import AnthropicVoice
 
 numbers = count(1)
 FINISHED = ReplyFinished(

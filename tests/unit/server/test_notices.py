@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cllm.core.notice import Notice
-from cllm.server.turn_task import LONGEST_NOTICES, LONGEST_WORDS, encode_notices
+from cllm.server.turns.task import LONGEST_NOTICES, LONGEST_WORDS, encode_notices
 
 
 def notice(path: str) -> Notice:

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from cllm.core.reply import Usage
-from cllm.server.errors import STATUS_OF
-from cllm.server.metrics import Metrics
-from cllm.server.request_log import RequestRecord, fields_of
-from cllm.server.routes import ROUTES
+from cllm.server.http.errors import STATUS_OF
+from cllm.server.http.metrics import Metrics
+from cllm.server.http.request_log import RequestRecord, fields_of
+from cllm.server.http.routes import ROUTES
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SERVER = (REFERENCE / "server.md").read_text(encoding="utf-8")

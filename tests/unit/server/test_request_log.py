@@ -11,8 +11,8 @@ from tests.served import KEYED, KEYS, served
 
 from cllm import logs
 from cllm.core.reply import Usage
-from cllm.server.metrics import MOST_MODELS, Metrics
-from cllm.server.request_log import RequestRecord, log_in_thread
+from cllm.server.http.metrics import MOST_MODELS, Metrics
+from cllm.server.http.request_log import RequestRecord, log_in_thread
 
 PLANTED = ("planted-text", "planted-title", "planted-query", "planted-id", "planted-path")
 KNOWN_FIELDS = {
@@ -106,7 +106,7 @@ async def test_a_mistake_of_ours_is_an_answer_without_its_words_and_a_line_with_
     assert "/home" not in answer.text
     (line,) = lines(log_file)
     assert line["level"] == "error"
-    assert re.fullmatch(r"RuntimeError( < cllm\.server\.\w+:\d+)+", line["fault"])
+    assert re.fullmatch(r"RuntimeError( < cllm\.server\.[\w.]+:\d+)+", line["fault"])
     assert "planted" not in log_file.read_text(encoding="utf-8")
 
 
@@ -140,7 +140,7 @@ class TestLogThread:
             assert [line["number"] for line in lines(log_file)] == list(range(101))
 
     def test_a_full_queue_loses_no_line(self, log_file, monkeypatch):
-        monkeypatch.setattr("cllm.server.request_log.MAX_QUEUED", 1)
+        monkeypatch.setattr("cllm.server.http.request_log.MAX_QUEUED", 1)
         with log_in_thread():
             for number in range(500):
                 logs.log("server", logging.INFO, "request", number=number)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, RequestClaim, RequestKey, StreamEvent, TurnStart
-from cllm.server.sweeping import swept
+from cllm.server.turns.registry import swept
 from cllm.stores.memory import MemoryStore
 
 

@@ -7,11 +7,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import PlainTextResponse
 
-from cllm.server.edge import Edge
-from cllm.server.hosts import HostRules
-from cllm.server.metrics import Metrics
-from cllm.server.request_log import SCOPE_KEY
-from cllm.server.tracing import find_tracing, tracing_with
+from cllm.server.http.metrics import Metrics, find_tracing, tracing_with
+from cllm.server.http.middleware import Edge, HostRules
+from cllm.server.http.request_log import SCOPE_KEY
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cllm.core.ports import Lease, NewConversation, TurnStart
-from cllm.server.turns import RunningTurns, key_of
+from cllm.server.turns.registry import RunningTurns, key_of
 from cllm.stores.memory import MemoryStore
 
 LONGEST = 5

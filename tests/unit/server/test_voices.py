@@ -8,7 +8,7 @@ import pytest
 
 from cllm.core.message import Message
 from cllm.core.reply import ReplyFinished, ToolCallDelta
-from cllm.server.voices import OpenAIVoice
+from cllm.server.turns.encoders import OpenAIVoice
 
 FUNCTION = {"name": "find", "parameters": {"type": "object"}}
 CALL = {"name": "find", "arguments": '{"a":1}'}

@@ -3,8 +3,8 @@
 import pytest
 from starlette.datastructures import Headers
 
-from cllm.server.errors import RefusedError
-from cllm.server.wish import BEGIN, PLAIN, STATELESS, Continue, Wish, read_wish
+from cllm.server.http.errors import RefusedError
+from cllm.server.turns.headers import BEGIN, PLAIN, STATELESS, Continue, Wish, read_wish
 
 ID = "0B9C6A8E-93D8-4E07-9A5E-0A8E6C1B7F11"
 

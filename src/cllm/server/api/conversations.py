@@ -1,0 +1,226 @@
+"""The conversations endpoints: lists, one conversation, its messages and its branches.
+
+Each reads the request, asks the store once or twice and shows what came back. What a change means
+is the store's business; who may make it was decided before.
+"""
+
+from functools import partial
+from itertools import islice
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cllm.assembly.system import capture
+from cllm.core.conversation import Conversation, Policy, SystemRecord
+from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
+from cllm.core.ports import Changes, NewConversation, Opening
+from cllm.server.api.stores import Place, place_of, shelf_named, with_notices
+from cllm.server.api.views import (
+    DetailView,
+    ListView,
+    MessageView,
+    ParentView,
+    view_detail,
+    view_messages,
+    view_summary,
+    view_variants,
+)
+from cllm.server.http.errors import RefusedError
+from cllm.server.http.parameters import (
+    BranchBody,
+    ChangeBody,
+    DeleteQuery,
+    DetailQuery,
+    ListQuery,
+    NewBody,
+    check_sequence,
+    read_json,
+    read_query,
+    read_sequence,
+)
+from cllm.server.http.request_log import record_of
+from cllm.server.http.responses import answer, answer_nothing, aside
+from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.turns.headers import CONVERSATION
+
+UNCHANGED = ChangeBody()
+
+
+async def list_conversations(request: Request) -> Response:
+    """GET /v1/conversations."""
+    query = read_query(request, ListQuery)
+    shelf = shelf_named(query.store, serving_of(request), caller_of(request))
+    page = await shelf.store.list_conversations(
+        owner=shelf.owner,
+        archive_filter=query.archive_filter,
+        limit=query.limit,
+        cursor=query.cursor,
+        offset=query.offset,
+    )
+    total = await shelf.store.count_conversations(
+        owner=shelf.owner, archive_filter=query.archive_filter
+    )
+    shown = ListView(
+        conversations=tuple(view_summary(item, shelf.prefix) for item in page.items),
+        total=total,
+        limit=query.limit,
+        offset=query.offset,
+        next_cursor=page.next_cursor,
+    )
+    return with_notices(answer(shown), page.notices, shelf)
+
+
+async def create_conversation(request: Request) -> Response:
+    """POST /v1/conversations."""
+    serving = serving_of(request)
+    body = await read_json(request, NewBody, empty=NewBody())
+    new = NewConversation(id=serving.new_id(), title=body.title, metadata=body.metadata)
+    owner = caller_of(request).owner
+    opening = _opening(body.system_policy or "dynamic", serving)
+    await serving.store.create(new, owner=owner, opening=opening)
+    record_of(request).conversation = new.id
+    return answer(view_summary(await serving.store.summary(new.id, owner=owner)), 201)
+
+
+def _opening(policy: Policy, serving: Serving) -> Opening:
+    """What the conversation begins with; a prompt only where its policy takes the settings'."""
+    if policy == "captured":
+        return capture(serving.app.settings.system, now=serving.clock())
+    return Opening(system=None, system_record=SystemRecord(policy=policy))
+
+
+async def get_conversation(request: Request) -> Response:
+    """GET /v1/conversations/{conversation_id}."""
+    query = read_query(request, DetailQuery)
+    place = await place_of(request)
+    conversation = await _load_after(place, query.after)
+    count = conversation.message_count - query.after
+    messages, next_after = await aside(partial(_page, conversation, query), messages=count)
+    detail = await _detail(
+        place, conversation, messages, variants=query.variants, next_after=next_after
+    )
+    return await aside(partial(answer, detail), messages=len(messages))
+
+
+def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageView], int | None]:
+    """The messages that are asked for, and after which there are more."""
+    views = (
+        message
+        for message in view_messages(conversation)
+        if message.sequence_number is not None and message.sequence_number > query.after
+    )
+    messages = list(islice(views, query.limit))
+    more = next(views, None) is not None
+    return messages, messages[-1].sequence_number if more else None
+
+
+async def _load_after(place: Place, after: int) -> Conversation:
+    """As much of the conversation as is behind that message."""
+    if after == 0:
+        return await place.store.load(place.id, owner=place.owner)
+    summary = await place.store.summary(place.id, owner=place.owner)
+    tail = max(summary.message_count - after, 0)
+    return await place.store.load(place.id, owner=place.owner, tail=tail)
+
+
+async def _detail(
+    place: Place,
+    conversation: Conversation,
+    messages: list[MessageView],
+    *,
+    variants: bool = False,
+    next_after: int | None = None,
+) -> DetailView:
+    return view_detail(
+        conversation,
+        messages,
+        prefix=place.shelf.prefix,
+        parent=await _parent(place, conversation),
+        variants=variants,
+        next_after=next_after,
+    )
+
+
+async def _parent(place: Place, conversation: Conversation) -> ParentView | None:
+    """Where a branch came from, as long as that is there."""
+    parent = conversation.parent
+    if parent is None:
+        return None
+    try:
+        await place.store.summary(parent.conversation, owner=place.owner)
+    except ConversationNotFoundError:
+        return None
+    return ParentView(
+        conversation_id=place.shelf.shown(parent.conversation), sequence_number=parent.sequence
+    )
+
+
+async def change_conversation(request: Request) -> Response:
+    """PATCH /v1/conversations/{conversation_id}."""
+    place = await place_of(request)
+    body = await read_json(request, ChangeBody)
+    if body == UNCHANGED:
+        summary = await place.store.summary(place.id, owner=place.owner)
+    else:
+        changes = Changes(title=body.title, metadata=body.metadata, archived=body.archived)
+        summary = await place.store.update(place.id, changes, owner=place.owner)
+    return answer(view_summary(summary, place.shelf.prefix))
+
+
+async def delete_conversation(request: Request) -> Response:
+    """DELETE /v1/conversations/{conversation_id}."""
+    query = read_query(request, DeleteQuery)
+    place = await place_of(request)
+    if query.permanent:
+        await place.store.delete(place.id, owner=place.owner)
+        serving_of(request).app.forget(place.id)
+        await _forget_answers(place, request)
+    else:
+        await place.store.update(place.id, Changes(archived=True), owner=place.owner)
+    return answer_nothing()
+
+
+async def branch_conversation(request: Request) -> Response:
+    """POST /v1/conversations/{conversation_id}/branch."""
+    place = await place_of(request)
+    body = await read_json(request, BranchBody)
+    at = check_sequence(body.branch_at_sequence, "branch_at_sequence")
+    new = NewConversation(id=serving_of(request).new_id())
+    branch = await place.store.branch(place.id, new, at=at, owner=place.owner)
+    return answer(await _detail(place, branch, list(view_messages(branch))), 201)
+
+
+async def delete_messages(request: Request) -> Response:
+    """DELETE /v1/conversations/{conversation_id}/messages/{message}: that one and all later."""
+    place = await place_of(request)
+    sequence = read_sequence(request.path_params["message"])
+    await place.store.delete_from(place.id, sequence, owner=place.owner)
+    await _forget_answers(place, request)
+    return answer_nothing()
+
+
+async def _forget_answers(place: Place, request: Request) -> None:
+    """What was deleted is not told to a request that comes again with its key either."""
+    shown, owner = place.shelf.shown(place.id), caller_of(request).owner
+    await serving_of(request).store.forget_responses(CONVERSATION, shown, owner=owner)
+
+
+async def get_message(request: Request) -> Response:
+    """GET /v1/conversations/{conversation_id}/messages/{message}: by its id or its number."""
+    place = await place_of(request)
+    wanted = request.path_params["message"]
+    conversation = await place.store.load(place.id, owner=place.owner)
+    messages = list(view_messages(conversation))
+    if wanted.isascii() and wanted.isdigit():
+        number = read_sequence(wanted)
+        for message in messages:
+            if message.sequence_number == number:
+                return answer(message)
+        raise SequenceNotFoundError(place.id, number)
+    off_path = (message for turn in view_variants(conversation) for message in turn.messages)
+    for message in (*messages, *off_path):
+        if message.id == wanted:
+            return answer(message)
+    raise RefusedError(
+        "message_not_found", "The conversation has no such message.", param="message"
+    )

@@ -1,0 +1,403 @@
+"""Conversations as the server shows them: values that are encoded as they stand. Pure.
+
+Their types are also the description of the interface. A system prompt is shown only where the
+conversation's policy keeps one, and never among the messages.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Policy, Summary, Turn, TurnState
+from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
+from cllm.core.ports import Hit, UsageSum
+from cllm.core.reply import Usage
+from cllm.wire.malformed import MalformedError
+from cllm.wire.translate import parts_of
+
+NOT_KEPT = "not kept"
+
+
+class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation in a list."""
+
+    id: str
+    title: str | None
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+    message_count: int
+    metadata: dict[str, Any]
+    model: str | None = None
+    name: str | None = None
+
+
+class ListView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of conversations, newest first; `next_cursor` is where the next one begins."""
+
+    conversations: tuple[SummaryView, ...]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | None = None
+
+
+class UsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens; the five numbers are disjoint and `total_tokens` is their sum."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    estimated: bool = False
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """One message, in OpenAI's words as far as those go, and in parts.
+
+    `usage` and `cost` are those of its turn and stand with the turn's last reply only.
+    """
+
+    id: str
+    role: Role
+    content: Any
+    parts: list[dict[str, Any]]
+    sequence_number: int | None
+    model: str | None
+    usage: UsageView | None
+    cost: float | None
+    state: TurnState
+    turn_id: str
+    created_at: datetime
+    tool_calls: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class NoticeView(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    path: str
+    message: str
+
+
+class FailureView(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    message: str
+
+
+class TurnView(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn with its messages."""
+
+    id: str
+    state: TurnState
+    started_at: datetime
+    ended_at: datetime | None
+    model: str | None
+    provider: str | None
+    usage: UsageView | None
+    cost: float | None
+    notices: tuple[NoticeView, ...]
+    failure: FailureView | None
+    on_default_path: bool
+    messages: tuple[MessageView, ...]
+
+
+class SystemView(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which policy a conversation goes; `prompt` where that policy keeps one."""
+
+    policy: Policy | None
+    source: str | None = None
+    prompt: str | None = None
+
+
+class ParentView(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation that this one is a branch of, and after which of its messages."""
+
+    conversation_id: str
+    sequence_number: int
+
+
+class DetailView(SummaryView, frozen=True, kw_only=True):
+    """A conversation with what was said; `next_after` is where the rest begins, if there is any."""
+
+    system: SystemView
+    messages: tuple[MessageView, ...]
+    parent: ParentView | None = None
+    variants: tuple[TurnView, ...] | None = None
+    next_after: int | None = None
+
+
+class HitView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in which something was found."""
+
+    conversation_id: str
+    title: str | None
+    sequence_number: int
+    role: Role
+    snippet: str
+    created_at: datetime
+
+
+class SearchView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search found; with `more`, `total` is only the least that there is."""
+
+    results: tuple[HitView, ...]
+    total: int
+    more: bool
+    limit: int
+    offset: int
+
+
+class UsageSumView(UsageView, frozen=True, kw_only=True):
+    """What the calls of one day or of one model came to.
+
+    `cost` in US dollars adds up what is known; `unpriced` is how many calls have no known price.
+    """
+
+    key: str
+    calls: int
+    cost: float
+    unpriced: int
+
+
+class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
+    by: str
+    usage: tuple[UsageSumView, ...]
+    total: UsageSumView
+
+
+def view_summary(summary: Summary, prefix: str = "") -> SummaryView:
+    return SummaryView(
+        id=f"{prefix}{summary.id}",
+        title=summary.title,
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        archived_at=summary.archived_at,
+        message_count=summary.message_count,
+        metadata=summary.metadata,
+        model=summary.model,
+        name=summary.name,
+    )
+
+
+def view_detail(
+    conversation: Conversation,
+    messages: Sequence[MessageView],
+    *,
+    prefix: str = "",
+    parent: ParentView | None = None,
+    variants: bool = False,
+    next_after: int | None = None,
+) -> DetailView:
+    return DetailView(
+        id=f"{prefix}{conversation.id}",
+        title=conversation.title,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
+        archived_at=conversation.archived_at,
+        message_count=conversation.message_count,
+        metadata=conversation.metadata,
+        model=conversation.model,
+        name=conversation.name,
+        system=view_system(conversation),
+        messages=tuple(messages),
+        parent=parent,
+        variants=tuple(view_variants(conversation)) if variants else None,
+        next_after=next_after,
+    )
+
+
+def view_system(conversation: Conversation) -> SystemView:
+    record = conversation.system_record
+    if record is None:
+        kept = conversation.kept_prompt
+        return SystemView(policy=None if kept is None else "captured", prompt=_text(kept))
+    if record.policy == "dynamic":
+        return SystemView(policy="dynamic")
+    return SystemView(
+        policy=record.policy, source=record.source, prompt=_text(conversation.kept_prompt)
+    )
+
+
+def _text(message: Message | None) -> str | None:
+    return None if message is None else message.text
+
+
+def view_messages(conversation: Conversation) -> Iterator[MessageView]:
+    """The messages of the default path with their numbers."""
+    number = conversation.first_sequence
+    for turn in conversation.turns:
+        yield from _messages_of(turn, first=number)
+        number += len(turn.messages)
+
+
+def view_variants(conversation: Conversation) -> Iterator[TurnView]:
+    """The turns off the default path, each with the numbers of its place."""
+    starts = dict(_starts(conversation))
+    for turn in conversation.variants:
+        yield view_turn(turn, first=starts.get(turn.place), on_default_path=False)
+
+
+def find_turn(conversation: Conversation, turn_id: str) -> TurnView | None:
+    """One turn of the conversation, on the path or off it."""
+    starts = dict(_starts(conversation))
+    for turn in (*conversation.turns, *conversation.variants):
+        if turn.id == turn_id:
+            on_path = turn in conversation.turns
+            return view_turn(turn, first=starts.get(turn.place), on_default_path=on_path)
+    return None
+
+
+def _starts(conversation: Conversation) -> Iterator[tuple[str, int]]:
+    number = conversation.first_sequence
+    for turn in conversation.turns:
+        yield turn.place, number
+        number += len(turn.messages)
+
+
+def view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnView:
+    failure = turn.failure
+    return TurnView(
+        id=turn.id,
+        state=turn.state,
+        started_at=turn.started_at,
+        ended_at=turn.ended_at,
+        model=turn.model,
+        provider=turn.provider,
+        usage=view_usage(turn.usage),
+        cost=turn.cost,
+        notices=tuple(
+            NoticeView(code=notice.code, path=notice.path, message=notice.message)
+            for notice in turn.notices
+        ),
+        failure=None
+        if failure is None
+        else FailureView(code=failure.code, message=failure.message),
+        on_default_path=on_default_path,
+        messages=tuple(_messages_of(turn, first=first)),
+    )
+
+
+def view_usage(usage: Usage | None) -> UsageView | None:
+    return None if usage is None else UsageView(**_token_fields(usage))
+
+
+def _token_fields(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": usage.cache_write,
+        "reasoning_tokens": usage.reasoning,
+        "total_tokens": usage.total,
+        "estimated": usage.estimated,
+    }
+
+
+def message_id(turn: Turn, ordinal: int) -> str:
+    """A message's id: its turn's, and its place in it."""
+    return f"{turn.id}-{ordinal}"
+
+
+def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
+    replies = [place for place, said in enumerate(turn.messages) if said.role == "assistant"]
+    for ordinal, message in enumerate(turn.messages):
+        if message.role == "system":
+            continue
+        is_last = bool(replies) and ordinal == replies[-1]
+        is_reply = message.role in ("assistant", "tool")
+        yield MessageView(
+            id=message_id(turn, ordinal),
+            role=message.role,
+            sequence_number=None if first is None else first + ordinal,
+            model=turn.model if message.role == "assistant" else None,
+            usage=view_usage(turn.usage) if is_last else None,
+            cost=turn.cost if is_last else None,
+            state=turn.state,
+            turn_id=turn.id,
+            created_at=(turn.ended_at if is_reply else None) or turn.started_at,
+            **view_content(message),
+        )
+
+
+def view_hit(hit: Hit, prefix: str = "") -> HitView:
+    return HitView(
+        conversation_id=f"{prefix}{hit.conversation}",
+        title=hit.title,
+        sequence_number=hit.sequence,
+        role=hit.role,
+        snippet=hit.snippet,
+        created_at=hit.created_at,
+    )
+
+
+def view_sums(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
+    total = UsageSum(
+        key="total",
+        calls=sum(one.calls for one in sums),
+        usage=sum((one.usage for one in sums), start=Usage()),
+        cost=sum(one.cost for one in sums),
+        unpriced=sum(one.unpriced for one in sums),
+    )
+    return UsageListView(by=by, usage=tuple(map(_view_sum, sums)), total=_view_sum(total))
+
+
+def _view_sum(one: UsageSum) -> UsageSumView:
+    return UsageSumView(
+        key=one.key,
+        calls=one.calls,
+        cost=one.cost,
+        unpriced=one.unpriced,
+        **_token_fields(one.usage),
+    )
+
+
+def view_content(message: Message) -> dict[str, Any]:
+    """What was said: an OpenAI message as it is, another one by its text and its calls."""
+    parts = _parts_of(message)
+    shown = {"parts": list(map(_view_part, parts))}
+    if message.dialect == "openai":
+        fields = message.json()
+        return {**shown, "content": fields.get("content"), **_tools_in(fields)}
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    beside: dict[str, Any] = {"tool_calls": list(map(_view_call, calls))} if calls else {}
+    if len(results) == 1:
+        beside["tool_call_id"] = results[0].call_id
+    return {**shown, "content": message.text or None, **beside}
+
+
+def _tools_in(fields: dict[str, Any]) -> dict[str, Any]:
+    """Calls and the id of a call as they were kept; in an imported file they may be none."""
+    calls, call_id = fields.get("tool_calls"), fields.get("tool_call_id")
+    shown: dict[str, Any] = {}
+    if calls and isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
+        shown["tool_calls"] = calls
+    if call_id and isinstance(call_id, str):
+        shown["tool_call_id"] = call_id
+    return shown
+
+
+def _parts_of(message: Message) -> tuple[AnyPart, ...]:
+    try:
+        return parts_of(message)
+    except MalformedError:
+        return (Unknown(dialect=message.dialect, raw=message.raw, field="message"),)
+
+
+def _view_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _view_part(part: AnyPart) -> dict[str, Any]:
+    """A part as JSON, without what it does not say."""
+    encoded: dict[str, Any] = msgspec.to_builtins(part, enc_hook=str)
+    if isinstance(part, Unknown):
+        encoded["raw"] = msgspec.json.decode(part.raw)
+    elif isinstance(part, ToolResult):
+        encoded["content"] = list(map(_view_part, part.content))
+    return {name: value for name, value in encoded.items() if value not in (None, {})}

@@ -1,0 +1,181 @@
+"""What a request to the conversations endpoints says: its query and its body, as typed values.
+
+The types are the description of the interface as well. What does not fit is a FieldError that
+names the field.
+"""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from cllm.core.conversation import Policy
+from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.server.http.errors import RefusedError
+from cllm.server.http.limits import read_body
+from cllm.server.serving import serving_of
+from cllm.wire.malformed import FieldError
+
+MOST = 2**31 - 1
+ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+FIELD = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=100)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+StoreName = Literal["files"]
+# Said of these in the description only; what is wrong with one has a code or words of its own.
+Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST})]
+Words = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\S"})
+]
+Moment = Annotated[
+    str, msgspec.Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})
+]
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`cursor` is a `next_cursor` of the page before; it counts the offset from there."""
+
+    limit: PageSize = 50
+    offset: Count = 0
+    archive_filter: ArchiveFilter = "active"
+    store: StoreName | None = None
+    cursor: str | None = None
+
+
+class DetailQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`after` and `limit` choose some of the messages; `variants` adds the turns off the path."""
+
+    variants: bool = False
+    after: Count = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+
+
+class DeleteQuery(msgspec.Struct, frozen=True, kw_only=True):
+    permanent: bool = False
+
+
+class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
+    q: Words
+    limit: PageSize = 20
+    offset: Count = 0
+    archive_filter: ArchiveFilter = "active"
+    store: StoreName | None = None
+
+
+class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    format: Literal["json", "markdown", "html"] = "json"
+
+
+class UsageQuery(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}
+):
+    """Days (`2026-11-15`) or moments; a day given as `to` is counted whole."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+    by: UsageBy = "day"
+
+
+class NewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: str | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    system_policy: Policy | None = None
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is; metadata is replaced as a whole."""
+
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class BranchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    branch_at_sequence: Sequence
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    """The parameters of the address; those that nobody knows are left alone."""
+    given = request.query_params
+    for field in msgspec.structs.fields(kind):
+        _check_parameter(field, given.getlist(field.encode_name))
+    try:
+        return msgspec.convert(dict(given), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise field_error(error) from None
+
+
+def _check_parameter(field: msgspec.structs.FieldInfo, values: list[str]) -> None:
+    if len(values) > 1:
+        raise FieldError(field.encode_name, "it is given more than once")
+    if field.default is None and values and values[0].lower() == "null":
+        raise FieldError(field.encode_name, "null is said by leaving it out")
+
+
+async def read_json(request: Request, kind: type[T], *, empty: T | None = None) -> T:
+    """The body as this type, whatever its content type says; `empty` stands for none at all."""
+    body = await read_body(request, serving_of(request).settings.limits)
+    if not body and empty is not None:
+        return empty
+    return decode(body, kind)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    try:
+        str(body, "utf-8")
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise field_error(error) from None
+    except UnicodeDecodeError:
+        raise FieldError("", "the body is not UTF-8") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise FieldError("", "the body is not JSON that can be read") from None
+
+
+def field_error(error: msgspec.ValidationError) -> FieldError:
+    """What msgspec found wrong, with the path of the field as clients write it."""
+    found = FIELD.fullmatch(str(error))
+    if found is None:
+        return FieldError("", str(error))
+    return FieldError(found[2], found[1].replace("`", "'"))
+
+
+def read_sequence(text: str) -> int:
+    """A sequence number from an address."""
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= len(str(MOST))):
+        raise _no_sequence("sequence_number")
+    return check_sequence(int(text), "sequence_number")
+
+
+def check_sequence(number: int, param: str) -> int:
+    if not 1 <= number <= MOST:
+        raise _no_sequence(param)
+    return number
+
+
+def _no_sequence(param: str) -> RefusedError:
+    return RefusedError(
+        "invalid_sequence_number",
+        "A sequence number is a whole number from 1 on; see the conversation's messages.",
+        param=param,
+    )
+
+
+def read_moment(text: str | None, *, field: str, end: bool = False) -> datetime | None:
+    """A day or a moment; a day is its beginning, or with `end` the beginning of the next."""
+    if text is None:
+        return None
+    try:
+        if ISO_DATE.fullmatch(text):
+            day = date.fromisoformat(text) + timedelta(days=1 if end else 0)
+            return datetime.combine(day, time(), UTC)
+        # In an address a plus sign stands for a space.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text.upper() else text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise FieldError(field, "not a day such as 2026-11-15, nor a moment in ISO 8601") from None

@@ -1,0 +1,182 @@
+"""The OpenAPI description of the server.
+
+Paths come from the tables of routes and operations, schemas of our own types from the types, and
+all other schemas, headers and security schemes from `schemas.json`.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cllm import __version__
+from cllm.server.http.errors import STATUS_OF
+from cllm.server.http.responses import JSON
+from cllm.server.http.routes import ROUTES, Row
+from cllm.server.openapi.operations import EVENTS, OPERATIONS, Operation
+
+Schema = dict[str, Any]
+
+PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+REF_TEMPLATE = "#/components/schemas/{name}"
+TEXT: Schema = {"type": "string"}
+FORMS = {
+    "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
+    "turn_id": "^[A-Za-z0-9_-]{1,128}$",
+}
+# What a new conversation's id can be used for, so that a tool that explores finds its way.
+LINKED = (
+    "getConversation",
+    "changeConversation",
+    "deleteConversation",
+    "exportConversation",
+)
+
+
+async def description(_request: Request) -> Response:
+    """GET /openapi.json."""
+    return Response(encoded_description(), media_type=JSON)
+
+
+@cache
+def encoded_description() -> bytes:
+    return msgspec.json.encode(describe())
+
+
+@cache
+def _data() -> dict[str, dict[str, Schema]]:
+    """Load the schemas of values that are not types of ours."""
+    data = files("cllm.server.openapi").joinpath("schemas.json").read_bytes()
+    return msgspec.json.decode(data, type=dict[str, dict[str, Schema]])
+
+
+def describe() -> dict[str, Any]:
+    """The whole description."""
+    paths: dict[str, dict[str, Any]] = {}
+    for row in ROUTES:
+        path = PARAMETER.sub(r"{\1}", row.path)
+        operation = OPERATIONS[row.method, row.path]
+        paths.setdefault(path, {})[row.method.lower()] = _describe(row, operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "cllm",
+            "version": __version__,
+            "description": "Conversations on ordinary chat completions.",
+        },
+        "paths": paths,
+        "components": {"schemas": _schemas(), "securitySchemes": _data()["securitySchemes"]},
+    }
+
+
+def _types() -> Iterator[type[msgspec.Struct]]:
+    for operation in OPERATIONS.values():
+        for kind in (operation.query, operation.body, operation.answer):
+            if isinstance(kind, type):
+                yield kind
+
+
+@cache
+def _own_types() -> dict[str, Schema]:
+    _, components = msgspec.json.schema_components(_types(), ref_template=REF_TEMPLATE)
+    return components
+
+
+def _schemas() -> dict[str, Schema]:
+    queries = {kind.query.__name__ for kind in OPERATIONS.values() if kind.query is not None}
+    own = {name: schema for name, schema in _own_types().items() if name not in queries}
+    return {**_data()["schemas"], **own}
+
+
+def _describe(row: Row, operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": list(_parameters(row, operation)),
+        "responses": _responses(row, operation),
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": operation.body_is_needed,
+            "content": {JSON: {"schema": _schema_of(operation.body)}},
+        }
+    described["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
+    return described
+
+
+def _schema_of(kind: type[msgspec.Struct] | str) -> Schema:
+    if not kind:
+        return TEXT
+    return _ref(kind if isinstance(kind, str) else kind.__name__)
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": REF_TEMPLATE.format(name=name)}
+
+
+def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
+    """One event of a stream; its data is JSON, but for the last of OpenAI's."""
+    content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_of(kind)}
+    data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
+    return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
+
+
+def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
+    for name in PARAMETER.findall(row.path):
+        form = {**FORMS, **operation.path}.get(name, "^.+$")
+        schema = {**TEXT, "pattern": form}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    if operation.query is not None:
+        schema = _own_types()[operation.query.__name__]
+        for name, field in schema["properties"].items():
+            needed = name in schema.get("required", ())
+            yield {"name": name, "in": "query", "required": needed, "schema": _without_null(field)}
+    for name in operation.headers:
+        yield {"name": name, "in": "header", "required": False, "schema": _data()["headers"][name]}
+
+
+def _without_null(schema: Schema) -> Schema:
+    """A parameter that is left out is not there: no address says null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    return kinds[0] if len(kinds) == 1 else schema
+
+
+def _responses(row: Row, operation: Operation) -> dict[str, Any]:
+    envelope = _ref("AnthropicError" if row.protocol == "anthropic" else "Error")
+    content = {JSON: {"schema": envelope}}
+    responses: dict[str, Any] = {str(operation.status): _answer(operation)}
+    for status, codes in sorted(_by_status(row, operation).items()):
+        responses[str(status)] = {"description": ", ".join(codes), "content": content}
+    responses["default"] = {"description": "An error.", "content": content}
+    return responses
+
+
+def _by_status(row: Row, operation: Operation) -> dict[int, list[str]]:
+    given = () if row.access == "anyone" else ("missing_token", "invalid_token")
+    found: dict[int, list[str]] = {}
+    for code in (*given, *operation.codes):
+        status = STATUS_OF[code]
+        if row.protocol == "anthropic" and status == STATUS_OF["validation_error"]:
+            status = 400
+        found.setdefault(status, []).append(code)
+    return found
+
+
+def _answer(operation: Operation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": operation.summary}
+    if operation.answer is not None:
+        forms = {operation.media: operation.answer, **operation.also}
+        answer["content"] = {
+            media: {"schema": _event_of(kind) if media == EVENTS else _schema_of(kind)}
+            for media, kind in forms.items()
+        }
+    if operation.name == "createConversation":
+        parameters = {"conversation_id": "$response.body#/id"}
+        answer["links"] = {name: {"operationId": name, "parameters": parameters} for name in LINKED}
+    return answer

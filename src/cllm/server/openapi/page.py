@@ -1,0 +1,112 @@
+"""The description of the interface as a page: plain HTML that loads nothing and runs nothing."""
+
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from cllm.server.openapi.description import describe
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+STYLE = """
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif; }
+h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid #999; }
+summary { cursor: pointer; padding: .4rem 0; }
+code { font-family: ui-monospace, monospace; }
+pre { background: #8881; padding: .75rem; overflow-x: auto; font-size: .875rem; }
+table { border-collapse: collapse; margin: .5rem 0; }
+td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; }
+:root { color-scheme: light dark; }
+"""
+
+
+async def docs(_request: Request) -> Response:
+    """GET /docs."""
+    return HTMLResponse(_page(), headers=HEADERS)
+
+
+@cache
+def _page() -> str:
+    described = describe()
+    about = described["info"]
+    body = "\n".join((*_routes(described), *_schemas(described)))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(about['title'])} interface</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{escape(about['title'])} {escape(about['version'])}</h1>\n"
+        f"<p>{escape(about['description'])} For programs: "
+        '<a href="/openapi.json">openapi.json</a>.</p>\n'
+        f"{body}\n</body>\n</html>\n"
+    )
+
+
+def _routes(described: dict[str, Any]) -> Iterator[str]:
+    tagged: dict[str, list[str]] = {}
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            tagged.setdefault(operation["tags"][0], []).append(_route(method, path, operation))
+    for tag, routes in tagged.items():
+        yield f"<h2>{escape(tag)}</h2>"
+        yield from routes
+
+
+def _route(method: str, path: str, operation: dict[str, Any]) -> str:
+    head = f"<code><b>{method.upper()}</b> {escape(path)}</code>"
+    inner = "\n".join((*_parameters(operation), *_body(operation), *_responses(operation)))
+    name = escape(operation["operationId"])
+    summary = f"<summary>{head} {escape(operation['summary'])}</summary>"
+    return f'<details id="{name}">{summary}\n{inner}\n</details>'
+
+
+def _parameters(operation: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}"
+        f"{', required' if one['required'] else ''}</td><td>{_schema(one['schema'])}</td></tr>"
+        for one in operation["parameters"]
+    ]
+    if rows:
+        yield f"<table>{''.join(rows)}</table>"
+
+
+def _body(operation: dict[str, Any]) -> Iterator[str]:
+    if "requestBody" in operation:
+        for media, content in operation["requestBody"]["content"].items():
+            yield f"<p>Body, {escape(media)}: {_schema(content['schema'])}</p>"
+
+
+def _responses(operation: dict[str, Any]) -> Iterator[str]:
+    rows = (
+        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td>"
+        f"<td>{', '.join(_forms(response))}</td></tr>"
+        for status, response in operation["responses"].items()
+    )
+    yield f"<table>{''.join(rows)}</table>"
+
+
+def _forms(response: dict[str, Any]) -> Iterator[str]:
+    for media, content in response.get("content", {}).items():
+        yield f"{escape(media)}: {_schema(content['schema'])}"
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    """A schema by its name with a link, else as it is."""
+    if "$ref" in schema:
+        name = escape(schema["$ref"].rpartition("/")[2])
+        return f'<a href="#{name}"><code>{name}</code></a>'
+    return f"<code>{escape(msgspec.json.encode(schema).decode())}</code>"
+
+
+def _schemas(described: dict[str, Any]) -> Iterator[str]:
+    yield "<h2>values</h2>"
+    for name, schema in described["components"]["schemas"].items():
+        text = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+        yield (
+            f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>\n'
+            f"<pre>{escape(text)}</pre></details>"
+        )
