@@ -108,7 +108,7 @@ class Rig:
         terms = TERMS[self.count % len(SAID)]
         at = ROWS.write_time(now())
         db.execute("BEGIN IMMEDIATE")
-        row = db.execute(sql.BY_ID, key).fetchone()
+        row = db.execute(sql.FIND, key).fetchone()
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
         total = row[-1]
         db.execute(sql.PATH, (*key, number - LOADED // 2)).fetchall()

@@ -22,6 +22,8 @@ import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, StoreUnavailableError, UsageError
 from cllm.core.extras import needs_extra
+from cllm.core.ports import Clock
+from cllm.stores.sql import HEAD, VERSION_TABLE
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -344,3 +346,44 @@ async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
         raise our_error(error) from error
     finally:
         await engine.dispose()
+
+
+class PostgresBase:
+    """What all parts of the store use: a clock, and connections to a database with our tables."""
+
+    def __init__(self, url: str, *, clock: Clock) -> None:
+        self._url, options = split_url(url)
+        self._clock = clock
+        self._connections = PostgresPool(self._url, options)
+        self._preparing = asyncio.Lock()
+        self._is_ready = False
+
+    async def _ready(self) -> PostgresPool:
+        """The connections, once the database has been seen to have the tables that it needs."""
+        if not self._is_ready:
+            async with self._preparing:
+                if not self._is_ready:
+                    await self._prepare()
+                    self._is_ready = True
+        return self._connections
+
+    async def _prepare(self) -> None:
+        """Create the tables in an empty database; a person has to upgrade an older one."""
+        if await self._connections.run(_revision, twice=True) == HEAD:
+            return
+        from cllm.stores.sql import migrate  # noqa: PLC0415 - imports SQLAlchemy
+
+        await asyncio.to_thread(with_postgres, self._url, migrate.prepare)
+
+    async def close(self) -> None:
+        """Close all connections; leases expire by themselves."""
+        await self._connections.close()
+
+
+async def _revision(connection: Connection) -> str | None:
+    try:
+        rows = await connection.fetch(f'SELECT version_num FROM "{VERSION_TABLE}"')  # noqa: S608
+    except asyncpg.UndefinedTableError:
+        return None
+    found: str | None = rows[0][0] if len(rows) == 1 else None
+    return found

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
 from cllm.stores.pages import check_page, decode_cursor, encode_cursor
-from cllm.stores.postgres.connection import PostgresPool
+from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reading import summaries_of
 from cllm.stores.postgres.statements import MOST, names
 from cllm.stores.sql.checks import check_text
@@ -81,64 +82,86 @@ GROUP BY 1
 _KEYS = {"day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')", "model": "model"}
 
 
-async def list_page(
-    pool: PostgresPool,
-    *,
-    owner: str,
-    archive_filter: ArchiveFilter,
-    limit: int,
-    cursor: str | None,
-    offset: int,
-) -> Page:
-    """A page of summaries, newest first; one more is asked for, to know whether there are any."""
-    check_page(limit, "conversations")
-    given: tuple[Any, ...] = (owner, min(limit, MOST) + 1, min(max(offset, 0), MOST))
-    if cursor is not None:
-        check_text(cursor)
-        given = (*given, *decode_cursor(cursor))
-    sql = _LIST.format(
-        columns=names(SUMMARY_COLUMNS, "c."),
-        archived=_ARCHIVED[archive_filter],
-        after="" if cursor is None else _AFTER,
-        limit="$2",
-        offset="$3",
-    )
-    found = summaries_of(await pool.fetch(sql, given, twice=True))
-    items = found[:limit]
-    return Page(items=items, next_cursor=encode_cursor(items[-1]) if len(found) > limit else None)
+class PostgresLists(PostgresBase):
+    """Lists, searches and sums."""
 
-
-async def count(pool: PostgresPool, *, owner: str, archive_filter: ArchiveFilter) -> int:
-    sql = _COUNT.format(archived=_ARCHIVED[archive_filter])
-    return int((await pool.fetch(sql, (owner,), twice=True))[0][0])
-
-
-async def search(
-    pool: PostgresPool,
-    query: str,
-    *,
-    owner: str,
-    archive_filter: ArchiveFilter,
-    limit: int,
-    offset: int,
-) -> Hits:
-    """The newest messages that have all terms, the best of them first."""
-    words = query_terms(query)
-    sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
-    last = (await pool.fetch(_LAST, (), twice=True))[0][0]
-    rows = await pool.fetch(sql, (owner, tsquery(words, owner), NEWEST + 1, last), twice=True)
-    found = [
-        Found(
-            conversation=row[0],
-            title=row[1],
-            sequence=row[2],
-            role=row[3],
-            raw=row[4],
-            created_at=row[5],
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        """A page of summaries, newest first; one more row is read, to know whether there is one."""
+        check_page(limit, "conversations")
+        pool = await self._ready()
+        given: tuple[Any, ...] = (owner, min(limit, MOST) + 1, min(max(offset, 0), MOST))
+        if cursor is not None:
+            check_text(cursor)
+            given = (*given, *decode_cursor(cursor))
+        sql = _LIST.format(
+            columns=names(SUMMARY_COLUMNS, "c."),
+            archived=_ARCHIVED[archive_filter],
+            after="" if cursor is None else _AFTER,
+            limit="$2",
+            offset="$3",
         )
-        for row in rows
-    ]
-    return page_of_found(found, words, limit=limit, offset=offset)
+        found = summaries_of(await pool.fetch(sql, given, twice=True))
+        items = found[:limit]
+        return Page(
+            items=items, next_cursor=encode_cursor(items[-1]) if len(found) > limit else None
+        )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        pool = await self._ready()
+        sql = _COUNT.format(archived=_ARCHIVED[archive_filter])
+        return int((await pool.fetch(sql, (owner,), twice=True))[0][0])
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        """The newest messages that have all terms, the best of them first."""
+        words = query_terms(query)
+        pool = await self._ready()
+        sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
+        last = (await pool.fetch(_LAST, (), twice=True))[0][0]
+        rows = await pool.fetch(sql, (owner, tsquery(words, owner), NEWEST + 1, last), twice=True)
+        found = [
+            Found(
+                conversation=row[0],
+                title=row[1],
+                sequence=row[2],
+                role=row[3],
+                raw=row[4],
+                created_at=row[5],
+            )
+            for row in rows
+        ]
+        return page_of_found(found, words, limit=limit, offset=offset)
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        pool = await self._ready()
+        sql = _SUMS.format(key=_KEYS[by])
+        rows = await pool.fetch(sql, (owner, since, until, UNKNOWN_MODEL), twice=True)
+        found = [decode_sum(tuple(row)) for row in rows]
+        return tuple(sorted(found, key=lambda each: each.key))
 
 
 def tsquery(words: Sequence[Term], owner: str) -> str:
@@ -147,17 +170,3 @@ def tsquery(words: Sequence[Term], owner: str) -> str:
     # A word is letters and digits; none of them means anything there.
     quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)
     return " & ".join((f"'@_{own}'", *quoted))
-
-
-async def sums(
-    pool: PostgresPool,
-    *,
-    owner: str,
-    since: datetime | None,
-    until: datetime | None,
-    by: UsageBy,
-) -> tuple[UsageSum, ...]:
-    sql = _SUMS.format(key=_KEYS[by])
-    rows = await pool.fetch(sql, (owner, since, until, UNKNOWN_MODEL), twice=True)
-    found = [decode_sum(tuple(row)) for row in rows]
-    return tuple(sorted(found, key=lambda each: each.key))

@@ -7,14 +7,16 @@ from typing import Any
 
 import asyncpg
 
-from cllm.core.conversation import Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.identity import check_id
 from cllm.core.message import Message
-from cllm.core.ports import Outline, TurnPart
+from cllm.core.ports import Outline, Tail, TurnPart
 from cllm.core.reply import Usage
-from cllm.stores.postgres.connection import Connection, PostgresPool
+from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.statements import (
+    LOAD,
+    LOAD_TAIL,
     MESSAGES_AT,
     NUMBER,
     OF_CONVERSATION,
@@ -22,11 +24,13 @@ from cllm.stores.postgres.statements import (
     TURN_AT,
     has_id,
     names,
+    tail_count,
 )
 from cllm.stores.sql.checks import check_text
 from cllm.stores.sql.difference import without_messages
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
@@ -102,6 +106,9 @@ def message_arrays(messages: Sequence[Message]) -> tuple[list[Any], ...]:
 _CONVERSATION = f"""
 SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
 """
+_SUMMARY = f"""
+SELECT {names(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+"""
 _TURNS = f"""
 SELECT {names(TURN_COLUMNS, "t.")}, t.position,
     (SELECT count(*) FROM messages m
@@ -137,23 +144,6 @@ _POSITION_AT = len(TURN_COLUMNS)
 _COUNT_AT = _POSITION_AT + 1
 
 
-async def outline(pool: PostgresPool, ref: str, *, owner: str) -> Outline:
-    """The conversation with its turns and variants, and how many messages each has."""
-    check_id(ref)
-
-    async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:
-        row = await connection.fetchrow(_CONVERSATION, owner, ref)
-        if row is None:
-            raise ConversationNotFoundError(ref)
-        return row, await connection.fetch(_TURNS, owner, row["id"], 1)
-
-    row, rows = await pool.transact(read, frozen=True)
-    counts = {each[0]: each[_COUNT_AT] for each in rows}
-    # The row's own count is of a path with its messages.
-    bare = (*tuple(row)[:-1], 0)
-    return Outline(conversation=_with_turns(bare, rows, dict.fromkeys(counts, 0)), counts=counts)
-
-
 async def outline_from(connection: Connection, owner: str, key: str, sequence: int) -> Conversation:
     """The path from the turn with that message on, for an edit; no message is read."""
     row = await connection.fetchrow(_CONVERSATION, owner, key)
@@ -176,15 +166,55 @@ def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]
     return CODEC.decode_conversation(row, turns=tuple(turns), variants=tuple(variants))
 
 
-async def messages_from(
-    pool: PostgresPool, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str
-) -> tuple[tuple[Message, ...], ...]:
-    check_id(ref)
-    check_text(*(part.turn for part in parts))
-    wanted = ([part.turn for part in parts], [part.start for part in parts])
-    rows = await pool.fetch(_MESSAGES, (owner, ref, *wanted, most), twice=True)
-    last = rows[-1][0] if rows else 0
-    found: list[list[Message]] = [[] for _ in range(last)]
-    for place, role, dialect, raw in rows:
-        found[place - 1].append(decode_said(role, dialect, raw))
-    return tuple(map(tuple, found))
+class PostgresReading(PostgresBase):
+    """Conversations, whole or in parts."""
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        key = (owner, check_id(ref))
+        pool = await self._ready()
+        if tail is None:
+            rows = await pool.fetch(LOAD, key, twice=True)
+        else:
+            rows = await pool.fetch(LOAD_TAIL, (*key, tail_count(tail)), twice=True)
+        found = conversation_of(rows)
+        if found is None:
+            raise ConversationNotFoundError(ref)
+        return found
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        key = (owner, check_id(ref))
+        rows = await (await self._ready()).fetch(_SUMMARY, key, twice=True)
+        if not rows:
+            raise ConversationNotFoundError(ref)
+        return summaries_of(rows)[0]
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
+        """The conversation with its turns and variants, and how many messages each has."""
+        check_id(ref)
+
+        async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:
+            row = await connection.fetchrow(_CONVERSATION, owner, ref)
+            if row is None:
+                raise ConversationNotFoundError(ref)
+            return row, await connection.fetch(_TURNS, owner, row["id"], 1)
+
+        row, rows = await (await self._ready()).transact(read, frozen=True)
+        counts = {each[0]: each[_COUNT_AT] for each in rows}
+        # The row's own count is of a path with its messages.
+        bare = (*tuple(row)[:-1], 0)
+        return Outline(
+            conversation=_with_turns(bare, rows, dict.fromkeys(counts, 0)), counts=counts
+        )
+
+    async def messages_from(
+        self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
+    ) -> tuple[tuple[Message, ...], ...]:
+        check_id(ref)
+        check_text(*(part.turn for part in parts))
+        wanted = ([part.turn for part in parts], [part.start for part in parts])
+        rows = await (await self._ready()).fetch(_MESSAGES, (owner, ref, *wanted, most), twice=True)
+        last = rows[-1][0] if rows else 0
+        found: list[list[Message]] = [[] for _ in range(last)]
+        for place, role, dialect, raw in rows:
+            found[place - 1].append(decode_said(role, dialect, raw))
+        return tuple(map(tuple, found))

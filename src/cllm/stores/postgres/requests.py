@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import (
     ConversationNotFoundError,
     RequestConflictError,
@@ -27,7 +28,7 @@ from cllm.core.ports import (
     RequestKey,
     StreamEvent,
 )
-from cllm.stores.postgres.connection import PostgresPool
+from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reading import CODEC
 from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, encode_json
@@ -103,71 +104,79 @@ INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL
 """
 
 
-async def claim(
-    pool: PostgresPool, request: RequestKey, *, seconds: float
-) -> RequestClaim | KeptResponse:
-    key = (request.owner, request.key)
-    while True:
-        if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
-            until, headers, response = taken[0]
-            known = decode_headers(headers)
-            return RequestClaim(request=request, until=until, headers=known, body=response)
-        found = await pool.fetch(_CLAIMED, key, twice=True)
-        if found:
-            break
-    body, status, headers, response = found[0]
-    if body != request.body:
-        raise RequestConflictError
-    if status is None:
-        raise RequestInFlightError
-    return KeptResponse(status=status, headers=decode_headers(headers), body=response)
+class PostgresRequests(PostgresBase):
+    """Requests, stream events, and calls that belong to no conversation."""
 
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        pool = await self._ready()
+        key = (request.owner, request.key)
+        while True:
+            if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
+                until, headers, response = taken[0]
+                known = decode_headers(headers)
+                return RequestClaim(request=request, until=until, headers=known, body=response)
+            found = await pool.fetch(_CLAIMED, key, twice=True)
+            if found:
+                break
+        body, status, headers, response = found[0]
+        if body != request.body:
+            raise RequestConflictError
+        if status is None:
+            raise RequestInFlightError
+        return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
-async def hold(
-    pool: PostgresPool, claim: RequestClaim, *, seconds: float, status: int | None = None
-) -> RequestClaim:
-    """A claim is known by when it runs out: whoever takes it over gets a later time."""
-    key = (claim.request.owner, claim.request.key, claim.until)
-    content = (encode_json(claim.headers), claim.body)
-    held = await pool.fetch(_HOLD, (*key, float(seconds), status, *content))
-    if not held:
-        raise RequestInFlightError
-    return msgspec.structs.replace(claim, until=held[0]["expires_at"])
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return await self._hold(claim, seconds)
 
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        await self._hold(claim, lifetime, status)
 
-async def forget(pool: PostgresPool, header: str, value: str, *, owner: str) -> None:
-    await pool.fetch(_FORGET, (owner, header, value), twice=True)
+    async def _hold(
+        self, claim: RequestClaim, seconds: float, status: int | None = None
+    ) -> RequestClaim:
+        """A claim is known by its expiry: whoever takes it over gets a later time."""
+        key = (claim.request.owner, claim.request.key, claim.until)
+        content = (float(seconds), status, encode_json(claim.headers), claim.body)
+        held = await (await self._ready()).fetch(_HOLD, (*key, *content))
+        if not held:
+            raise RequestInFlightError
+        return msgspec.structs.replace(claim, until=held[0]["expires_at"])
 
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        await (await self._ready()).fetch(_FORGET, (owner, header, value), twice=True)
 
-async def add_events(pool: PostgresPool, lease: Lease, events: Sequence[StreamEvent]) -> None:
-    key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
-    numbers = [event.number for event in events]
-    data = [event.data for event in events]
-    if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), twice=True):
-        raise StaleLeaseError(lease.conversation.id)
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        pool = await self._ready()
+        key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
+        numbers = [event.number for event in events]
+        data = [event.data for event in events]
+        if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), twice=True):
+            raise StaleLeaseError(lease.conversation.id)
 
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        pool = await self._ready()
+        rows = await pool.fetch(_EVENTS, (owner, check_id(ref), turn_id, number), twice=True)
+        if rows[0]["id"] is None:
+            raise ConversationNotFoundError(ref)
+        if not rows[0]["is_there"]:
+            raise TurnNotFoundError(rows[0]["id"], turn_id)
+        return tuple(
+            StreamEvent(number=row["number"], data=row["data"])
+            for row in rows
+            if row["number"] is not None
+        )
 
-async def events_after(
-    pool: PostgresPool, ref: str, turn_id: str, number: int, *, owner: str
-) -> tuple[StreamEvent, ...]:
-    check_id(ref)
-    rows = await pool.fetch(_EVENTS, (owner, ref, turn_id, number), twice=True)
-    if rows[0]["id"] is None:
-        raise ConversationNotFoundError(ref)
-    if not rows[0]["is_there"]:
-        raise TurnNotFoundError(rows[0]["id"], turn_id)
-    return tuple(
-        StreamEvent(number=row["number"], data=row["data"])
-        for row in rows
-        if row["number"] is not None
-    )
+    async def drop_old_events(self, before: datetime) -> None:
+        pool = await self._ready()
+        await pool.fetch(DROP_OLD_EVENTS, (before,), twice=True)
+        for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
+            await pool.fetch(statement, (UNANSWERED_KEPT,), twice=True)
 
-
-async def drop_old(pool: PostgresPool, before: datetime) -> None:
-    await pool.fetch(DROP_OLD_EVENTS, (before,), twice=True)
-    for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
-        await pool.fetch(statement, (UNANSWERED_KEPT,), twice=True)
-
-
-async def count_call(pool: PostgresPool, call: CallRecord, *, owner: str) -> None:
-    await pool.fetch(_CALL, (owner, *CODEC.encode_call(call)))
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        pool = await self._ready()
+        for call in calls:
+            await pool.fetch(_CALL, (owner, *CODEC.encode_call(call)))

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, title_from
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Turn, title_from
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -26,14 +26,14 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.identity import check_id
-from cllm.core.ports import Clock, Lease, NewConversation, Opening, Tail, TurnStart
+from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
     LONGEST_PAUSE,
     TOO_LONG,
     Connection,
-    PostgresPool,
+    PostgresBase,
     is_lost,
 )
 from cllm.stores.postgres.edits import (
@@ -68,23 +68,21 @@ class _Taken(msgspec.Struct, frozen=True):
     expires_at: datetime
 
 
-class PostgresBeginnings:
-    """How a turn begins."""
+class PostgresTurns(PostgresBase):
+    """How a turn begins, continues and ends."""
 
-    def __init__(self, pool: PostgresPool, *, clock: Clock, lease_seconds: float) -> None:
-        self._pool = pool
-        self._clock = clock
-        self._seconds = lease_seconds
+    _seconds: float
+    """How long a lease lasts."""
 
-    async def begin(
+    async def begin_turn(
         self,
         ref: str,
         start: TurnStart,
         *,
-        owner: str,
-        create: NewConversation | None,
-        wait: float | None,
-        tail: Tail,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+        tail: Tail = None,
     ) -> Lease:
         check_id(ref)
         check_messages(start.messages)
@@ -93,6 +91,7 @@ class PostgresBeginnings:
             raise UsageError(TOO_LONG)
         if create is not None:
             check_new(create)
+        await self._ready()
 
         async def once() -> Lease:
             taken = await self._take(ref, start, owner, create, wait)
@@ -146,7 +145,7 @@ class PostgresBeginnings:
             asked = self._clock()
             given = (owner, ref, start.id, self._seconds, *new)
             try:
-                rows = await self._pool.fetch(sql.TAKE, given)
+                rows = await self._connections.fetch(sql.TAKE, given)
             except BaseException:
                 await self._undo_take(start.id, owner)
                 raise
@@ -191,7 +190,7 @@ class PostgresBeginnings:
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_count(tail),))
         )
         try:
-            return conversation_of(await self._pool.fetch(statement, (*given, *said, *more)))
+            return conversation_of(await self._connections.fetch(statement, (*given, *said, *more)))
         except asyncpg.UniqueViolationError as error:
             raise edits.taken_turn(taken.conversation, start.id) from error
 
@@ -203,10 +202,12 @@ class PostgresBeginnings:
             return None
         key = (owner, taken.conversation)
         if tail is None or start.place is not None:
-            return conversation_of(await self._pool.fetch(sql.LOAD, key, twice=True))
-        if await self._pool.fetch(_HAS_TURN, (*key, start.id), twice=True):
+            return conversation_of(await self._connections.fetch(sql.LOAD, key, twice=True))
+        if await self._connections.fetch(_HAS_TURN, (*key, start.id), twice=True):
             raise edits.taken_turn(taken.conversation, start.id)
-        rows = await self._pool.fetch(sql.LOAD_TAIL, (*key, sql.tail_count(tail)), twice=True)
+        rows = await self._connections.fetch(
+            sql.LOAD_TAIL, (*key, sql.tail_count(tail)), twice=True
+        )
         return conversation_of(rows)
 
     async def _granted(
@@ -222,7 +223,7 @@ class PostgresBeginnings:
                 )
                 await add_variant(connection, conversation, turn)
 
-            await self._pool.transact(show)
+            await self._connections.transact(show)
         return _lease(taken, conversation, turn, start, created=False)
 
     async def _created(
@@ -247,7 +248,7 @@ class PostgresBeginnings:
                 await connection.execute(_SHOWN, owner, create.id)
 
         try:
-            await self._pool.transact(make)
+            await self._connections.transact(make)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(create.id) from error
         return _lease(taken, conversation, turn, start, created=True)
@@ -258,7 +259,7 @@ class PostgresBeginnings:
             await self._drop_taken(taken, start, owner)
             return
         with suppress(StoreUnavailableError):
-            await self._pool.fetch(
+            await self._connections.fetch(
                 sql.GIVE_BACK, (owner, taken.conversation, taken.fence), twice=True
             )
 
@@ -266,56 +267,27 @@ class PostgresBeginnings:
         """Undo a beginning about which nobody knows how far it came."""
         undo = sql.DROP_BEGUN if taken.creates else sql.DROP_UNTAKEN
         with suppress(StoreUnavailableError):
-            await self._pool.fetch(
+            await self._connections.fetch(
                 undo, (owner, taken.conversation, taken.fence, start.id), twice=True
             )
 
     async def _undo_take(self, turn_id: str, owner: str) -> None:
         """Give back a lease about which nobody knows whether it was taken."""
         with suppress(StoreUnavailableError):
-            await self._pool.fetch(sql.FORGET, (owner, turn_id), twice=True)
+            await self._connections.fetch(sql.FORGET, (owner, turn_id), twice=True)
 
-
-def _lease(
-    taken: _Taken, conversation: Conversation, turn: Turn, start: TurnStart, *, created: bool
-) -> Lease:
-    return Lease(
-        conversation=conversation,
-        turn=turn,
-        fence=taken.fence,
-        created=created,
-        visible=start.visible,
-        expires_at=taken.expires_at,
-    )
-
-
-def expiry(asked: datetime, seconds: float) -> datetime:
-    """Until when a lease lasts at least: counted from before it was asked for."""
-    return asked + timedelta(seconds=seconds)
-
-
-_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
-_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
-
-
-class PostgresTurns:
-    """How a turn goes on and ends."""
-
-    def __init__(self, pool: PostgresPool, *, clock: Clock, lease_seconds: float) -> None:
-        self._pool = pool
-        self._clock = clock
-        self._seconds = lease_seconds
-
-    async def renew(self, lease: Lease) -> Lease:
+    async def renew_lease(self, lease: Lease) -> Lease:
         asked = self._clock()
         owner, key = lease.conversation.owner, lease.conversation.id
-        if not await self._pool.fetch(
+        if not await self._connections.fetch(
             sql.RENEW, (owner, key, lease.fence, self._seconds), twice=True
         ):
             raise StaleLeaseError(key)
         return msgspec.structs.replace(lease, expires_at=expiry(asked, self._seconds))
 
-    async def finish(self, lease: Lease, turn: Turn, *, opening: Opening | None) -> None:
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
         if turn.id != lease.turn.id:
             raise edits.not_its_turn(lease.turn.id, turn.id)
         new = edits.with_finished(lease.conversation, turn, opening=opening, now=self._clock())
@@ -330,10 +302,10 @@ class PostgresTurns:
             await self._finish_again(lease, turn, lambda: finish(lease, turn, new))
         except (UsageError, ConversationExistsError):
             key = (new.owner, new.id, lease.fence)
-            await self._pool.fetch(sql.GIVE_BACK, key, twice=True)
+            await self._connections.fetch(sql.GIVE_BACK, key, twice=True)
             raise
 
-    async def drop(self, lease: Lease) -> None:
+    async def drop_turn(self, lease: Lease) -> None:
         owner, key = lease.conversation.owner, lease.conversation.id
         try:
             await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
@@ -345,9 +317,9 @@ class PostgresTurns:
 
     async def _drop(self, owner: str, key: str, fence: int, turn_id: str, *, created: bool) -> None:
         if created:
-            ended = await self._pool.fetch(sql.DROP_CREATED, (owner, key, fence))
+            ended = await self._connections.fetch(sql.DROP_CREATED, (owner, key, fence))
         else:
-            ended = await self._pool.fetch(sql.DROP, (owner, key, fence, turn_id))
+            ended = await self._connections.fetch(sql.DROP, (owner, key, fence, turn_id))
         if not ended:
             raise StaleLeaseError(key)
 
@@ -355,7 +327,7 @@ class PostgresTurns:
         """A title from what was said first, if that is not among what was loaded."""
         if new.first_sequence == 1:
             return new
-        rows = await self._pool.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
+        rows = await self._connections.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
         if not rows:
             return new
         return msgspec.structs.replace(new, title=title_from(decode_text(*rows[0])))
@@ -365,7 +337,7 @@ class PostgresTurns:
         shown = len(lease.turn.messages)
         _, _, *ending = CODEC.encode_turn(turn)
         row = dict(zip(CONVERSATION_COLUMNS, CODEC.encode_conversation(new), strict=True))
-        ended = await self._pool.fetch(
+        ended = await self._connections.fetch(
             sql.FINISH,
             (
                 owner,
@@ -406,7 +378,7 @@ class PostgresTurns:
             await append_turn(connection, before, turn)
 
         try:
-            await self._pool.transact(keep)
+            await self._connections.transact(keep)
         except asyncpg.UniqueViolationError as error:
             if error.table_name == "conversations":
                 raise ConversationExistsError(key) from error
@@ -418,8 +390,30 @@ class PostgresTurns:
         """Finish after a lost connection, unless that was done just before it was lost."""
         owner, key = lease.conversation.owner, lease.conversation.id
         found = (owner, key, turn.id, turn.state, lease.fence)
-        if not await self._pool.fetch(sql.FINISHED, found, twice=True):
+        if not await self._connections.fetch(sql.FINISHED, found, twice=True):
             await finish()
+
+
+def _lease(
+    taken: _Taken, conversation: Conversation, turn: Turn, start: TurnStart, *, created: bool
+) -> Lease:
+    return Lease(
+        conversation=conversation,
+        turn=turn,
+        fence=taken.fence,
+        created=created,
+        visible=start.visible,
+        expires_at=taken.expires_at,
+    )
+
+
+def expiry(asked: datetime, seconds: float) -> datetime:
+    """Until when a lease lasts at least: counted from before it was asked for."""
+    return asked + timedelta(seconds=seconds)
+
+
+_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
+_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
 
 
 def _only_adds(lease: Lease, turn: Turn) -> bool:

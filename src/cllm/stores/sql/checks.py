@@ -18,7 +18,7 @@ _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 def check_text(*texts: str | None) -> None:
     """UsageError if one of the texts cannot be kept in a database."""
     for text in texts:
-        if text is not None and ("\0" in text or _has_surrogates(text)):
+        if text is not None and ("\0" in text or has_surrogates(text)):
             raise unkeepable()
 
 
@@ -45,7 +45,7 @@ def check_messages(messages: Sequence[Message]) -> None:
             raise unkeepable()
 
 
-def _has_surrogates(text: str) -> bool:
+def has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -9,7 +9,15 @@ from cllm.core.identity import check_id
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore
-from cllm.stores.sql.checks import check_json, check_new, check_opening, check_text, check_whole
+from cllm.stores.sql.checks import (
+    check_json,
+    check_new,
+    check_opening,
+    check_text,
+    check_whole,
+    has_surrogates,
+    unkeepable,
+)
 
 
 class SqlStore(EditingStore):
@@ -61,6 +69,13 @@ class SqlStore(EditingStore):
     ) -> Conversation | None:
         check_opening(opening)
         return await super().capture(ref, opening, owner=owner)
+
+    async def choose_variant(
+        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
+    ) -> Conversation:
+        if has_surrogates(turn_id):
+            raise unkeepable()
+        return await super().choose_variant(ref, turn_id, owner=owner)
 
     def _new(self, new: NewConversation, owner: str, opening: Opening | None) -> Conversation:
         check_new(new)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
+from cllm.core.ports import Clock
 from cllm.stores.sql import HEAD, VERSION_TABLE
 from cllm.stores.sql.checks import unkeepable
 from cllm.stores.sql.rows import UnreadableRowError
@@ -284,6 +285,16 @@ class SqliteFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class SqliteBase:
+    """What all parts of the store use: a clock, and the file, in one thread for writing and one
+    for reading, so that a long read delays no turn.
+    """
+
+    _clock: Clock
+    _file: SqliteFile
+    _reader: SqliteFile
 
 
 def _done_or_refused(work: Work[Any], connection: sqlite3.Connection) -> Outcome:

@@ -11,7 +11,7 @@ from types import NoneType
 
 import msgspec
 
-from cllm.core.conversation import Summary
+from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.finding import Term, query_terms
@@ -26,6 +26,7 @@ from cllm.stores.sql.rows import (
 )
 from cllm.stores.sql.search import Found, owner_term, page_of_found
 from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.connection import SqliteBase
 from cllm.stores.sqlite.reading import PLAIN, ROWS, fetched, text_of, with_marks
 
 MOST = 2**62
@@ -39,6 +40,90 @@ _NAME_AT = SUMMARY_COLUMNS.index("name")
 _LISTED = tuple(
     (SUMMARY_COLUMNS.index(column), frozenset(kinds)) for column, kinds in _TYPES.items()
 )
+
+
+class SqliteLists(SqliteBase):
+    """Lists, searches and sums."""
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        """One page of summaries; one row more is read, to know whether there is another.
+
+        A row that cannot be read has a notice in its place. Where a page has nothing but such rows,
+        nobody could continue from it, so that it is as long as it takes.
+        """
+        check_page(limit, "conversations")
+        most, start = min(limit, MOST), min(max(offset, 0), MOST)
+
+        def read(db: sqlite3.Connection) -> Page:
+            size, left_out = most, start
+            items: list[Summary] = []
+            notices: list[Notice] = []
+            while True:
+                rows = _rows_of_page(db, owner, archive_filter, cursor, (size + 1, left_out))
+                used = _take(rows[:size], most, items, notices)
+                more = len(rows) > used
+                if items or not more:
+                    break
+                left_out += used
+                size = max(size, MANY)
+            next_cursor = encode_cursor(items[-1]) if more else None
+            return Page(items=tuple(items), notices=tuple(notices), next_cursor=next_cursor)
+
+        return await self._reader.read(read)
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        rows = await self._reader.read(lambda db: fetched(db, sql.COUNT[archive_filter], (owner,)))
+        found: int = rows[0][0]
+        return found
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        words = query_terms(query)
+
+        def read(db: sqlite3.Connection) -> Hits:
+            rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
+            found: list[Found] = []
+            notices: list[Notice] = []
+            rows.reverse()
+            while rows:
+                # Taken off, so that nothing long is held twice.
+                _add_found(rows.pop(), found, notices)
+            hits = page_of_found(found, words, limit=limit, offset=offset)
+            return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
+
+        return await self._reader.read(read)
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        def read(db: sqlite3.Connection) -> tuple[UsageSum, ...]:
+            times = (ROWS.write_optional(since), ROWS.write_optional(until))
+            rows = fetched(db, sql.USAGE[by], (owner, *times))
+            return tuple(decode_sum((text_of(row[0]), *row[1:])) for row in rows)
+
+        return await self._reader.read(read)
 
 
 def check_listed(row: Row) -> None:
@@ -93,40 +178,6 @@ def message_skipped(ref: str) -> Notice:
     )
 
 
-def page(
-    db: sqlite3.Connection,
-    owner: str,
-    *,
-    archive_filter: ArchiveFilter,
-    limit: int,
-    cursor: str | None,
-    offset: int,
-) -> Page:
-    """One page of summaries; one row more is read, to know whether there is another.
-
-    A row that cannot be read has a notice in its place. Where a page has nothing but such rows,
-    nobody could go on from it, so that it is as long as it takes.
-    """
-    check_page(limit, "conversations")
-    most, left_out = min(limit, MOST), min(max(offset, 0), MOST)
-    size = most
-    items: list[Summary] = []
-    notices: list[Notice] = []
-    while True:
-        rows = _rows_of_page(db, owner, archive_filter, cursor, (size + 1, left_out))
-        used = _take(rows[:size], most, items, notices)
-        more = len(rows) > used
-        if items or not more:
-            break
-        left_out += used
-        size = max(size, MANY)
-    return Page(
-        items=tuple(items),
-        notices=tuple(notices),
-        next_cursor=encode_cursor(items[-1]) if more else None,
-    )
-
-
 def _rows_of_page(
     db: sqlite3.Connection,
     owner: str,
@@ -167,32 +218,6 @@ def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
             notices.append(damaged(listed_ref(row)))
 
 
-def count(db: sqlite3.Connection, owner: str, archive_filter: ArchiveFilter) -> int:
-    found: int = db.execute(sql.COUNT[archive_filter], (owner,)).fetchone()[0]
-    return found
-
-
-def search(
-    db: sqlite3.Connection,
-    query: str,
-    owner: str,
-    *,
-    archive_filter: ArchiveFilter,
-    limit: int,
-    offset: int,
-) -> Hits:
-    words = query_terms(query)
-    rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
-    found: list[Found] = []
-    notices: list[Notice] = []
-    rows.reverse()
-    while rows:
-        # Taken off, so that nothing long is held twice.
-        _add_found(rows.pop(), found, notices)
-    hits = page_of_found(found, words, limit=limit, offset=offset)
-    return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
-
-
 def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
     """Put what the row says among what was found, and what is wrong with it among the notices."""
     conversation, title, sequence, role, raw, started_at = row
@@ -217,16 +242,3 @@ def _match(words: Sequence[Term], owner: str) -> str:
     """The query in FTS5's words. Terms have no quotation marks in them."""
     terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
     return " AND ".join((*terms, f'"{owner_term(owner)}"'))
-
-
-def usage(
-    db: sqlite3.Connection,
-    owner: str,
-    *,
-    since: datetime | None,
-    until: datetime | None,
-    by: UsageBy,
-) -> tuple[UsageSum, ...]:
-    times = (ROWS.write_optional(since), ROWS.write_optional(until))
-    rows = fetched(db, sql.USAGE[by], (owner, *times))
-    return tuple(decode_sum((text_of(row[0]), *row[1:])) for row in rows)

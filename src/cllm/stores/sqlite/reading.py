@@ -127,30 +127,21 @@ ROWS = RowCodec(write_time=_write_time, read_time=_read_time)
 
 def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
     """The row of the conversation with that id, or else that name."""
-    row = look_up(db, check_id(ref), owner)
-    if row is None:
-        raise ConversationNotFoundError(ref)
-    return row
-
-
-def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    """The owner and id of the conversation, whatever else its row says."""
-    row: Row | None = db.execute(sql.KEY_BY_ID, (owner, check_id(ref))).fetchone()
-    if row is None:
-        row = db.execute(sql.KEY_BY_NAME, (owner, ref)).fetchone()
-    if row is None:
-        raise ConversationNotFoundError(ref)
-    return row
-
-
-def look_up(db: sqlite3.Connection, ref: str, owner: str) -> Row | None:
-    rows = fetched(db, sql.BY_ID, (owner, ref)) or fetched(db, sql.BY_NAME, (owner, ref))
+    rows = fetched(db, sql.FIND, (owner, check_id(ref)))
     if not rows:
-        return None
+        raise ConversationNotFoundError(ref)
     row = with_marks(rows[0], CONVERSATION_COLUMNS)
     if bytes in map(type, row):
         raise not_text()
     decode_number(row[COUNT_AT])
+    return row
+
+
+def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
+    """The owner and id of the conversation, whatever else its row has."""
+    row: Row | None = db.execute(sql.FIND_KEY, (owner, check_id(ref))).fetchone()
+    if row is None:
+        raise ConversationNotFoundError(ref)
     return row
 
 
@@ -217,8 +208,7 @@ def _by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
 
 
 def summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
-    key = (owner, check_id(ref))
-    rows = fetched(db, sql.SUMMARY_BY_ID, key) or fetched(db, sql.SUMMARY_BY_NAME, key)
+    rows = fetched(db, sql.FIND_SUMMARY, (owner, check_id(ref)))
     if not rows:
         raise ConversationNotFoundError(ref)
     return ROWS.decode_summary(with_marks(rows[0], SUMMARY_COLUMNS))

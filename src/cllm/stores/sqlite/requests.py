@@ -1,15 +1,15 @@
-"""What a server keeps beside conversations in an open SQLite database: requests, events, calls.
+"""What a server stores beside conversations in SQLite: requests, stream events, calls.
 
-Runs in the file's thread; each function is one transaction. Of a request only hashes are kept.
+Of a request only hashes are stored.
 """
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import (
     RequestConflictError,
     RequestInFlightError,
@@ -24,28 +24,107 @@ from cllm.core.ports import (
     RequestKey,
     StreamEvent,
 )
+from cllm.stores.sql.checks import check_text
 from cllm.stores.sql.rows import (
     Row,
     decode_headers,
     encode_json,
 )
 from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.connection import SqliteBase
 from cllm.stores.sqlite.reading import ROWS, find
 from cllm.stores.sqlite.turns import check_held
 
 
-def claim_request(
-    db: sqlite3.Connection, request: RequestKey, *, now: datetime, seconds: float
-) -> RequestClaim | KeptResponse:
-    known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-    if known is not None and ROWS.read_time(known[1]) > now:
-        return _answered(known, request)
-    claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-    if known is not None and known[0] == request.body and known[2] is None:
-        claim = msgspec.structs.replace(claim, headers=decode_headers(known[3]), body=known[4])
-    key = (request.owner, request.key, request.body)
-    db.execute(sql.CLAIM_REQUEST, (*key, ROWS.write_time(claim.until), *_content(claim)))
-    return claim
+class SqliteRequests(SqliteBase):
+    """Requests, stream events, and calls that belong to no conversation."""
+
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        def write(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
+            now = self._clock()
+            known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
+            if known is not None and ROWS.read_time(known[1]) > now:
+                return _answered(known, request)
+            claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
+            if known is not None and known[0] == request.body and known[2] is None:
+                headers = decode_headers(known[3])
+                claim = msgspec.structs.replace(claim, headers=headers, body=known[4])
+            key = (request.owner, request.key, request.body)
+            db.execute(sql.CLAIM_REQUEST, (*key, ROWS.write_time(claim.until), *_content(claim)))
+            return claim
+
+        return await self._file.write(write)
+
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return await self._hold(claim, seconds)
+
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        await self._hold(claim, lifetime, status)
+
+    async def _hold(
+        self, claim: RequestClaim, seconds: float, status: int | None = None
+    ) -> RequestClaim:
+        """A claim is known by its expiry: whoever takes it over gets a later time."""
+        held = (claim.request.owner, claim.request.key, ROWS.write_time(claim.until))
+
+        def write(db: sqlite3.Connection) -> RequestClaim:
+            until = self._clock() + timedelta(seconds=seconds)
+            changed = (ROWS.write_time(until), status, *_content(claim))
+            if db.execute(sql.HOLD_REQUEST, (*changed, *held)).rowcount == 0:
+                raise RequestInFlightError
+            return msgspec.structs.replace(claim, until=until)
+
+        return await self._file.write(write)
+
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            db.execute(sql.FORGET_RESPONSES, (owner, header, value))
+
+        await self._file.write(write)
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        key = (lease.conversation.owner, lease.conversation.id, lease.turn.id)
+
+        def write(db: sqlite3.Connection) -> None:
+            check_held(db, lease, now=self._clock())
+            db.executemany(sql.ADD_EVENT, [(*key, event.number, event.data) for event in events])
+
+        await self._file.write(write)
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        def read(db: sqlite3.Connection) -> tuple[StreamEvent, ...]:
+            key = find(db, ref, owner)[:2]
+            if db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone() is None:
+                raise TurnNotFoundError(key[1], turn_id)
+            rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
+            return tuple(StreamEvent(number=row[0], data=row[1]) for row in rows)
+
+        return await self._reader.read(read)
+
+    async def drop_old_events(self, before: datetime) -> None:
+        """Also delete the leases of conversations that were never created."""
+
+        def write(db: sqlite3.Connection) -> None:
+            now = self._clock()
+            unanswered = ROWS.write_time(now - UNANSWERED_KEPT)
+            db.execute(sql.DROP_OLD_EVENTS, (ROWS.write_time(before),))
+            db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), unanswered))
+            db.execute(sql.DROP_OLD_LEASES, (unanswered,))
+
+        await self._file.write(write)
+
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        for call in calls:
+            check_text(call.model)
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany(sql.ADD_CALL, [(owner, *ROWS.encode_call(call)) for call in calls])
+
+        await self._file.write(write)
 
 
 def _answered(known: Row, request: RequestKey) -> KeptResponse:
@@ -57,59 +136,5 @@ def _answered(known: Row, request: RequestKey) -> KeptResponse:
     return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
 
-def hold_request(
-    db: sqlite3.Connection,
-    claim: RequestClaim,
-    *,
-    now: datetime,
-    seconds: float,
-    status: int | None = None,
-) -> RequestClaim:
-    """A claim is known by when it runs out: whoever takes it over gets a later time."""
-    until = now + timedelta(seconds=seconds)
-    held = (claim.request.owner, claim.request.key, ROWS.write_time(claim.until))
-    changed = (ROWS.write_time(until), status, *_content(claim))
-    if db.execute(sql.HOLD_REQUEST, (*changed, *held)).rowcount == 0:
-        raise RequestInFlightError
-    return msgspec.structs.replace(claim, until=until)
-
-
-def forget_responses(db: sqlite3.Connection, header: str, value: str, *, owner: str) -> None:
-    db.execute(sql.FORGET_RESPONSES, (owner, header, value))
-
-
 def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:
     return encode_json(claim.headers), claim.body
-
-
-def add_events(
-    db: sqlite3.Connection, lease: Lease, events: Sequence[StreamEvent], *, now: datetime
-) -> None:
-    check_held(db, lease, now=now)
-    key = (lease.conversation.owner, lease.conversation.id, lease.turn.id)
-    db.executemany(sql.ADD_EVENT, [(*key, event.number, event.data) for event in events])
-
-
-def drop_old(db: sqlite3.Connection, before: datetime, *, now: datetime) -> None:
-    """Events of turns that ended before that, and requests that nobody can ask about now.
-
-    Also the leases of conversations that were never made: nobody takes those again.
-    """
-    db.execute(sql.DROP_OLD_EVENTS, (ROWS.write_time(before),))
-    unanswered = ROWS.write_time(now - UNANSWERED_KEPT)
-    db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), unanswered))
-    db.execute(sql.DROP_OLD_LEASES, (unanswered,))
-
-
-def count_calls(db: sqlite3.Connection, calls: Sequence[CallRecord], owner: str) -> None:
-    db.executemany(sql.ADD_CALL, [(owner, *ROWS.encode_call(call)) for call in calls])
-
-
-def events_after(
-    db: sqlite3.Connection, ref: str, owner: str, turn_id: str, number: int
-) -> tuple[StreamEvent, ...]:
-    key: tuple[Any, ...] = find(db, ref, owner)[:2]
-    if db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone() is None:
-        raise TurnNotFoundError(key[1], turn_id)
-    rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
-    return tuple(StreamEvent(number=row[0], data=row[1]) for row in rows)

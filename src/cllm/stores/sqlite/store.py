@@ -19,24 +19,14 @@ from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
 from cllm.core.errors import ConversationBusyError, SettingsError, StoreError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import (
-    ArchiveFilter,
-    CallRecord,
     Clock,
-    Hits,
-    KeptResponse,
     Lease,
     NewConversation,
     Opening,
     Outline,
-    Page,
-    RequestClaim,
-    RequestKey,
-    StreamEvent,
     Tail,
     TurnPart,
     TurnStart,
-    UsageBy,
-    UsageSum,
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, Reads
@@ -48,10 +38,11 @@ from cllm.stores.sql.checks import (
 from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.store import SqlStore
 from cllm.stores.sqlite import edits as changing
-from cllm.stores.sqlite import lists, reading
-from cllm.stores.sqlite import requests as records
+from cllm.stores.sqlite import reading
 from cllm.stores.sqlite import turns as turning
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile, Synchronous, Work
+from cllm.stores.sqlite.lists import SqliteLists
+from cllm.stores.sqlite.requests import SqliteRequests
 from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
@@ -65,7 +56,7 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 }
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
     """Conversations of any number of owners in one file."""
 
     ends_turns_whole: ClassVar = True
@@ -186,101 +177,8 @@ class SqliteStore(SqlStore):
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         return await self._reader.read(lambda db: reading.summary(db, ref, owner))
 
-    async def list_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 100,
-        cursor: str | None = None,
-        offset: int = 0,
-    ) -> Page:
-        return await self._reader.read(
-            lambda db: lists.page(
-                db,
-                owner,
-                archive_filter=archive_filter,
-                limit=limit,
-                cursor=cursor,
-                offset=offset,
-            )
-        )
-
-    async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
-    ) -> int:
-        return await self._reader.read(lambda db: lists.count(db, owner, archive_filter))
-
-    async def search(
-        self,
-        query: str,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 20,
-        offset: int = 0,
-    ) -> Hits:
-        return await self._reader.read(
-            lambda db: lists.search(
-                db, query, owner, archive_filter=archive_filter, limit=limit, offset=offset
-            )
-        )
-
-    async def usage(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        by: UsageBy = "day",
-    ) -> tuple[UsageSum, ...]:
-        return await self._reader.read(
-            lambda db: lists.usage(db, owner, since=since, until=until, by=by)
-        )
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._change(lambda db: changing.delete(db, ref, owner, self._clock()), ref)
-
-    async def claim_request(
-        self, request: RequestKey, *, seconds: float
-    ) -> RequestClaim | KeptResponse:
-        def claim(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
-            return records.claim_request(db, request, now=self._clock(), seconds=seconds)
-
-        return await self._file.write(claim)
-
-    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        return await self._file.write(
-            lambda db: records.hold_request(db, claim, now=self._clock(), seconds=seconds)
-        )
-
-    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        def keep(db: sqlite3.Connection) -> RequestClaim:
-            now = self._clock()
-            return records.hold_request(db, claim, now=now, seconds=lifetime, status=status)
-
-        await self._file.write(keep)
-
-    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        await self._file.write(lambda db: records.forget_responses(db, header, value, owner=owner))
-
-    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
-        await self._file.write(lambda db: records.add_events(db, lease, events, now=self._clock()))
-
-    async def events_after(
-        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
-    ) -> tuple[StreamEvent, ...]:
-        return await self._reader.read(
-            lambda db: records.events_after(db, ref, owner, turn_id, number)
-        )
-
-    async def drop_old_events(self, before: datetime) -> None:
-        await self._file.write(lambda db: records.drop_old(db, before, now=self._clock()))
-
-    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
-        for call in calls:
-            check_text(call.model)
-        await self._file.write(lambda db: records.count_calls(db, calls, owner))
 
     async def close(self) -> None:
         await self._reader.close()

@@ -116,9 +116,7 @@ def holder(
 
 def _standing(db: sqlite3.Connection, ref: str, owner: str) -> _Standing | None:
     """The conversation with that id, or else that name."""
-    found = db.execute(sql.STANDING_BY_ID, (owner, ref)).fetchone()
-    if found is None:
-        found = db.execute(sql.STANDING_BY_NAME, (owner, ref)).fetchone()
+    found = db.execute(sql.STANDING, (owner, ref)).fetchone()
     if found is None:
         return None
     row, lease, newest = found[:LEASE_AT], found[LEASE_AT:NEWEST_AT], found[NEWEST_AT:]
@@ -355,7 +353,7 @@ def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentT
     shown = decode_found(db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone())
     number, position, _, state = shown
     delete_turn(db, key, number, state)
-    row = decode_found(db.execute(sql.BY_ID, key).fetchone())
+    row = decode_found(db.execute(sql.FIND, key).fetchone())
     is_bare = row[5] is None and db.execute(sql.HAS_TURNS, key).fetchone() is None
     if lease.created and is_bare:
         db.execute(sql.DELETE_CONVERSATION, key)
