@@ -23,6 +23,7 @@ Examples:
   cllm completion bash >> ~/.bashrc
   cllm completion zsh >> ~/.zshrc
   cllm completion fish > ~/.config/fish/completions/cllm.fish"""
+MOST = 500
 
 
 @click.command(name="completion", help=HELP)
@@ -35,9 +36,6 @@ def command(shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"No completion for {shell}.")
     printing.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
-
-
-MOST = 500
 
 
 def _quiet_app() -> "App":

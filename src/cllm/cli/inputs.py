@@ -8,6 +8,8 @@ from cllm.core.errors import UsageError
 from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
 from cllm.settings.load import Place
 
+MAX_PROMPT = 16 * 1024 * 1024
+
 
 def here() -> Place:
     """The place that this process was started in."""
@@ -34,9 +36,6 @@ def _home() -> Path:
 def as_text(word: str) -> str:
     """A word of the command line or the environment as text, whatever bytes it came in."""
     return os.fsencode(word).decode("utf-8", "replace")
-
-
-MAX_PROMPT = 16 * 1024 * 1024
 
 
 def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:

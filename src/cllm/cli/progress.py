@@ -15,6 +15,8 @@ from cllm.terminal import draw_line
 WIDTH = 30
 BETWEEN_DRAWINGS = 0.1
 MEGABYTE = 1_000_000
+T = TypeVar("T")
+QUIET_SECONDS = 0.5
 
 
 class Progress:
@@ -76,11 +78,6 @@ class Progress:
 
 def _megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.0f} MB"
-
-
-T = TypeVar("T")
-
-QUIET_SECONDS = 0.5
 
 
 def counted(

@@ -25,6 +25,16 @@ MODEL, KEY, REACH = "model", "key", "provider"
 PATIENCE = 5.0
 PORTS = {"http": 80, "https": 443}
 MEGABYTE = 1_000_000
+CHECK = "versions"
+PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
+# Each extra by the package that it is for.
+EXTRAS = {
+    "bedrock": "botocore",
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "postgres": "asyncpg",
+    "server": "uvicorn",
+}
 
 
 def check_provider(settings: Settings, opener: ProviderOpener, model: str) -> Iterator[Finding]:
@@ -135,18 +145,6 @@ def _connect(host: str, port: int, *, secure: bool) -> str | None:
     thread.start()
     thread.join(PATIENCE)
     return outcome[0] if outcome else f"no answer in {PATIENCE:.0f} seconds"
-
-
-CHECK = "versions"
-PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
-# Each extra by the package that it is for.
-EXTRAS = {
-    "bedrock": "botocore",
-    "litellm": "litellm",
-    "local": "xllamacpp",
-    "postgres": "asyncpg",
-    "server": "uvicorn",
-}
 
 
 def check_machine() -> Iterator[Finding]:

@@ -35,6 +35,9 @@ LEFT_OVER_SECONDS = 3600
 LITTLE_SPACE = 100_000_000
 NO_SPACE = 1_000_000
 MEGABYTE = 1_000_000
+HISTORIES = "conversations"
+DIALECTS: dict[str, Dialect] = {"anthropic": "anthropic", "bedrock": "bedrock"}
+NEXT = spoken_for(plain_message("user", "And now?"), "openai")
 
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
@@ -166,10 +169,6 @@ def _close_file(path: Path) -> None:
     finally:
         os.close(fd)
 
-
-HISTORIES = "conversations"
-DIALECTS: dict[str, Dialect] = {"anthropic": "anthropic", "bedrock": "bedrock"}
-NEXT = spoken_for(plain_message("user", "And now?"), "openai")
 
 Load = Callable[[str], Conversation]
 Count = Callable[[Iterable[Summary], int], Iterable[Summary]]

@@ -25,6 +25,8 @@ Who = tuple[int, int]
 """A thread, and the task that runs in it or 0: two steps of the same one never overlap."""
 
 CALLER: contextvars.ContextVar[Who] = contextvars.ContextVar("cllm_caller")
+P = ParamSpec("P")
+S = TypeVar("S")
 
 
 class _End:
@@ -251,8 +253,6 @@ background = OncePerProcess(BackgroundLoop, BackgroundLoop.stop)
 """The loop of this process."""
 
 
-P = ParamSpec("P")
-S = TypeVar("S")
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 

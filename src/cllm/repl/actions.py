@@ -39,6 +39,8 @@ FOUND = 20
 MOST_HITS = 1000
 TITLE = 60
 ADVICE = "open them with: cllm chat --store"
+SHORT = 60
+LONGEST_NUMBER = 9
 
 
 class Leave(BaseException):
@@ -295,10 +297,6 @@ async def stats(chat: Chat, _rest: str) -> None:
     talked = () if chat.conversation is None else (chat.conversation,)
     report = cache_report(talked, chat.app.prices.price_turn)
     chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))
-
-
-SHORT = 60
-LONGEST_NUMBER = 9
 
 
 def number_in(given: str) -> int | None:

@@ -31,6 +31,7 @@ Char.display_mappings.update({sign: escaped(sign) for sign in hidden_characters(
 
 
 Named = Sequence[tuple[str, str]]
+MOST = 500
 
 
 class KnownNames:
@@ -181,6 +182,3 @@ def commands_like(word: str) -> Iterable[Completion]:
                 display=f"/{row.name} {row.takes}".rstrip(),
                 display_meta=row.about,
             )
-
-
-MOST = 500

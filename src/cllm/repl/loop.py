@@ -19,10 +19,9 @@ from cllm.repl.screen import echo
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
 AGAIN = "Press Ctrl-C again to leave, or Ctrl-D."
-
-
 PROMPT = "You: "
 CONTINUED = "\\"
+PATIENT_PRESSES = 2
 
 
 class Reader(Protocol):
@@ -62,9 +61,6 @@ class LineReader:
             self._asks.flush()
         data = b"" if self._lines is None else self._lines.readline()
         return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
-
-
-PATIENT_PRESSES = 2
 
 
 class EndedBySignal(BaseException):

@@ -18,6 +18,10 @@ from cllm.stores.registry import without_password
 from cllm.terminal import escape, one_line
 
 SMALL = 0.01
+PATHS = ("json", "sqlite")
+TAIL_TURNS = 3
+TAIL_LINES = 12
+SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,9 +176,6 @@ def _token_lines(usage: Usage) -> Iterator[str]:
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
 
 
-PATHS = ("json", "sqlite")
-
-
 def empty_list_lines(store: str, others: Iterable[OtherHistory], *, advice: str) -> Iterator[str]:
     """A line for the store that is empty, and one for each that is not.
 
@@ -191,11 +192,6 @@ def location(store: str) -> str:
     """The path of a store in files, or the URL of another one without its password."""
     scheme, _, path = store.partition(":")
     return path if scheme in PATHS else without_password(store)
-
-
-TAIL_TURNS = 3
-TAIL_LINES = 12
-SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
 
 
 def tail_lines(conversation: Conversation) -> Iterator[str]:

@@ -24,6 +24,19 @@ LOADING_SECONDS = 10.0
 CHECKING_SECONDS = 5.0
 PIECE_BYTES = 65536
 PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+DEFAULT_NAME = "reply"
+NAME_LENGTH = 64
+NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+# What OpenAI's strict mode has words for; with any other keyword it refuses the request.
+STRICT_KEYWORDS = frozenset(
+    (
+        *("$defs", "$ref", "$schema", "additionalProperties", "anyOf", "const", "definitions"),
+        *("description", "enum", "exclusiveMaximum", "exclusiveMinimum", "format", "items"),
+        *("maxItems", "maximum", "minItems", "minimum", "multipleOf", "pattern", "properties"),
+        *("required", "title", "type"),
+    )
+)
+MAPPINGS = ("properties", "$defs", "definitions")
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,40 +187,6 @@ def _left(deadline: float) -> float:
 def _descriptor(pipe: Any) -> int:
     number: int = pipe.fileno()
     return number
-
-
-DEFAULT_NAME = "reply"
-NAME_LENGTH = 64
-NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-# What OpenAI's strict mode has words for; with any other keyword it refuses the request.
-STRICT_KEYWORDS = frozenset(
-    {
-        "$defs",
-        "$ref",
-        "$schema",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "definitions",
-        "description",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "items",
-        "maxItems",
-        "maximum",
-        "minItems",
-        "minimum",
-        "multipleOf",
-        "pattern",
-        "properties",
-        "required",
-        "title",
-        "type",
-    }
-)
-MAPPINGS = ("properties", "$defs", "definitions")
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:

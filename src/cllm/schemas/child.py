@@ -27,8 +27,6 @@ from cllm.schemas.strict_json import NotJsonError, decode
 
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 CPU_SECONDS = 60
-
-
 MOST_ERRORS = 50
 MOST_NAMES = 8
 LONGEST_PATTERN = 1000

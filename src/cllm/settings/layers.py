@@ -22,14 +22,8 @@ ENVIRONMENT_KEYS = {
     "CLLM_VERBOSITY": "verbosity",
 }
 WORDS: dict[str, bool] = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 COMMAND_LINE = "command line"
 S = TypeVar("S", bound=msgspec.Struct)

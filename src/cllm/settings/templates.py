@@ -21,15 +21,7 @@ MAX_STEPS = 10_000
 MAX_LOOPS = 3
 FILTERS = ("default", "lower", "upper", "trim", "replace", "title", "int", "float", "length")
 METHODS = (
-    "endswith",
-    "lower",
-    "lstrip",
-    "rstrip",
-    "split",
-    "startswith",
-    "strip",
-    "title",
-    "upper",
+    *("endswith", "lower", "lstrip", "rstrip", "split", "startswith", "strip", "title", "upper"),
 )
 LOOP = ("first", "index", "index0", "last")
 STATEMENTS = (nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign)

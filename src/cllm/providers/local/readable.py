@@ -16,14 +16,7 @@ from cllm.wire.media import asked_about
 
 TOOLS = "tools"
 ABOUT_TOOLS = frozenset(
-    (
-        TOOLS,
-        "tool_choice",
-        "parallel_tool_calls",
-        "functions",
-        "function_call",
-        "toolConfig",
-    )
+    (TOOLS, "tool_choice", "parallel_tool_calls", "functions", "function_call", "toolConfig")
 )
 TOOLS_LEFT_OUT = Notice(
     code="tools_left_out",
