@@ -37,40 +37,6 @@ TOOL_CALLS = "tool_calls"
 KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS})
 
 
-class _Text(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    text: str
-
-
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    arguments: str
-
-
-class _Call(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    function: _Function
-    type: str = "function"
-
-
-class _Said(msgspec.Struct, forbid_unknown_fields=True):
-    """A message of the usual shape; any other is read field by field."""
-
-    role: str
-    content: str | list[_Text] | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Answered(msgspec.Struct, forbid_unknown_fields=True):
-    role: str
-    tool_call_id: str
-    content: str | list[_Text] | None = None
-
-
-_said_decoder = msgspec.json.Decoder(_Said)
-_answered_decoder = msgspec.json.Decoder(_Answered)
-
-
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, in order: thinking, content, refusal, tool calls."""
     return decode_message(message)[0]
@@ -81,12 +47,7 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
 
     Reasoning fields are among the latter too: a part does not say which of them it came in.
     """
-    try:
-        if message.role == "tool":
-            return (_usual_result(_answered_decoder.decode(message.raw)),), NOTHING
-        return tuple(_usual_parts(_said_decoder.decode(message.raw))), NOTHING
-    except msgspec.ValidationError:
-        fields = message.json()
+    fields = message.json()
     if message.role == "tool":
         return (_decode_result(fields),), NOTHING
     beside = {name: fields[name] for name in fields if _is_beside(name, fields[name])}
@@ -95,28 +56,6 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
 
 def _is_beside(name: str, value: Any) -> bool:
     return name not in KNOWN and bool(value or (name in REASONING_FIELDS and value == ""))
-
-
-def _usual_parts(said: _Said) -> list[AnyPart]:
-    parts: list[AnyPart] = []
-    parts += _usual_texts(said.content)
-    if said.refusal is not None:
-        parts.append(Refusal(text=said.refusal))
-    for call in said.tool_calls or ():
-        function = call.function
-        parts.append(ToolCall(id=call.id, name=function.name, arguments=function.arguments))
-    return parts
-
-
-def _usual_texts(content: str | list[_Text] | None) -> list[Text]:
-    if isinstance(content, str):
-        return [Text(text=content)] if content else []
-    return [Text(text=block.text) for block in content or ()]
-
-
-def _usual_result(answered: _Answered) -> ToolResult:
-    content = tuple(_usual_texts(answered.content))
-    return ToolResult(call_id=answered.tool_call_id, content=content)
 
 
 def _decode_fields(fields: Block) -> Iterator[AnyPart]:
