@@ -113,25 +113,8 @@ class BuiltCalls:
         return bool(self._calls)
 
     def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
-        """Take a piece, and append what is to be told of it."""
+        """Take a piece, and append its events."""
         function = piece.function or NO_FUNCTION
-        arguments = function.arguments
-        # Nearly every piece is this: more of a call that is known by its number, and a text.
-        if (
-            type(arguments) is str
-            and type(piece) is CallPiece
-            and piece.id is function.name is None
-        ):
-            known = self._places.get(piece.index)
-            if known is not None:
-                self._last = known
-                self._calls[known].arguments.append(arguments)
-                events.append(ToolCallDelta(index=known, arguments=arguments))
-                return
-        self._add_other(piece, function, events)
-
-    def _add_other(self, piece: CallPiece, function: Function, events: list[ReplyEvent]) -> None:
-        """Take a piece that begins a call, or says more of one than its arguments."""
         name, call_id, given = function.name, piece.id, function.arguments
         place = self._last if piece.index is None else self._places.get(piece.index)
         if place is None or call_id or name or place not in self._calls:
