@@ -27,9 +27,6 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 PIECE_BYTES = 65536
 ANY_ZLIB_HEADER = 32
 
-Take = Callable[[bytes], bool]
-"""Takes a piece of a body, and says whether it takes the next one too."""
-
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds: to connect, until the first byte of the answer, and between two pieces of it."""
@@ -58,11 +55,9 @@ class Response(ABC):
             yield piece
             limit = self._timeouts.idle
 
-    async def hand_on(self, take: Take) -> None:  # noqa: B027 - not every transport can do it
-        """Give the pieces that come now to `take`, until it has enough or none can be given so.
-
-        What is left, and the end, are in `chunks` again.
-        """
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece in self.chunks()])
 
     def _count(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -72,10 +67,6 @@ class Response(ABC):
                 "answer; check its address.",
                 provider=self._provider,
             )
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        return b"".join([piece async for piece in self.chunks()])
 
     @abstractmethod
     async def _next(self, limit: float) -> bytes:
