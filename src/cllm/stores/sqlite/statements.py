@@ -95,14 +95,12 @@ AT_SEQUENCE = f"""SELECT m.turn, m.ordinal, t.position, t.state
     FROM messages m CROSS JOIN turns t ON {_JOINED}
     WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?
     ORDER BY m.turn DESC LIMIT 1"""
-_MESSAGES = "turn, role, dialect, raw FROM messages"
+_SAID = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
 # A turn's number is at least its position: these are all messages from that position on.
-MESSAGES_SINCE = f"SELECT {_MESSAGES} {_OF_CONVERSATION} AND turn >= ? ORDER BY turn, ordinal"
-MESSAGES_OF = f"""SELECT {_MESSAGES} {_OF_CONVERSATION} AND turn IN (SELECT value FROM json_each(?))
+MESSAGES_SINCE = f"SELECT {_SAID} AND turn >= ? ORDER BY turn, ordinal"
+MESSAGES_OF = f"""SELECT {_SAID} AND turn IN (SELECT value FROM json_each(?))
     ORDER BY turn, ordinal"""
-MESSAGES_FROM = (
-    f"SELECT {_MESSAGES} {_OF_CONVERSATION} AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?"
-)
+MESSAGES_FROM = f"SELECT {_SAID} AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?"
 MESSAGE_COUNTS = f"""SELECT turn, count(*) FROM messages {_OF_CONVERSATION}
     AND turn >= ? GROUP BY turn"""
 RAW_BYTES = f"""SELECT number, CAST(raw AS BLOB) FROM messages {_OF_CONVERSATION}

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 import pytest
 from tests.postgres import Server
 
-from cllm.stores import sql
+from cllm.stores import postgres
 from cllm.stores.postgres.requests import DROP_OLD_EVENTS
 
 LONG = """
@@ -41,9 +41,8 @@ async def test_events_that_are_kept_cost_no_walk_through_their_conversation(
 def _statements() -> dict[str, str]:
     """All constant texts of the store's modules."""
     modules = [
-        import_module(f"{sql.__name__}.{found.name}")
-        for found in iter_modules(sql.__path__)
-        if found.name.startswith("postgres")
+        import_module(f"{postgres.__name__}.{found.name}")
+        for found in iter_modules(postgres.__path__)
     ]
     return {
         f"{module.__name__}.{name}": value
