@@ -4,7 +4,7 @@ A table of the dialects and the one way through parts between any two of them. W
 cannot say comes back as notices. Decides nothing about what is sent, and writes no body.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -38,9 +38,6 @@ from cllm.wire.spoken import (
     rewritten,
 )
 
-DecodeParts = Callable[[Message], tuple[AnyPart, ...]]
-DecodeMessage = Callable[[Message], tuple[tuple[AnyPart, ...], Mapping[str, Any]]]
-
 
 class RequestCodec(Protocol):
     """What a dialect's request module offers."""
@@ -54,37 +51,14 @@ class RequestCodec(Protocol):
     def encode_request(self, **pieces: Any) -> Encoded: ...
 
 
-# A row is imported when it is used: most programs speak one protocol.
-PARTS: dict[Dialect, str] = {
-    "anthropic": "cllm.wire.anthropic.parts",
-    "bedrock": "cllm.wire.bedrock.parts",
-    "openai": "cllm.wire.openai.parts",
-    "responses": "cllm.wire.responses.parts",
-}
-REQUESTS: dict[Dialect, str] = {
-    "anthropic": "cllm.wire.anthropic.request",
-    "bedrock": "cllm.wire.bedrock.request",
-    "openai": "cllm.wire.openai.request",
-    "responses": "cllm.wire.responses.request",
-}
-
-
 @cache
-def decoder_of(dialect: Dialect) -> DecodeParts:
-    decode: DecodeParts = import_module(PARTS[dialect]).decode_parts
-    return decode
+def _module(dialect: Dialect, name: str) -> Any:
+    """A module of a protocol's package, imported when it is used: most programs speak one."""
+    return import_module(f"cllm.wire.{dialect}.{name}")
 
 
-@cache
-def reader_of(dialect: Dialect) -> DecodeMessage:
-    """What reads the parts of a message, and its fields beside them."""
-    decode: DecodeMessage = import_module(PARTS[dialect]).decode_message
-    return decode
-
-
-@cache
 def request_codec(dialect: Dialect) -> RequestCodec:
-    codec: RequestCodec = import_module(REQUESTS[dialect])
+    codec: RequestCodec = _module(dialect, "request")
     return codec
 
 
@@ -97,13 +71,14 @@ def is_plain_user(message: Message) -> bool:
 
 def parts_of(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, whatever its dialect."""
-    return decoder_of(message.dialect)(message)
+    parts: tuple[AnyPart, ...] = _module(message.dialect, "parts").decode_parts(message)
+    return parts
 
 
 def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
     """A message on its way into a dialect, with its own bytes if it is in that dialect already."""
     dialect = message.dialect
-    parts, beside = reader_of(dialect)(message)
+    parts, beside = _module(dialect, "parts").decode_message(message)
     return Spoken(
         role=message.role,
         parts=parts,

@@ -65,6 +65,7 @@ BEDROCK_REVISION = re.compile(r"(?<=\w)-v\d+(:\w+)*$")
 FAMILIES = re.compile(r"opus|sonnet|haiku|fable|mythos|instant")
 
 
+# Called about ten times for a request: 50 µs of it without the cache.
 @lru_cache(maxsize=256)
 def claude_model(name: str) -> ClaudeModel | None:
     """The row of a model by any of its names; None for a name that is not Claude's.

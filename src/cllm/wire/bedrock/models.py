@@ -6,7 +6,6 @@ say. A name is never guessed, and a request never leaves its part of the world u
 
 import difflib
 import re
-from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -256,7 +255,6 @@ Gathered on 2026-11-15, from Bedrock's documentation and from what its clients s
 """
 
 
-@lru_cache(maxsize=256)
 def features(model: str) -> Features:
     """What this model can be told; an ARN that hides its model is taken at the client's word."""
     row = next((row for pattern, row in FAMILIES if pattern.search(model)), Features())

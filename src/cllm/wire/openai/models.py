@@ -5,7 +5,6 @@ its own refusals. A model that is not in the table is told what was said.
 """
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -83,7 +82,6 @@ def knows_developer(model: str) -> bool:
     return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
 
 
-@lru_cache(maxsize=256)
 def reasoner(model: str) -> Reasoner | None:
     """The row of a model that thinks, by its name with or without a provider's."""
     name = model.rpartition("/")[2].lower()
