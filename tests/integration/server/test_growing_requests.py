@@ -1,4 +1,4 @@
-"""An agent's growing requests through the server, translated to another protocol."""
+"""An agent's requests through the server: the whole history arrives with each of them."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def asked(client: str, number: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-async def test_everything_in_the_history_arrives_with_each_request(client: str, tmp_path: Path):
+async def test_every_request_arrives_with_its_whole_history(client: str, tmp_path: Path):
     target = "anthropic" if client == "openai" else "openai"
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Hello from {client}."}]
     body = {"model": MODELS[target], "max_tokens": 100, "tools": TOOLS[client]}
@@ -45,8 +45,8 @@ async def test_everything_in_the_history_arrives_with_each_request(client: str, 
                 answer = await server("POST", PATHS[client], json=body | {"messages": messages})
                 assert answer.status_code == 200, answer.text
 
-    for rounds, request in enumerate(provider.requests, start=1):
-        sent = request.body.decode()
-        assert [f"{number}: {LONG}" in sent for number in range(ROUNDS)] == [
-            number < rounds for number in range(ROUNDS)
-        ]
+        sent = [request.body.decode() for request in provider.requests]
+
+    assert len(sent) == ROUNDS
+    for rounds, body_sent in enumerate(sent, start=1):
+        assert all(f"{number}: {LONG}" in body_sent for number in range(rounds))
