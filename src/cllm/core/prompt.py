@@ -83,18 +83,6 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     stream: bool
 
-    def to_prompt(self) -> Prompt:
-        """The prompt that the body asks for."""
-        return Prompt(
-            model=self.model,
-            system=self.system,
-            messages=self.messages,
-            parameters=self.parameters,
-            dialect=self.dialect,
-            stream=self.stream,
-            original=self,
-        )
-
     def says(self, prompt: Prompt) -> bool:
         """Whether the body is exactly this prompt."""
         return (
@@ -105,3 +93,16 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
             and self.messages == prompt.messages
             and self.parameters == prompt.parameters
         )
+
+
+def prompt_of(original: Original) -> Prompt:
+    """The prompt that a client's body asks for."""
+    return Prompt(
+        model=original.model,
+        system=original.system,
+        messages=original.messages,
+        parameters=original.parameters,
+        dialect=original.dialect,
+        stream=original.stream,
+        original=original,
+    )

@@ -30,6 +30,10 @@ def conversation(*said: Message, state: TurnState = "complete", **fields) -> Con
     return Conversation(turns=(turn,), **{**known, **fields})
 
 
+def encode_html(transcript: Transcript) -> str:
+    return begin_html(transcript) + END
+
+
 class _Words(HTMLParser):
     """The words of a page, and the elements it has."""
 

@@ -17,7 +17,7 @@ from cllm.core.message import (
     Text,
     ToolResult,
 )
-from cllm.core.prompt import Original, Prompt
+from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.anthropic.betas import read_betas
 from cllm.wire.anthropic.blocks import encode_block
@@ -227,15 +227,17 @@ def decode_request(body: bytes) -> Prompt:
         parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
     except UNREADABLE as error:
         raise field_error(error) from error
-    prompt = Original(
-        body=body,
-        dialect=DIALECT,
-        model=said.model,
-        system=_decode_system(fields["system"]) if said.system else None,
-        messages=tuple(map(_decode_message, said.messages, itertools.count())),
-        parameters=parameters,
-        stream=bool(said.stream),
-    ).to_prompt()
+    prompt = prompt_of(
+        Original(
+            body=body,
+            dialect=DIALECT,
+            model=said.model,
+            system=_decode_system(fields["system"]) if said.system else None,
+            messages=tuple(map(_decode_message, said.messages, itertools.count())),
+            parameters=parameters,
+            stream=bool(said.stream),
+        )
+    )
     # Anthropic does not accept a body that names its beta flags.
     return msgspec.structs.replace(prompt, original=None) if "betas" in parameters else prompt
 

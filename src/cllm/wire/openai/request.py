@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import AnyPart, Message, Role
-from cllm.core.prompt import Original, Prompt
+from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
@@ -85,15 +85,17 @@ def decode_request(body: bytes) -> Prompt:
         Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
         for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
     )
-    return Original(
-        body=body,
-        dialect="openai",
-        model=model,
-        system=None,
-        messages=messages,
-        parameters={k: fields[k] for k in fields if k not in ("model", "messages", "stream")},
-        stream=bool(stream),
-    ).to_prompt()
+    return prompt_of(
+        Original(
+            body=body,
+            dialect="openai",
+            model=model,
+            system=None,
+            messages=messages,
+            parameters={k: fields[k] for k in fields if k not in ("model", "messages", "stream")},
+            stream=bool(stream),
+        )
+    )
 
 
 class _Body(msgspec.Struct):

@@ -26,7 +26,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.core.prompt import Original, Prompt
+from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.notes import Notes
@@ -75,15 +75,17 @@ def decode_request(body: bytes) -> Prompt:
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
         raise FieldError("instructions", "a text is needed")
-    return Original(
-        body=body,
-        dialect=DIALECT,
-        model=model,
-        system=_plain("system", instructions) if instructions else None,
-        messages=tuple(_decode_input(body, fields.get("input"))),
-        parameters={name: fields[name] for name in fields if name not in BODY},
-        stream=bool(stream),
-    ).to_prompt()
+    return prompt_of(
+        Original(
+            body=body,
+            dialect=DIALECT,
+            model=model,
+            system=_plain("system", instructions) if instructions else None,
+            messages=tuple(_decode_input(body, fields.get("input"))),
+            parameters={name: fields[name] for name in fields if name not in BODY},
+            stream=bool(stream),
+        )
+    )
 
 
 class _Input(msgspec.Struct):
