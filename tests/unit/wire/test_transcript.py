@@ -106,10 +106,6 @@ def test_thinking_calls_results_and_files_are_told():
     assert "*image (image/png)*" in text
 
 
-def encode_html(transcript: Transcript) -> str:
-    return begin_html(transcript) + END
-
-
 @pytest.mark.parametrize(
     ("policy", "shown"), [("captured", True), ("pinned", True), ("dynamic", False)]
 )
