@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http import Http, Response, Timeouts
+from cllm.providers.http_provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.local.models import CachePaths, Report
-    from cllm.providers.names import Catalogue
+    from cllm.providers.registry import Catalogue
 
 T = TypeVar("T")
 

@@ -18,14 +18,15 @@ from cllm.core.errors import (
 from cllm.core.extras import needs_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
-from cllm.providers.names import Catalogue, own_name
 from cllm.providers.registry import (
     LOCAL,
     OPENAI,
     ROWS,
+    Catalogue,
     ProviderRow,
     ServedModel,
     find_server,
+    own_name,
     reasoning_rule,
 )
 from cllm.providers.third_party import ProviderAccess, is_offered, open_offered

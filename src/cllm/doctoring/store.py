@@ -21,7 +21,7 @@ from cllm.core.message import AnyPart, Dialect, Role, plain_message
 from cllm.core.ports import Page
 from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, some, warning
 from cllm.opening import ProviderOpener
-from cllm.providers.mending import named_profile
+from cllm.providers.fitting import named_profile
 from cllm.stores.json_folder import LOCKS, SUFFIX
 from cllm.stores.locks import is_held
 from cllm.wire.malformed import MalformedError

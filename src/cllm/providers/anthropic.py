@@ -11,11 +11,9 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.core.secret import CallersKey
-from cllm.providers import refusal
-from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
+from cllm.providers.fitting import marking_for, mending_for
 from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.marking import marking_for
-from cllm.providers.mending import mending_for
+from cllm.providers.http_provider import HttpProvider, Request, SseReader, StreamReader, check_key
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic.betas import allowed_betas, read_betas
 from cllm.wire.anthropic.options import default_max_tokens, limit_notices
@@ -109,7 +107,7 @@ class AnthropicProvider(HttpProvider):
         return TokenCount(tokens=tokens, notices=counted.notices, raw=body)
 
     async def _request_headers(self, request: Request) -> dict[str, str]:
-        refusal.check_key(self._key, provider=self.name)
+        check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"x-api-key": self._key}
         if self._is_token:
             key = {"Authorization": f"Bearer {self._key}"}

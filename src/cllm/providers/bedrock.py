@@ -22,11 +22,9 @@ from cllm.core.errors import (
 from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.providers import refusal
-from cllm.providers.asking import HttpProvider, Request, StreamReader
+from cllm.providers.fitting import marking_for, mending_for
 from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.marking import marking_for
-from cllm.providers.mending import mending_for
+from cllm.providers.http_provider import HttpProvider, Request, StreamReader, check_key, one_line
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.bedrock.request import encode_count
@@ -113,7 +111,7 @@ class BedrockProvider(HttpProvider):
     async def _request_headers(self, request: Request) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self._headers}
         if self._account.bearer is not None:
-            refusal.check_key(self._account.bearer, provider=self.name)
+            check_key(self._account.bearer, provider=self.name)
             return headers | {"Authorization": f"Bearer {self._account.bearer}"}
         await self.prepare()
         # A refresh of the credentials blocks.
@@ -140,7 +138,7 @@ class BedrockProvider(HttpProvider):
         return found
 
     def _no_credentials(self, reason: str) -> AuthenticationError:
-        said = refusal.one_line(reason).rstrip(".")
+        said = one_line(reason).rstrip(".")
         return AuthenticationError(
             f"There are no AWS credentials for Bedrock ({said}); run `aws configure`, or set "
             f"{BEARER_VARIABLE}.",

@@ -30,9 +30,9 @@ from cllm.core.extras import needs_extra
 from cllm.core.notice import NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
-from cllm.providers import refusal
+from cllm.providers.fitting import mending_for
 from cllm.providers.http import Timeouts, broken_off, hung_up, silent, unreachable
-from cllm.providers.mending import mending_for
+from cllm.providers.http_provider import TOO_LONG, check_key, meaning_of, one_line, retry_after
 from cllm.providers.registry import LITELLM, ROWS
 from cllm.wire import litellm
 from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
@@ -128,7 +128,7 @@ class LitellmProvider:
         request = self._encoded(prompt)
         for notice in request.notices:
             yield Noticed(notice=notice)
-        refusal.check_key(self._api_key, provider=self.name)
+        check_key(self._api_key, provider=self.name)
         call = library.litellm.acompletion(**self._arguments(library), **request.fields)
         answer = await self._within(self._timeouts.first_byte, call, library)
         try:
@@ -271,20 +271,20 @@ class LitellmProvider:
             error, litellm.exceptions.ContextWindowExceededError
         )
         status = status if isinstance(status, int) else 500
-        kind, advice = refusal.TOO_LONG if too_long else refusal.meaning_of(status)
+        kind, advice = TOO_LONG if too_long else meaning_of(status)
         verb = "failed" if response is None else f"answered {status}"
         return kind(
             f"Provider '{self.name}' {verb}: {said.rstrip('.') or 'no reason given'}. {advice}",
             provider=self.name,
             status=status,
-            retry_after=refusal.retry_after(headers, now=datetime.now(UTC)),
+            retry_after=retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
         )
 
     def _said_error(self, details: ErrorDetails) -> ProviderError:
         said = self._clean(details.message or details.type).rstrip(".")
         status = details.status or 500
-        kind, advice = refusal.TOO_LONG if details.too_long else refusal.meaning_of(status)
+        kind, advice = TOO_LONG if details.too_long else meaning_of(status)
         return kind(
             f"Provider '{self.name}' broke off its answer: {said}. {advice}",
             provider=self.name,
@@ -300,7 +300,7 @@ class LitellmProvider:
         )
 
     def _clean(self, text: str) -> str:
-        return refusal.one_line(text, secrets=self._secrets)
+        return one_line(text, secrets=self._secrets)
 
 
 def _reasoning_rule(model: str) -> ReasoningRule:

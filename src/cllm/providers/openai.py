@@ -10,10 +10,9 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers import refusal
-from cllm.providers.asking import HttpProvider, Request, SseReader, StreamReader
+from cllm.providers.fitting import mending_for
 from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.mending import mending_for
+from cllm.providers.http_provider import HttpProvider, Request, SseReader, StreamReader, check_key
 from cllm.wire.body import encode_openai, encode_responses
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
@@ -138,7 +137,7 @@ class OpenAIProvider(HttpProvider):
         return Request(url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names)
 
     async def _request_headers(self, _request: Request) -> dict[str, str]:
-        refusal.check_key(self._key, provider=self.name)
+        check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 

@@ -111,7 +111,7 @@ def _package(offer: "EntryPoint") -> str:
 
 
 def _without_keys(text: str, access: ProviderAccess) -> str:
-    from cllm.providers.refusal import one_line  # noqa: PLC0415 - only to word an error
+    from cllm.providers.http_provider import one_line  # noqa: PLC0415 - only to word an error
 
     keys = (access.api_key, *access.headers.values())
     return one_line(text, secrets=[key.reveal() for key in keys if key is not None])

@@ -333,7 +333,7 @@ class TestBrokenStreams:
 
     async def test_an_event_that_is_too_large_is_a_bad_reply(self, server, make, monkeypatch):
         small = functools.partial(SseDecoder, max_event_bytes=1000)
-        monkeypatch.setattr("cllm.providers.asking.SseDecoder", small)
+        monkeypatch.setattr("cllm.providers.http_provider.SseDecoder", small)
         server.answer(Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence())
 
         await fails(make(), errors.BadReplyError)

@@ -14,9 +14,9 @@ from cllm.core.notice import LEFT_OUT, MAX_NOTICES
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_once import OnceHttp
+from cllm.providers.http_provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 
 HELLO = plain_message("user", "Hello")

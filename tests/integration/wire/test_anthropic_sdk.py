@@ -38,7 +38,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.mending import mending_for
+from cllm.providers.fitting import mending_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
 from cllm.wire.anthropic.response_decoder import StreamDecoder

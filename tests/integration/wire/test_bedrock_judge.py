@@ -34,7 +34,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
-from cllm.providers.mending import mending_for
+from cllm.providers.fitting import mending_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.bedrock.response_decoder import StreamDecoder

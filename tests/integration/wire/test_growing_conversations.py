@@ -19,9 +19,9 @@ from cllm.core.errors import CllmError
 from cllm.core.message import Dialect
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.asking import HttpProvider, Request
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_once import OnceHttp
+from cllm.providers.http_provider import HttpProvider, Request
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.malformed import FieldError

@@ -29,8 +29,8 @@ from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.http_provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
 from cllm.wire.anthropic import request as anthropic_request

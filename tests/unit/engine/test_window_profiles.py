@@ -24,8 +24,7 @@ from cllm.core.message import AnyPart, Dialect, Message, Text, Thinking, ToolCal
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.turn import Engine, Route, TurnRequest
-from cllm.providers.marking import marking_for
-from cllm.providers.mending import Mending
+from cllm.providers.fitting import Mending, marking_for
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.anthropic.blocks import encode_block

@@ -12,8 +12,7 @@ from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
-from cllm.providers.marking import marking_for
-from cllm.providers.mending import mending_for
+from cllm.providers.fitting import marking_for, mending_for
 from cllm.wire.body import encode_anthropic, encode_bedrock
 from cllm.wire.spoken import Encoded
 from cllm.wire.translate import Mark, unmarked

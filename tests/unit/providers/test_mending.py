@@ -32,9 +32,9 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.asking import HttpProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.mending import ADVICE, Mending, mending_for
+from cllm.providers.fitting import ADVICE, Mending, mending_for
+from cllm.providers.http_provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic.blocks import encode_block
 from cllm.wire.bedrock.blocks import encode_blocks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cllm.providers.names import Catalogue, has_model, no_such_model, own_name
+from cllm.providers.registry import Catalogue, has_model, no_such_model, own_name
 
 SONNET = "claude-3-7-sonnet-20250219"
 ON_BEDROCK = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"

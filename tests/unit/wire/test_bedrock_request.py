@@ -33,7 +33,7 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.providers.mending import mending_for
+from cllm.providers.fitting import mending_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import (
     NotExpressibleError,

@@ -8,7 +8,7 @@ import pytest
 
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.mending import mending_for
+from cllm.providers.fitting import mending_for
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.openai import request as openai_request

@@ -8,8 +8,7 @@ knows goes by the table of known names. Looks up, and asks nobody.
 from collections.abc import Iterable
 
 from cllm.core.errors import ModelNotFoundError
-from cllm.providers.names import has_model, no_such_model
-from cllm.providers.registry import LOCAL, ROWS
+from cllm.providers.registry import LOCAL, ROWS, has_model, no_such_model
 from cllm.server.http.errors import RefusedError
 from cllm.server.serving import Serving
 from cllm.server.turns.headers import PROVIDER

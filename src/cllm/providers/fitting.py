@@ -1,7 +1,7 @@
-"""Puts cache marks into a prompt of a conversation that goes on, for Anthropic and Bedrock.
+"""Puts a history in order for the provider it is for, or says in one sentence why that cannot be.
 
-Where they go is said in `cllm.assembly`, how one is written in `cllm.wire`; here the two meet.
-Marks are on the wire only: nothing stored is touched, and a client that set one gets none of ours.
+The rules are in `cllm.assembly`, the words in `cllm.wire`; here the two meet. Nothing is sent and
+nothing is stored: a mended message is one on its way out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +10,98 @@ from typing import Any
 import msgspec
 
 from cllm.assembly.marks import NO_MARKS, Block, minimum_for, place_marks
+from cllm.assembly.profiles import OPENAI, PROFILES, Profile, profile_for
+from cllm.assembly.repair import Repaired, repair
 from cllm.assembly.tokens import TOKENS_PER_IMAGE, weigh_text
+from cllm.assembly.validity import Problem, ProblemCode
+from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
     AnyPart,
     CacheMark,
     Dialect,
     Document,
     Image,
+    Role,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     Unknown,
 )
+from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity
 from cllm.wire.bedrock.models import features
-from cllm.wire.spoken import Spoken, rewritten
+from cllm.wire.spoken import Mended, Spoken, left_out_fields, rewritten
 from cllm.wire.translate import Mark, Translated, unmarked
+
+ADVICE: dict[ProblemCode, str] = {
+    "assistant_last": "end with a message of the user's, or ask a model that goes on from there",
+    "duplicate_call_id": "give every tool call of a message an id of its own",
+    "empty_message": "say something in it, or leave it out",
+    "misplaced_part": "let the assistant think and call tools, and the user answer with results",
+    "no_messages": "send at least one message",
+    "starts_without_user": "begin with a message of the user's",
+    "system_message": "put it into the system prompt",
+}
+ANY_ADVICE = "correct the messages and ask again"
+
+
+class Mending:
+    """Mends histories for one provider by one profile; is called with the messages of a prompt."""
+
+    def __init__(self, profile: Profile, *, provider: str) -> None:
+        self._profile = profile
+        self._provider = provider
+
+    @property
+    def takes_texts_as_they_are(self) -> bool:
+        """Whether a history without tools needs no look."""
+        return self._profile is OPENAI
+
+    def __call__(self, messages: Sequence[Spoken]) -> Mended:
+        places = [message.place for message in messages]
+        mended = repair(messages, self._profile, make=_make, places=places)
+        if mended.problems:
+            raise self._unsendable(mended.problems[0])
+        return Mended(
+            messages=mended.messages, notices=(*mended.notices, *_unsaid(messages, mended))
+        )
+
+    def _unsendable(self, problem: Problem) -> UnsendableError:
+        advice = ADVICE.get(problem.code, ANY_ADVICE)
+        return UnsendableError(
+            f"Provider '{self._provider}' cannot be sent this: {problem.path}: {problem.message}; "
+            f"{advice}.",
+            provider=self._provider,
+            path=problem.path,
+        )
+
+
+def _unsaid(messages: Sequence[Spoken], mended: Repaired[Spoken]) -> tuple[Notice, ...]:
+    """What is told of fields that went with messages which are sent as others."""
+    sent = set(map(id, mended.messages))
+    return left_out_fields(m for m in messages if m.extra and id(m) not in sent)
+
+
+def _make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
+    return Spoken(role=role, parts=parts)
+
+
+def mending_for(
+    dialect: Dialect, model: str, *, provider: str, profile: str | None = None
+) -> Mending:
+    """What mends a history for this model; by the profile of this name, if one is given."""
+    rules = profile_for(dialect, model) if profile is None else named_profile(profile)
+    return Mending(rules, provider=provider)
+
+
+def named_profile(name: str) -> Profile:
+    try:
+        return PROFILES[name]
+    except KeyError:
+        known = ", ".join(sorted(PROFILES))
+        raise SettingsError(f"there is no profile {name!r}; choose one of {known}") from None
+
 
 WRITTEN = ("cache_control", "cachePoint")
 MARKED: dict[Dialect, tuple[type[AnyPart], ...]] = {

@@ -4,28 +4,104 @@ A provider says where to ask, with which headers, and how its protocol is read; 
 the words mean, which is in `cllm.wire`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
 
 from cllm.core.errors import (
+    AuthenticationError,
     BadReplyError,
     BrokenStreamError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    PromptTooLongError,
     ProviderError,
+    RateLimitedError,
     StrictError,
     UnsendableError,
+    UpstreamError,
 )
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
-from cllm.providers import refusal
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
+
+Meaning = tuple[type[ProviderError], str]
+
+TOO_LONG: Meaning = (
+    PromptTooLongError,
+    "Use a model with a larger window, or start a new conversation.",
+)
+BY_STATUS: dict[int, Meaning] = {
+    401: (AuthenticationError, "Check the API key."),
+    403: (PermissionDeniedError, "Check what the API key may do."),
+    408: (UpstreamError, "It took too long; ask again."),
+    424: (UpstreamError, "The trouble is on its side; ask again later."),
+    404: (InvalidRequestError, "Check the model's name and api_base."),
+    429: (RateLimitedError, "Wait a little and ask again."),
+}
+BY_HUNDRED: dict[int, Meaning] = {
+    4: (InvalidRequestError, "Check the model's name and the request's settings."),
+    5: (UpstreamError, "The trouble is on its side; ask again later."),
+}
+OTHERWISE: Meaning = (BadReplyError, "Check api_base.")
+SHOWN_LENGTH = 300
+
+
+def meaning_of(status: int) -> Meaning:
+    """The error that a status stands for, and advice."""
+    return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
+
+
+def check_key(key: str | None, *, provider: str) -> None:
+    """Refuse a key that could not stand in a header, before it is taken for a bad address."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise AuthenticationError(
+            f"The API key of provider '{provider}' has characters that no key has; check it.",
+            provider=provider,
+        )
+
+
+def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
+    """What a server said, short, on one line, and without our keys should it have said one."""
+    line = " ".join(text.split())
+    for secret in secrets:
+        line = line.replace(secret, "***") if secret else line
+    return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
+    """The seconds a provider asks to wait, given as a number or as a date."""
+    value = headers.get("Retry-After", "").strip()
+    seconds = _as_number(value)
+    if seconds is None:
+        seconds = _as_date(value, now)
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    return max(seconds, 0.0)
+
+
+def _as_number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _as_date(value: str, now: datetime) -> float | None:
+    try:
+        when = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,18 +316,18 @@ class HttpProvider(ABC):
     def _error(
         self, details: ErrorDetails, shown: str, *, status: int, headers: Mapping[str, str]
     ) -> ProviderError:
-        kind, advice = refusal.TOO_LONG if details.too_long else refusal.meaning_of(status)
+        kind, advice = TOO_LONG if details.too_long else meaning_of(status)
         return kind(
             f"Provider '{self.name}' {shown} {advice}",
             provider=self.name,
             status=status,
-            retry_after=refusal.retry_after(headers, now=datetime.now(UTC)),
+            retry_after=retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
             details=details.given,
         )
 
     def _clean(self, text: str) -> str:
-        return refusal.one_line(text, secrets=self._secrets)
+        return one_line(text, secrets=self._secrets)
 
 
 def _has_type(response: Response, content_type: str) -> bool:
