@@ -332,7 +332,7 @@ def test_a_body_in_chunks_is_limited_too(serve: Callable[..., Server]):
 def test_a_turn_that_takes_too_long_is_broken_off_and_kept(
     serve: Callable[..., Server], provider: FakeProvider
 ):
-    server = serve(server={"limits": {"turn_seconds": 3}})
+    server = serve(server={"limits": {"turn_seconds": 6}})
     provider.say_held("Some ", "more.", at=1)
 
     answer = server.complete(HELLO, conversation="", stream=True)

@@ -170,9 +170,10 @@ async def test_a_user_who_may_not_make_tables_is_told_so(
 async def test_a_turn_begun_on_a_lost_connection_is_undone_even_after_its_lease_ran_out(
     postgres_server: Server, database: str, open_store
 ):
-    store = await open_store(lease_seconds=0.05)
+    store = await open_store()
     await say(store, "demo", "t1")
-    lease = await store.begin_turn("demo", start("t2"))
+    hasty = await open_store(lease_seconds=0.05)
+    lease = await hasty.begin_turn("demo", start("t2"))
     await asyncio.sleep(0.1)
     connection = await asyncpg.connect(postgres_server.url(database))
     key = (lease.conversation.owner, "demo", lease.fence, "t2")
