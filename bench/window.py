@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cllm.assembly.tokens import estimate_tokens
-from cllm.assembly.window import ByTokens, Item, Ledger, plan_window
+from cllm.assembly.window import ByTokens
+from cllm.assembly.window.ledger import Item, Ledger
+from cllm.assembly.window.view import plan_window
 from cllm.core.message import Message, Role, plain_message
 from measure import Cost, Targets, counted, interleave, print_table
 from window_cost import Workload, even, in_blocks, last_tokens, least, never, one_pair, uneven

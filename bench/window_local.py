@@ -14,16 +14,9 @@ from contextlib import aclosing
 from pathlib import Path
 
 from cllm.assembly.tokens import weigh
-from cllm.assembly.window import (
-    ByTokens,
-    Ledger,
-    Report,
-    View,
-    count_messages,
-    item_of,
-    plan_window,
-    prices_for,
-)
+from cllm.assembly.window import ByTokens, prices_for
+from cllm.assembly.window.ledger import Ledger, Report, count_messages, item_of
+from cllm.assembly.window.view import View, plan_window
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, Usage

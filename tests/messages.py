@@ -10,8 +10,7 @@ from tests.fake_provider import FakeProvider, Request
 from tests.judges import judge_anthropic, judge_bedrock, judge_compatible
 from tests.serving import Answer, Client, Server
 
-from cllm.assembly.profiles import profile_for
-from cllm.assembly.validity import check
+from cllm.assembly.validity import check, profile_for
 from cllm.core.message import Dialect, Message
 from cllm.wire.translate import spoken_for
 

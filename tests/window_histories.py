@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from cllm.assembly.profiles import Profile
-from cllm.assembly.window import Item, Ledger, item_of
+from cllm.assembly.validity import Profile
+from cllm.assembly.window.ledger import Item, Ledger, item_of
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
 from cllm.wire.spoken import Spoken
 

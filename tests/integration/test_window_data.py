@@ -14,7 +14,6 @@ import pytest
 from tests.tokenizers import o200k
 from tests.window_histories import Said, needed
 
-from cllm.assembly.profiles import OPENAI
 from cllm.assembly.repair import repair
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.tokens import (
@@ -26,15 +25,10 @@ from cllm.assembly.tokens import (
     weigh_text,
     weights_for,
 )
-from cllm.assembly.validity import PROFILES, check
-from cllm.assembly.window import (
-    ByTokens,
-    ByTurns,
-    Strategy,
-    Summarise,
-    plan_window,
-    summary_turn,
-)
+from cllm.assembly.validity import OPENAI, PROFILES, check
+from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
+from cllm.assembly.window.summary import summary_turn
+from cllm.assembly.window.view import plan_window
 from cllm.core.conversation import Conversation
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, Text, ToolResult

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from cllm.assembly.context import Context, with_context
-from cllm.assembly.system import NO_CONTEXT, SystemChoice
+from cllm.assembly.system import NO_CONTEXT, Context, SystemChoice, with_context
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice

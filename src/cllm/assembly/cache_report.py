@@ -16,7 +16,7 @@ import msgspec
 
 from cllm.assembly.marks import minimum_for
 from cllm.assembly.tokens import estimate_tokens, weights_for
-from cllm.assembly.window.price import PROVIDERS, prices_for
+from cllm.assembly.window import PROVIDERS, prices_for
 from cllm.core.conversation import Conversation, StandingSummary, Turn
 from cllm.core.reply import Usage
 

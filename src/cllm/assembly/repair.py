@@ -14,7 +14,6 @@ from typing import Generic
 import msgspec
 
 from cllm.assembly.orderly import in_order
-from cllm.assembly.profiles import Profile
 from cllm.assembly.validity import (
     THINKING,
     Exchange,
@@ -22,6 +21,7 @@ from cllm.assembly.validity import (
     M,
     Problem,
     ProblemCode,
+    Profile,
     check,
     ending_problems,
     exchange_problems,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from cllm.assembly.profiles import Profile, profile_for
 from cllm.assembly.repair import Repaired, repair
+from cllm.assembly.validity import Profile, profile_for
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import AnyPart, Dialect, Role, plain_message

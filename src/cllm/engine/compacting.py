@@ -9,10 +9,10 @@ from contextlib import aclosing
 
 import msgspec
 
-from cllm.assembly.context import Context
-from cllm.assembly.system import GivenPrompt, SystemChoice, choose_system, under_prefix
+from cllm.assembly.system import Context, GivenPrompt, SystemChoice, choose_system, under_prefix
 from cllm.assembly.tokens import weigh, weights_for
-from cllm.assembly.window import Summarise, summary_turn
+from cllm.assembly.window import Summarise
+from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import BadReplyError, CllmError, ConversationBusyError, UsageError
 from cllm.core.message import Message, Part, RedactedThinking, Thinking, ToolCall

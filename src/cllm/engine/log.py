@@ -13,7 +13,8 @@ from functools import cached_property
 import msgspec
 
 from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, weights_for
-from cllm.assembly.window import Counted, Item, Ledger, Report, count_messages, item_of, sent_spans
+from cllm.assembly.window.ledger import Counted, Item, Ledger, Report, count_messages, item_of
+from cllm.assembly.window.view import sent_spans
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Prompt

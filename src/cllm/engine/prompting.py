@@ -10,8 +10,7 @@ from functools import partial
 import msgspec
 
 from cllm.assembly.assemble import assemble
-from cllm.assembly.context import Context
-from cllm.assembly.system import SystemChoice
+from cllm.assembly.system import Context, SystemChoice
 from cllm.assembly.tokens import weigh_text, weights_for
 from cllm.core.conversation import Conversation
 from cllm.core.notice import Notice

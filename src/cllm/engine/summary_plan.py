@@ -9,18 +9,9 @@ from typing import Any, assert_never
 
 import msgspec
 
-from cllm.assembly.window import (
-    ByTokens,
-    ByTurns,
-    Strategy,
-    Summarise,
-    SummaryChunk,
-    View,
-    plan_summary,
-    plan_window,
-    summary_request,
-    summary_turn,
-)
+from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
+from cllm.assembly.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
+from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
 from cllm.core.notice import Notice

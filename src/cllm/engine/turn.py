@@ -12,8 +12,15 @@ from functools import partial
 
 import msgspec
 
-from cllm.assembly.context import Context, gather_context, plan_context
-from cllm.assembly.system import NO_CONTEXT, SystemChoice, choose_system, under_prefix
+from cllm.assembly.system import (
+    NO_CONTEXT,
+    Context,
+    SystemChoice,
+    choose_system,
+    gather_context,
+    plan_context,
+    under_prefix,
+)
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, StandingSummary
 from cllm.core.errors import (

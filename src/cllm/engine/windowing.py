@@ -5,7 +5,9 @@ Views are `assembly.window`'s, and their numbers the log's; here they make one p
 
 import msgspec
 
-from cllm.assembly.window import ByTokens, Strategy, View, plan_window, summary_turn
+from cllm.assembly.window import ByTokens, Strategy
+from cllm.assembly.window.summary import summary_turn
+from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import Conversation, WindowRecord
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt

@@ -9,7 +9,8 @@ import msgspec
 
 from cllm.app import new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system
-from cllm.assembly.window import Ledger, Strategy
+from cllm.assembly.window import Strategy
+from cllm.assembly.window.ledger import Ledger
 from cllm.core.conversation import Conversation, Policy, StandingSummary, WindowRecord
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message

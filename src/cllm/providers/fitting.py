@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from cllm.assembly.marks import NO_MARKS, Block, minimum_for, place_marks
-from cllm.assembly.profiles import OPENAI, PROFILES, Profile, profile_for
 from cllm.assembly.repair import Repaired, repair
 from cllm.assembly.tokens import TOKENS_PER_IMAGE, weigh_text
-from cllm.assembly.validity import Problem, ProblemCode
+from cllm.assembly.validity import OPENAI, PROFILES, Problem, ProblemCode, Profile, profile_for
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
     AnyPart,

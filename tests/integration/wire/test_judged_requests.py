@@ -23,8 +23,7 @@ from tests.conversations import Json
 from tests.judges import judge_anthropic, judge_bedrock, judge_openai
 from tests.scale import scaled
 
-from cllm.assembly.profiles import Profile, profile_for
-from cllm.assembly.validity import check
+from cllm.assembly.validity import Profile, check, profile_for
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt

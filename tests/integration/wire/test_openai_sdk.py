@@ -20,8 +20,8 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from cllm.assembly.profiles import OPENAI
 from cllm.assembly.repair import repair
+from cllm.assembly.validity import OPENAI
 from cllm.core.message import (
     AnyPart,
     CacheMark,

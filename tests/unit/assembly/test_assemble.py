@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from cllm.assembly.assemble import assemble
-from cllm.assembly.context import Context
-from cllm.assembly.system import SystemChoice
+from cllm.assembly.system import Context, SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice

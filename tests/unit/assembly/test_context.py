@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.context import Context, gather_context, plan_context, with_context
+from cllm.assembly.system import Context, gather_context, plan_context, with_context
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import (
     ContextCommandRecord,

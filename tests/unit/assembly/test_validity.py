@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.profiles import (
+from cllm.assembly.repair import INTERRUPTED, Repaired, repair
+from cllm.assembly.validity import (
     ANTHROPIC,
     ANTHROPIC_PREFILL,
     ANTHROPIC_SYSTEM,
@@ -18,12 +19,13 @@ from cllm.assembly.profiles import (
     BEDROCK_PLAIN,
     OPENAI,
     PROFILES,
+    SENTENCES,
     STRICT,
+    Problem,
     Profile,
+    check,
     profile_for,
 )
-from cllm.assembly.repair import INTERRUPTED, Repaired, repair
-from cllm.assembly.validity import SENTENCES, Problem, check
 from cllm.core.message import (
     AnyPart,
     CacheMark,

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from cllm.assembly.window import (
+    LOCAL,
+    NOVA,
+    OPENAI,
     ByTokens,
     ByTurns,
     CachePrices,
-    Item,
-    Ledger,
-    View,
-    plan_window,
+    best_block,
+    best_floor,
     prices_for,
 )
-from cllm.assembly.window.price import LOCAL, NOVA, OPENAI, best_block, best_floor
+from cllm.assembly.window.ledger import Item, Ledger
+from cllm.assembly.window.view import View, plan_window
 from cllm.core.errors import UsageError, WindowTooSmallError
 
 

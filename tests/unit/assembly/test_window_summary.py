@@ -5,20 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.window_histories import histories, turns_of
 
-from cllm.assembly.profiles import PROFILES
-from cllm.assembly.validity import check
-from cllm.assembly.window import (
-    ByTokens,
-    ByTurns,
-    Item,
-    Ledger,
-    Summarise,
+from cllm.assembly.validity import PROFILES, check
+from cllm.assembly.window import ByTokens, ByTurns, Summarise
+from cllm.assembly.window.ledger import Item, Ledger
+from cllm.assembly.window.summary import (
+    INSTRUCTION_TOKENS,
+    instruction,
     plan_summary,
-    plan_window,
     summary_request,
     summary_turn,
 )
-from cllm.assembly.window.summary import INSTRUCTION_TOKENS, instruction
+from cllm.assembly.window.view import plan_window
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message

@@ -19,7 +19,8 @@ from tests.unit.engine.talking import (
 )
 
 from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import ByTurns, summary_turn
+from cllm.assembly.window import ByTurns
+from cllm.assembly.window.summary import summary_turn
 from cllm.core.errors import (
     BadReplyError,
     RateLimitedError,

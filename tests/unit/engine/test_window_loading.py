@@ -14,8 +14,7 @@ from tests.unit.engine.talking import (
     texts,
 )
 
-from cllm.assembly.profiles import OPENAI
-from cllm.assembly.validity import check
+from cllm.assembly.validity import OPENAI, check
 from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import (

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.scale import scaled
 from tests.window_histories import Said, histories, needed, turns_of
 
-from cllm.assembly.profiles import PROFILES, Profile
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.tokens import estimate_tokens, weights_for
-from cllm.assembly.validity import check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise, summary_turn
+from cllm.assembly.validity import PROFILES, Profile, check
+from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
+from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import AnyPart, Dialect, Message, Text, Thinking, ToolCall, plain_message

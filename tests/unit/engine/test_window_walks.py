@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
 
-from cllm.assembly.profiles import PROFILES
 from cllm.assembly.tokens import estimate_tokens
-from cllm.assembly.validity import check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise, summary_turn
+from cllm.assembly.validity import PROFILES, check
+from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
+from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation
 from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
 from cllm.core.message import Message, plain_message

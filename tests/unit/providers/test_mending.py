@@ -13,8 +13,7 @@ from tests.conversations import messages
 from tests.scale import scaled
 
 from cllm.assembly.orderly import in_order
-from cllm.assembly.profiles import PROFILES, Profile, profile_for
-from cllm.assembly.validity import SENTENCES, check
+from cllm.assembly.validity import PROFILES, SENTENCES, Profile, check, profile_for
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
     AnyPart,

@@ -1,22 +1,57 @@
-"""The log in numbers: what it comes to up to each message, and where its turns and units begin.
-
-It grows at its end, as the log does, and answers without going through it: sums are kept, and
-borders are found by bisection. It never holds a message.
+"""The log in numbers: one item for each message, its tokens, and where turns and units begin.
 
 A turn is a run of plain user messages and everything until the next such run. In a turn, after that
-run, a unit is what the assistant says in one go with all results of its calls; a system message
-belongs to the unit that comes after it. Results are paired by their place, never by id: whatever
-answers stands between two things that the assistant says.
+run, a unit is one assistant message (or several in a row) with all results of its calls; a system
+message belongs to the unit that follows it. Results are paired by position, never by ID.
+
+The provider's count of the last prompt is exact for everything in that prompt, its count of a reply
+for that reply; only the rest is estimated. Never holds a message.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from cllm.assembly.tokens import share_out
-from cllm.assembly.window.item import Item
+import msgspec
 
+from cllm.assembly.tokens import NOTHING, Learned, Weighed, share_out
+from cllm.assembly.validity import HasParts
+from cllm.core.message import Role, ToolCall, ToolResult
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of the log. `says`: whether there is more in it than tool results.
+
+    The ids are those of the calls that it makes and of the calls that it answers.
+    """
+
+    role: Role
+    tokens: int
+    calls: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    says: bool = True
+
+    @property
+    def is_plain_user(self) -> bool:
+        """Whether it can begin a turn: the user's own words, and no answer to a call."""
+        return self.role == "user" and not self.results
+
+
+def item_of(message: HasParts, tokens: int) -> Item:
+    """What a window has to know of a message that has so many tokens."""
+    calls = tuple(part.id for part in message.parts if isinstance(part, ToolCall))
+    results = tuple(part.call_id for part in message.parts if isinstance(part, ToolResult))
+    return Item(
+        role=message.role,
+        tokens=tokens,
+        calls=calls,
+        results=results,
+        says=len(results) < len(message.parts),
+    )
+
+
+Span = tuple[int, int]
 Border = Literal["start", "run", "assistant", "answer"]
 
 
@@ -165,3 +200,68 @@ class Ledger:
         estimates = [after - before for before, after in pairwise(self._sums[start:])]
         for offset, tokens in enumerate(share_out(total, estimates), start=start + 1):
             self._sums[offset] = self._sums[offset - 1] + tokens
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider counted in a prompt, and what was in it.
+
+    `beside` is what went along with the messages: system prompt, tools, the context of that turn.
+    """
+
+    spans: tuple[Span, ...]
+    tokens: int
+    beside: Weighed = NOTHING
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of each message, of what stood beside them, and what can be learned from that."""
+
+    messages: tuple[int, ...]
+    beside: int
+    learned: Learned
+
+
+def count_messages(
+    weighed: Sequence[Weighed],
+    *,
+    replies: Mapping[int, int],
+    last: Report | None = None,
+    beside: Weighed = NOTHING,
+) -> Counted:
+    """The tokens of a log whose messages weigh this much.
+
+    `replies` are the counts of the replies by their positions. Reports of another model, and usage
+    that was itself estimated, do not belong here.
+    """
+    if last is None:
+        tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(weighed))
+        return Counted(messages=tokens, beside=beside.tokens, learned=Learned())
+    learned = Learned().after(_sent(weighed, last), last.tokens)
+    covered, around = _covered(weighed, replies, last)
+    messages = tuple(
+        covered[n] if n in covered else replies.get(n, learned.expect(one))
+        for n, one in enumerate(weighed)
+    )
+    now = around if beside == last.beside else learned.expect(beside)
+    return Counted(messages=messages, beside=now, learned=learned)
+
+
+def _sent(weighed: Sequence[Weighed], report: Report) -> Weighed:
+    spoken = [one for start, stop in report.spans for one in weighed[start:stop]]
+    plain = report.beside.plain + sum(one.plain for one in spoken)
+    return Weighed(plain=plain, wide=report.beside.wide + sum(one.wide for one in spoken))
+
+
+def _covered(
+    weighed: Sequence[Weighed], replies: Mapping[int, int], report: Report
+) -> tuple[dict[int, int], int]:
+    """Shares of a report that add up to it: of each message, and of what stood beside them."""
+    positions = [n for start, stop in report.spans for n in range(start, stop)]
+    known = {n: replies[n] for n in positions if n in replies}
+    rest = report.tokens - sum(known.values())
+    if rest <= 0:
+        known, rest = {}, report.tokens
+    unknown = [n for n in positions if n not in known]
+    weights = [report.beside.tokens, *(weighed[n].tokens for n in unknown)]
+    around, *shares = share_out(rest, weights)
+    return known | dict(zip(unknown, shares, strict=True)), around

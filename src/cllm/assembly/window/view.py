@@ -1,21 +1,23 @@
-"""A view of the log: what of it is sent, for a cut and for pins.
+"""The view of the log that a strategy gives: where the cut stays, and when it moves.
 
-Older turns are whole or absent. In the turn that the cut is in, its user's messages stand first and
-the units from the cut on follow; that turn was too long to be sent whole. Pinned turns before the
-cut come back whole, each from the user's words to the answer, so that roles go on alternating.
+The same log, budget, cut and pins give the same view. A remembered cut only moves towards the end.
+A cut is at the beginning of a turn or, if the newest turn alone exceeds the limit, of one of its
+units; in that turn its user messages come first and the units from the cut on follow. Older turns
+are whole or absent. Pinned turns before the cut are sent whole, so that roles alternate.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import msgspec
 
-from cllm.assembly.window.item import Item
-from cllm.assembly.window.ledger import Ledger
+from cllm.assembly.window import ByTokens, ByTurns, Marks, Strategy, Summarise
+from cllm.assembly.window.ledger import Item, Ledger, Span
+from cllm.core.conversation import StandingSummary
+from cllm.core.errors import WindowTooSmallError
 
 T = TypeVar("T")
-Span = tuple[int, int]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,3 +127,128 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
         else:
             found.append((start, stop))
     return tuple(found)
+
+
+def cut_in_blocks(
+    ledger: Ledger, strategy: ByTokens, *, limit: int, before: int, pins: Pins, idle: float = 0.0
+) -> int:
+    """The cut as it was, until the history is over the high mark, or to drop some is cheap."""
+    pinned = pins.tokens_before(ledger.turns[-1])
+    marks = strategy.marks(max(0, limit - pinned), ledger.turn_size)
+    low = int(marks.low)
+    oldest = max(before, ledger.last_turn_with(low))
+    dropped = ledger.tokens(before, oldest)
+    is_worth_it = dropped > 0 and (
+        idle > strategy.prices.lifetime
+        or ledger.tokens(before) > marks.high
+        or (strategy.floor is not None and dropped >= _worth(ledger, oldest, marks))
+    )
+    if is_worth_it or used(ledger, before, pins) > limit:
+        return cut_to_fit(ledger, oldest, limit=limit, floor=low, pins=pins)
+    return before
+
+
+def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
+    """How much has to leave to be worth a cut.
+
+    A whole block is, where all that stays has to be written anew. What was never sent is written
+    in any case, so that after a long new message a smaller block is worth it too.
+    """
+    sent_before = max(0, ledger.tokens(cut, ledger.unsent))
+    return (marks.high - marks.low) * sent_before / max(1.0, marks.low)
+
+
+def cut_to_fit(
+    ledger: Ledger, oldest: int, *, limit: int | None, pins: Pins, floor: int | None = None
+) -> int:
+    """The first border from a position on with which the view is within the limit."""
+    if limit is None or used(ledger, oldest, pins) <= limit:
+        return oldest
+    turns = ledger.turns
+    index = _first_within(ledger, turns, bisect_left(turns, oldest), limit, pins)
+    if index < len(turns):
+        return turns[index]
+    return _inside_newest(ledger, limit, pins, floor=limit if floor is None else floor)
+
+
+def _first_within(
+    ledger: Ledger, borders: Sequence[int], first: int, limit: int, pins: Pins
+) -> int:
+    """By bisection: what a view comes to never grows as its cut moves on."""
+    return bisect_left(borders, -limit, lo=first, key=lambda border: -used(ledger, border, pins))
+
+
+def _inside_newest(ledger: Ledger, limit: int, pins: Pins, *, floor: int) -> int:
+    """A cut in the newest turn, which is over the limit alone; its last unit stays."""
+    turn = ledger.turns[-1]
+    units = ledger.units(turn)
+    needed = used(ledger, units[-1] if units else turn, pins)
+    if needed > limit:
+        raise WindowTooSmallError(needed=needed, available=limit, pinned=pins.tokens_before(turn))
+    within = _first_within(ledger, units, 0, limit, pins)
+    with_floor = bisect_right(units, -floor, key=lambda unit: -ledger.tokens(unit)) - 1
+    return units[max(within, with_floor)]
+
+
+def plan_window(
+    ledger: Ledger,
+    strategy: Strategy,
+    *,
+    budget: int | None = None,
+    cut: int | None = None,
+    pins: Iterable[int] = (),
+    idle: float = 0.0,
+    summary: StandingSummary | None = None,
+) -> View:
+    """What of the log is sent next.
+
+    `budget` is what the model takes beside the system prompt, the tools, this turn's context and
+    room for the answer; None is no limit. `cut` is the sequence number that the last view
+    remembered; None begins anew, as for another model. `pins` are sequence numbers of messages
+    whose turns stay. `idle` are the seconds since the model was last asked. What a `summary` covers
+    is not sent, and the summary takes its place in the budget.
+    """
+    pinned = Pins(ledger, pins)
+    before = ledger.cut_at(cut)
+    taken = 0
+    if summary is not None:
+        before, taken = max(before, ledger.cut_at(summary.through + 1)), summary.tokens
+    if not len(ledger):
+        return view_from(ledger, 0, pinned)
+    match strategy:
+        case ByTurns(max_turns=most):
+            kept = most + (not ledger.is_answered)
+            oldest = ledger.turns[max(0, len(ledger.turns) - kept)]
+            if summary is not None:
+                oldest = max(oldest, before)
+            position = cut_to_fit(ledger, oldest, limit=_left(budget, taken), pins=pinned)
+        case ByTokens():
+            limit = _left(strategy.limit(budget), taken)
+            position = _by_tokens(ledger, strategy, limit, before, pins=pinned, idle=idle)
+        case Summarise(tokens=tokens):
+            limit = _left(tokens.limit(budget), taken)
+            position = _unsummarised(ledger, tokens, limit, before, pins=pinned)
+        case _:
+            assert_never(strategy)
+    return view_from(ledger, position, pinned, before=before)
+
+
+def _left(limit: int | None, taken: int) -> int | None:
+    return None if limit is None else max(0, limit - taken)
+
+
+def _by_tokens(
+    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins, idle: float
+) -> int:
+    if limit is None:
+        return before
+    return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins, idle=idle)
+
+
+def _unsummarised(
+    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins
+) -> int:
+    """Turns leave without a summary only where there is no room for them."""
+    if limit is None or used(ledger, before, pins) <= limit:
+        return before
+    return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cllm.assembly.tokens import estimate_tokens, weights_for
-from cllm.assembly.window import summary_turn
+from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
 from cllm.core.message import Message
