@@ -14,7 +14,7 @@ import msgspec
 from cllm.assembly.system import GivenPrompt, capture
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
-from cllm.engine.sync import run_without_waiting
+from cllm.engine import run_without_waiting
 from cllm.stores.json_files import JsonFileStore
 from measure import Cost, Targets, counted, interleave, print_table
 

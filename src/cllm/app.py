@@ -109,11 +109,9 @@ class App:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run an operation that reads the store, without an event loop if it never waits."""
-        from cllm.engine import sync  # noqa: PLC0415
+        from cllm.engine import run, run_without_waiting  # noqa: PLC0415
 
-        return (
-            sync.run_without_waiting(work) if never_waits(self.settings.store) else sync.run(work)
-        )
+        return run_without_waiting(work) if never_waits(self.settings.store) else run(work)
 
     async def other_histories(self) -> list[OtherHistory]:
         """Stores at the usual places, other than this app's, that have conversations."""

@@ -14,7 +14,7 @@ from cllm.cli.progress import counted
 from cllm.core.conversation import Summary, SystemRecord
 from cllm.core.errors import BrokenConversationError, StoreError, UsageError
 from cllm.core.ports import Opening
-from cllm.engine.sync import run
+from cllm.engine import run
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
 

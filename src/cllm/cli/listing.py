@@ -10,7 +10,7 @@ from cllm.cli.inputs import here
 from cllm.cli.trust import trusted_settings
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.message import Document, Image, Message
-from cllm.engine.sync import run
+from cllm.engine import run
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.settings.load import CommandLine
 from cllm.terminal import one_line

@@ -224,12 +224,12 @@ class SchemaError(CllmError):
     """A JSON schema cannot be used. `source` is where it came from, `place` is inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema cannot be used{where}; correct it and ask again."
+    http_message = "The JSON schema cannot be used{_where}; correct it and ask again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
         where = "" if place is None else f" at {place}"
         super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
-        self.where = where
+        self._where = where
         self.problem = problem
         self.source = source
         self.place = place
@@ -286,7 +286,7 @@ class ProviderError(CllmError):
     """
 
     http_status, http_code = 502, "upstream_error"
-    http_message: str | None = "Provider '{provider}' failed{shown_status}; ask again later."
+    http_message: str | None = "Provider '{provider}' failed{_shown_status}; ask again later."
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class ProviderError(CllmError):
         super().__init__(message)
         self.provider = provider
         self.status = status
-        self.shown_status = "" if status is None else f" (HTTP {status})"
+        self._shown_status = "" if status is None else f" (HTTP {status})"
         self.retry_after = retry_after
         self.code = code
         self.details = details

@@ -1,1 +1,27 @@
-"""One turn, the same for every surface: load, assemble, ask, keep."""
+"""One turn, the same for every interface: load, assemble, call, save.
+
+Here are the functions that run a coroutine from synchronous code.
+"""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a new event loop."""
+    import asyncio  # noqa: PLC0415 - a command that never waits does not import it
+
+    return asyncio.run(coroutine)
+
+
+def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, such as reading a file, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    coroutine.close()
+    raise RuntimeError("this coroutine waits for something; use run()")

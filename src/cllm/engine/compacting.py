@@ -22,7 +22,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason, Usage
 from cllm.engine.keep import total_cost, total_usage
 from cllm.engine.log import Served
-from cllm.engine.prompting import Attempt
+from cllm.engine.prompt_builder import Attempt
 from cllm.engine.request import TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,

@@ -1,11 +1,13 @@
-"""Keeping a turn as it ends: complete, incomplete or failed, and exactly once.
+"""Saving a turn as it ends: complete, incomplete or failed, and exactly once.
 
-Decides what of a turn is stored; how it is stored is the store's work.
+Renews the turn's lease while it runs and decides what of the turn is stored; storing it is the
+store's work.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,7 +15,7 @@ import msgspec
 
 from cllm.assembly.tokens import estimate_usage, weights_for
 from cllm.core.conversation import Turn, TurnFailure, TurnState
-from cllm.core.errors import CllmError, StaleLeaseError, WindowTooSmallError
+from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import NoticeCollector
 from cllm.core.ports import Clock, Lease, Opening, Store
@@ -27,12 +29,72 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
-from cllm.engine.renewal import Renewal
 from cllm.engine.rounds import RoundEnded
-from cllm.engine.uninterrupted import uninterrupted
 
+SHORTEST_PAUSE = 0.05
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
+
+
+class Renewal:
+    """Renews the lease three times in its life, from its beginning to its end.
+
+    A lease that is lost is not an error here: the store refuses what is written with it. Most
+    turns end before there is anything to do, and have cost no more than a timer.
+    """
+
+    def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._lease.expires_at is not None:
+            pause = _pause(self._lease.expires_at, self._clock)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._start)
+
+    async def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
+
+
+async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
+    with suppress(StaleLeaseError):
+        while lease.expires_at is not None:
+            # A store that is away for a moment is asked again while the lease lasts.
+            with suppress(StoreUnavailableError):
+                lease = await store.renew_lease(lease)
+            if lease.expires_at is not None:
+                await asyncio.sleep(_pause(lease.expires_at, clock))
+
+
+def _pause(expires_at: datetime, clock: Clock) -> float:
+    """The seconds until the lease is to be renewed."""
+    left = (expires_at - clock()).total_seconds()
+    return max(left / 3, SHORTEST_PAUSE)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Have the work done in a task of its own; who is cancelled meanwhile hears of it afterwards.
+
+    What goes wrong with the work is raised in any case.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        task.result()
+        raise
 
 
 def unknown_price(_route: object) -> Price:

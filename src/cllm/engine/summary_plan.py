@@ -18,7 +18,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
 from cllm.core.reply import Noticed
 from cllm.engine.log import Log, Served, begin_alike
-from cllm.engine.prompting import Attempt, whole_prompt
+from cllm.engine.prompt_builder import Attempt, whole_prompt
 from cllm.engine.request import TurnRequest
 from cllm.engine.rounds import with_tools
 

@@ -34,10 +34,9 @@ from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStar
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.engine.compacting import Compactor, SummaryEvent
-from cllm.engine.fallback import Readiness, fell_back, may_fall_back
 from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
 from cllm.engine.log import Served, first_needed
-from cllm.engine.prompting import Attempt, model_of, served_by, windowed_prompt
+from cllm.engine.prompt_builder import Attempt, model_of, served_by, windowed_prompt
 from cllm.engine.request import (
     Route,
     TurnBegan,
@@ -47,7 +46,7 @@ from cllm.engine.request import (
     TurnWaits,
     unknown_window,
 )
-from cllm.engine.retry import RetryRules, Sleep, ask_patiently
+from cllm.engine.retry import Readiness, RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
 from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
 from cllm.engine.summary_plan import summarises
 

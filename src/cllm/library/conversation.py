@@ -19,8 +19,8 @@ from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
 from cllm.engine.compacting import Summarised
-from cllm.engine.copying import copy_into
 from cllm.engine.request import TurnRequest
+from cllm.engine.transfer import copy_into
 from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.asking import Said, automatic_id, messages_of
 from cllm.library.given import (

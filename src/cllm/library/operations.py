@@ -18,7 +18,7 @@ from cllm.core.ports import NewConversation, Store, TurnStart, UsageSum
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.engine.log import Served, item_for
-from cllm.engine.windowing import cut_to_window
+from cllm.engine.prompt_builder import cut_to_window
 from cllm.library.given import check_choice, check_text
 from cllm.stores.sums import calls_of
 from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation

@@ -15,7 +15,7 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, OutlinedStore, Store, TurnPart
-from cllm.engine.outlined import Outlined, open_outlined
+from cllm.engine.transfer import Outlined, open_outlined
 from cllm.stores.memory import MemoryStore
 from cllm.stores.registry import open_store
 from cllm.testing.store_harness import answered, failed, say, say_again, start

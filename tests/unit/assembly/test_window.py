@@ -287,13 +287,6 @@ class TestPrices:
 
 
 class TestLedger:
-    def test_what_was_counted_takes_the_place_of_what_was_estimated(self):
-        ledger = Ledger([user(10), assistant(30), user(20), assistant(20)])
-        ledger.settle(1, 700)
-
-        assert ledger.tokens() == 710
-        assert [ledger.tokens(n, n + 1) for n in range(4)] == [10, 300, 200, 200]
-
     def test_the_size_of_a_turn_is_the_mean_of_those_before_the_newest(self):
         ledger = Ledger([user(10), assistant(30), user(20), assistant(20), user(500)])
 

@@ -11,7 +11,7 @@ from cllm.core.conversation import (
     TurnState,
 )
 from cllm.core.message import plain_message
-from cllm.engine.copying import copy_of
+from cllm.engine.transfer import copy_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SAID = (plain_message("user", "Hello"), plain_message("assistant", "Hi"))

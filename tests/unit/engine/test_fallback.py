@@ -25,8 +25,7 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
-from cllm.engine.fallback import may_fall_back
-from cllm.engine.retry import RetryRules
+from cllm.engine.retry import RetryRules, may_fall_back
 from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnRequest
 from cllm.providers.scripted import ScriptedProvider, spoken
 

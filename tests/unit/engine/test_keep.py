@@ -10,8 +10,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
-from cllm.engine.keep import Keeper, Sent, unknown_price
-from cllm.engine.renewal import SHORTEST_PAUSE
+from cllm.engine.keep import SHORTEST_PAUSE, Keeper, Sent, unknown_price
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 

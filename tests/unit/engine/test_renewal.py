@@ -8,7 +8,7 @@ import pytest
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
-from cllm.engine.renewal import SHORTEST_PAUSE, Renewal
+from cllm.engine.keep import SHORTEST_PAUSE, Renewal
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 

@@ -10,7 +10,7 @@ from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.engine.log import Log, Served
-from cllm.engine.windowing import cut_to_window
+from cllm.engine.prompt_builder import cut_to_window
 
 BEGAN = datetime(2026, 11, 15, tzinfo=UTC)
 WHOLE_PLAN = ByTokens(max_tokens=10**9)

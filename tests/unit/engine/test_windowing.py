@@ -10,8 +10,8 @@ from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
+from cllm.engine.prompt_builder import TRIMMED
 from cllm.engine.turn import TurnBegan
-from cllm.engine.windowing import TRIMMED
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 LONG = "word " * 200

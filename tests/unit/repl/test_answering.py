@@ -13,8 +13,8 @@ from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
+from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.turn import TurnBegan, TurnEnded
-from cllm.engine.windowing import TRIMMED, TRIMMED_CODE
 from cllm.repl.answering import _Turn
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen

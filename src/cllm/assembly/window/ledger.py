@@ -10,7 +10,6 @@ for that reply; only the rest is estimated. Never holds a message.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -191,15 +190,6 @@ class Ledger:
         most = self._sums[-1] - tokens
         index = bisect_right(self._turns, most, key=self._sums.__getitem__) - 1
         return self._turns[max(index, 0)]
-
-    def settle(self, start: int, total: int) -> None:
-        """What a provider counted from a position to the end, in place of what was estimated.
-
-        Costs as much as there are messages behind that position.
-        """
-        estimates = [after - before for before, after in pairwise(self._sums[start:])]
-        for offset, tokens in enumerate(share_out(total, estimates), start=start + 1):
-            self._sums[offset] = self._sums[offset - 1] + tokens
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

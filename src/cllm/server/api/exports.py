@@ -19,8 +19,7 @@ from cllm.core.conversation import Conversation, SystemRecord, Turn
 from cllm.core.errors import BrokenConversationError
 from cllm.core.identity import is_valid_id
 from cllm.core.message import Message
-from cllm.engine.copying import copy_into
-from cllm.engine.outlined import Outlined, Said, open_outlined
+from cllm.engine.transfer import Outlined, Said, copy_into, open_outlined
 from cllm.server.api.stores import place_of, shelf_named
 from cllm.server.api.views import view_detail, view_messages
 from cllm.server.http.limits import read_body

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
-from cllm.engine.uninterrupted import uninterrupted
+from cllm.engine.keep import uninterrupted
 from cllm.server.serving import Serving
 from cllm.server.turns.headers import CONVERSATION, FILES, TURN
 from cllm.server.turns.prepare import PreparedTurn

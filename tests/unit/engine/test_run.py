@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cllm.engine.sync import run, run_without_waiting
+from cllm.engine import run, run_without_waiting
 
 
 async def answer() -> int:
