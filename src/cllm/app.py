@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
-    from cllm.engine.keep import Price
     from cllm.engine.log import Served
+    from cllm.engine.request import Price
     from cllm.engine.turn import Engine, Route
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider

@@ -21,9 +21,7 @@ from cllm.core.ports import Changes, Clock, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason, Usage
 from cllm.engine.keep import total_cost, total_usage
-from cllm.engine.log import Served
-from cllm.engine.prompt_builder import Attempt
-from cllm.engine.request import TurnRequest
+from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
     LONGEST,
@@ -79,7 +77,7 @@ class _Answered(msgspec.Struct, frozen=True, kw_only=True):
 class Compactor:
     """Asks for summaries, with the model of a conversation, and keeps them in its store.
 
-    `ask`, `attempt` and `served` are the engine's own: how it asks, and what it knows of a model.
+    `ask` and `attempt` are the engine's own: how it calls, and what it knows of a model.
     """
 
     def __init__(
@@ -90,14 +88,12 @@ class Compactor:
         new_id: NewId,
         ask: Ask,
         attempt: Attempted,
-        served: Callable[[Attempt], Served],
     ) -> None:
         self._store = store
         self._clock = clock
         self._new_id = new_id
         self._ask = ask
         self._attempt = attempt
-        self._served = served
 
     async def compact(
         self, found: Conversation, request: TurnRequest, model: str
@@ -105,7 +101,7 @@ class Compactor:
         """Summarise all but the newest turn; UsageError if there is nothing else."""
         conversation = await self._load(found, request)
         attempt = self._for_summary(conversation, request, model)
-        plan = plan_now(material_of(conversation, request, attempt, self._served(attempt)))
+        plan = plan_now(material_of(conversation, request, attempt))
         async with aclosing(self._carried_out(plan, conversation, request, attempt)) as events:
             async for event in events:
                 yield event
@@ -120,7 +116,7 @@ class Compactor:
         """
         conversation = await self._load(found, request)
         attempt = self._for_summary(conversation, request, model)
-        material = material_of(conversation, request, attempt, self._served(attempt))
+        material = material_of(conversation, request, attempt)
         if not request.fallbacks:
             check_fits(material)
         try:

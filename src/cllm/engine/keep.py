@@ -5,11 +5,11 @@ store's work.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -29,11 +29,10 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
+from cllm.engine.request import Attempt, OnInterrupt
 from cllm.engine.rounds import RoundEnded
 
 SHORTEST_PAUSE = 0.05
-OnInterrupt = Literal["keep", "discard"]
-Price = Callable[[Usage], float | None]
 
 
 class Renewal:
@@ -97,21 +96,6 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def unknown_price(_route: object) -> Price:
-    """For whoever knows no prices: what nobody can say is unknown, not nothing."""
-    return lambda _usage: None
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What went out: the prompt, who it went to and at what price, and what is to be captured."""
-
-    prompt: Prompt
-    model: str
-    provider: str
-    opening: Opening | None
-    price: Price
-
-
 class Unkept:
     """Stands where a keeper would, for a turn of which nothing is kept."""
 
@@ -122,7 +106,7 @@ class Unkept:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    def send(self, _sent: Sent) -> None: ...
+    def send(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
 
     def hear(self, _event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None: ...
 
@@ -149,16 +133,16 @@ class Keeper:
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
-        self._sent: Sent | None = None
+        self._sent: tuple[Prompt, Attempt] | None = None
         self._heard: list[str] = []
         self._rounds: list[RoundEnded] = []
         self._notices = NoticeCollector()
         self._settled = False
         self._renewal = Renewal(store, lease, clock=clock)
 
-    def send(self, sent: Sent) -> None:
-        """Note what is about to be sent."""
-        self._sent = sent
+    def send(self, prompt: Prompt, attempt: Attempt) -> None:
+        """Record what is about to be sent, and to which model."""
+        self._sent = prompt, attempt
 
     def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
         """Note a piece of the answer, in case there will be no more of it."""
@@ -225,16 +209,15 @@ class Keeper:
         usage: Usage | None = None,
         failure: TurnFailure | None = None,
     ) -> Turn:
-        begun = msgspec.structs.replace(
+        turn = msgspec.structs.replace(
             self.lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
-        turn = begun
+        opening: Opening | None = None
         if self._sent is not None:
-            turn = _with_record(_with_rounds(begun, self._rounds), self._sent, usage)
-            turn = _with_reply(turn, self._sent, self._rounds, reply, usage)
+            turn = _recorded(turn, self._sent, self._rounds, reply, usage)
+            opening = self._sent[1].choice.opening
         noticed = NoticeCollector((*turn.notices, *self._notices))
         turn = msgspec.structs.replace(turn, notices=tuple(noticed))
-        opening = None if self._sent is None else self._sent.opening
         self._settled = True
         self._heard.clear()
         await self._wholly(self._store.finish_turn(self.lease, turn, opening=opening))
@@ -246,47 +229,41 @@ class Keeper:
         await (step if is_safe else uninterrupted(step))
 
 
-def _with_record(turn: Turn, sent: Sent, usage: Usage | None) -> Turn:
-    """The turn with the record of what was sent, to whom, and what was counted in the last call."""
-    window = sent.prompt.window
-    if window is not None and usage is not None and usage.prompt and not usage.estimated:
-        window = msgspec.structs.replace(window, counted=usage.prompt)
-    return msgspec.structs.replace(
-        turn,
-        model=sent.model,
-        provider=sent.provider,
-        notices=sent.prompt.notices,
-        window=window,
-    )
-
-
-def _with_rounds(turn: Turn, rounds: Sequence[RoundEnded]) -> Turn:
-    """The turn with what was said in its rounds before the last."""
-    said = tuple(message for ended in rounds for message in ended.messages)
-    return msgspec.structs.replace(turn, messages=turn.messages + said) if said else turn
-
-
-def _with_reply(
+def _recorded(
     turn: Turn,
-    sent: Sent,
+    sent: tuple[Prompt, Attempt],
     rounds: Sequence[RoundEnded],
     reply: Message | None,
     usage: Usage | None,
 ) -> Turn:
-    """The turn with its last reply, and with what all its rounds used and cost."""
-    weights = weights_for(sent.provider)
-    if usage is None and reply is not None:
-        usage = estimate_usage(sent.prompt, reply, weights)
+    """The turn with what was sent, to whom, the messages of all rounds, and their usage and cost.
+
+    `usage` is that of the last call. Calls that were not counted are estimated.
+    """
+    prompt, attempt = sent
+    provider = attempt.route.provider.name
+    window = prompt.window
+    if window is not None and usage is not None and usage.prompt and not usage.estimated:
+        window = msgspec.structs.replace(window, counted=usage.prompt)
+    weights = weights_for(provider)
     used = [
-        ended.reply.usage or estimate_usage(sent.prompt, ended.reply.message, weights)
+        ended.reply.usage or estimate_usage(prompt, ended.reply.message, weights)
         for ended in rounds
     ]
+    if usage is None and reply is not None:
+        usage = estimate_usage(prompt, reply, weights)
     used += [] if usage is None else [usage]
+    messages = [message for ended in rounds for message in ended.messages]
+    messages += [] if reply is None else [reply]
     return msgspec.structs.replace(
         turn,
-        messages=turn.messages if reply is None else (*turn.messages, reply),
+        model=attempt.model,
+        provider=provider,
+        notices=prompt.notices,
+        window=window,
+        messages=(*turn.messages, *messages),
         usage=total_usage(used),
-        cost=total_cost([sent.price(one) for one in used]),
+        cost=total_cost([attempt.price(one) for one in used]),
     )
 
 

@@ -1,30 +1,142 @@
-"""The prompt of a turn for one model: assembled from a request, and cut to its window.
+"""The prompt of a turn for one model: history, system prompt and new messages, cut to its window.
 
-Calls nobody and saves nothing.
+The same input gives the same prompt. Calls nobody and saves nothing.
 """
-
-from collections.abc import Callable
-from datetime import datetime
-from functools import partial
 
 import msgspec
 
-from cllm.assembly.assemble import assemble
-from cllm.assembly.system import Context, SystemChoice
+from cllm.assembly.system import with_context
 from cllm.assembly.tokens import weigh_text, weights_for
 from cllm.assembly.window import ByTokens, Strategy
 from cllm.assembly.window.summary import summary_turn
 from cllm.assembly.window.view import View, plan_window
-from cllm.core.conversation import Conversation, WindowRecord
+from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.message import Message
 from cllm.core.notice import Notice
-from cllm.core.prompt import Prompt
-from cllm.engine.keep import Price
+from cllm.core.prompt import Continuity, Prompt
 from cllm.engine.log import Log, Served, begin_alike
-from cllm.engine.request import Route, TurnRequest
+from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.rounds import ToolBox
 
 TRIMMED_CODE = "trimmed"
 TRIMMED = "Trimmed old messages to fit context window"
+
+
+def windowed_prompt(
+    conversation: Conversation | None, request: TurnRequest, attempt: Attempt
+) -> Prompt:
+    """Assemble the prompt that is sent, and cut it to its window if it has one."""
+    prompt = whole_prompt(conversation, request, attempt)
+    if request.window is None:
+        return prompt
+    return cut_to_window(
+        prompt,
+        conversation,
+        request.window(attempt.model),
+        served=attempt.served,
+        place=request.place,
+        tools=request.tools,
+    )
+
+
+def whole_prompt(
+    conversation: Conversation | None, request: TurnRequest, attempt: Attempt
+) -> Prompt:
+    """Assemble the prompt with the whole history, or with what came before `request.place`.
+
+    The context of this turn goes in front of the newest user text.
+    """
+    turns = () if conversation is None else conversation.history(before=request.place)
+    history = tuple([message for turn in turns for message in turn.messages])
+    new = request.messages if request.sent is None else request.sent
+    context = attempt.context
+    sent = with_context(new, context.now)
+    weights = weights_for(attempt.route.provider.name)
+    window = WindowRecord(
+        first_sequence=1 if conversation is None else conversation.first_sequence,
+        sent_messages=len(history) + len(new),
+        left_out_messages=0 if conversation is None else conversation.message_count - len(history),
+        context=weigh_text(context.now, weights).tokens if context.now else 0,
+    )
+    continuity: Continuity | None = None
+    if conversation is not None:
+        is_saved = not request.read_only and request.sent is None
+        passing = _changed(new, sent) if is_saved else len(new)
+        continuity = Continuity(fresh=len(new) + _fresh_in_last(turns), passing=passing)
+    return Prompt(
+        model=attempt.route.model,
+        system=attempt.choice.message,
+        messages=history + sent,
+        parameters=request.parameters,
+        dialect=request.dialect,
+        strict=request.strict,
+        original=request.original,
+        stream=request.stream,
+        cache_key=request.cache_key,
+        foreign=_foreign(turns, len(new), model_of(conversation, request), attempt.model),
+        window=window,
+        continuity=continuity,
+        notices=(
+            *_fixed_model_notices(conversation, request),
+            *attempt.choice.notices,
+            *context.notices,
+        ),
+    )
+
+
+def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
+    """Return the model that the conversation was created with, else that of the request."""
+    stored = None if conversation is None else conversation.model
+    return stored or request.model
+
+
+def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
+    """How many messages of the last turn the last prompt did not have where they are now.
+
+    That is its reply; if that prompt had a context of its own, all messages of the turn.
+    """
+    if not turns:
+        return 0
+    last = turns[-1]
+    if last.window is not None and last.window.context > 0:
+        return len(last.messages)
+    return int(bool(last.messages) and last.messages[-1].role == "assistant")
+
+
+def _changed(new: tuple[Message, ...], sent: tuple[Message, ...]) -> int:
+    """Count the messages from the first one on that is saved differently than it is sent."""
+    pairs = enumerate(zip(new, sent, strict=True))
+    return next((len(new) - index for index, (one, other) in pairs if one is not other), 0)
+
+
+def _foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> frozenset[int]:
+    """The positions of messages that are by or for another model, as far as that is known."""
+    positions: set[int] = set()
+    start = 0
+    for owner, count in (*((turn.model, len(turn.messages)) for turn in turns), (new_for, new)):
+        if owner is not None and owner != model and _own_name(owner) != _own_name(model):
+            positions.update(range(start, start + count))
+        start += count
+    return frozenset(positions)
+
+
+def _own_name(model: str) -> str:
+    """Return the model's name without its provider's name, which is optional in requests."""
+    return model.rpartition("/")[2]
+
+
+def _fixed_model_notices(
+    conversation: Conversation | None, request: TurnRequest
+) -> tuple[Notice, ...]:
+    if conversation is None or not request.model_is_explicit:
+        return ()
+    if conversation.model in (None, request.model):
+        return ()
+    message = (
+        f"Conversation uses model '{conversation.model}', but you specified "
+        f"'{request.model}'. Using '{conversation.model}'."
+    )
+    return (Notice(code="model_fixed", path="model", message=message),)
 
 
 def cut_to_window(
@@ -105,100 +217,4 @@ def _notice(view: View) -> tuple[Notice, ...]:
     turns = "1 turn" if view.newly_left == 1 else f"{view.newly_left} turns"
     return (
         Notice(code=TRIMMED_CODE, path="messages", message=f"{TRIMMED} ({turns} left the window)."),
-    )
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be asked: who serves it, under which prompt and context, at what price."""
-
-    route: Route
-    model: str
-    choice: SystemChoice
-    context: Context
-    price: Price
-
-
-def served_by(
-    route: Route, model: str, context_window: Callable[[Route], int | None], now: datetime
-) -> Served:
-    """What a window has to know of the model that is asked, and when it is."""
-    return Served(
-        model=model,
-        provider=route.provider.name,
-        context_window=partial(context_window, route),
-        now=now,
-    )
-
-
-def windowed_prompt(
-    conversation: Conversation | None, request: TurnRequest, attempt: Attempt, served: Served
-) -> Prompt:
-    """What is sent: assembled, and cut to its window if it has one."""
-    prompt = _with_context_counted(whole_prompt(conversation, request, attempt), attempt)
-    if request.window is None:
-        return prompt
-    return cut_to_window(
-        prompt,
-        conversation,
-        request.window(attempt.model),
-        served=served,
-        place=request.place,
-        tools=request.tools,
-    )
-
-
-def whole_prompt(
-    conversation: Conversation | None, request: TurnRequest, attempt: Attempt
-) -> Prompt:
-    """The prompt with all of the history."""
-    fixed = _fixed_model_notice(conversation, request)
-    return assemble(
-        conversation,
-        request.messages if request.sent is None else request.sent,
-        system=attempt.choice,
-        context=attempt.context,
-        notices=() if fixed is None else (fixed,),
-        model=attempt.route.model,
-        asked_model=attempt.model,
-        said_to=model_of(conversation, request),
-        parameters=request.parameters,
-        dialect=request.dialect,
-        strict=request.strict,
-        original=request.original,
-        stream=request.stream,
-        cache_key=request.cache_key,
-        place=request.place,
-        kept=not request.read_only and request.sent is None,
-    )
-
-
-def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
-    """A conversation keeps the model it was created with."""
-    stored = None if conversation is None else conversation.model
-    return stored or request.model
-
-
-def _with_context_counted(prompt: Prompt, attempt: Attempt) -> Prompt:
-    """The prompt, with a note of how much of it is for this turn only."""
-    if not attempt.context.now or prompt.window is None:
-        return prompt
-    weights = weights_for(attempt.route.provider.name)
-    tokens = weigh_text(attempt.context.now, weights).tokens
-    return msgspec.structs.replace(
-        prompt, window=msgspec.structs.replace(prompt.window, context=tokens)
-    )
-
-
-def _fixed_model_notice(conversation: Conversation | None, request: TurnRequest) -> Notice | None:
-    if conversation is None or not request.model_is_explicit:
-        return None
-    if conversation.model in (None, request.model):
-        return None
-    return Notice(
-        code="model_fixed",
-        path="model",
-        message=(
-            f"Conversation uses model '{conversation.model}', but you specified "
-            f"'{request.model}'. Using '{conversation.model}'."
-        ),
     )

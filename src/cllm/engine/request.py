@@ -1,20 +1,23 @@
 """What a surface asks of the engine, and what it hears of a turn: values, and nothing that acts."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from cllm.assembly.system import GivenPrompt
+from cllm.assembly.system import Context, GivenPrompt, SystemChoice
 from cllm.assembly.window import Strategy
 from cllm.core.context import ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
-from cllm.engine.keep import OnInterrupt
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
+from cllm.engine.log import Served
 from cllm.engine.rounds import RoundEnded, ToolBox
+
+OnInterrupt = Literal["keep", "discard"]
+Price = Callable[[Usage], float | None]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +28,27 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unknown_window(_route: Route) -> int | None:
-    """For whoever knows of no limits."""
+    """Return None: the context window is unknown."""
     return None
+
+
+def unknown_price(_route: object) -> Price:
+    """Return a price function for which every cost is unknown, which is not zero."""
+    return lambda _usage: None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One model about to be called: who serves it, under which prompt and context, at what price.
+
+    `model` is the name that turns are saved with, `route.model` the one at the provider.
+    """
+
+    route: Route
+    model: str
+    choice: SystemChoice
+    context: Context
+    price: Price
+    served: Served
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
 from cllm.core.reply import Noticed
-from cllm.engine.log import Log, Served, begin_alike
-from cllm.engine.prompt_builder import Attempt, whole_prompt
-from cllm.engine.request import TurnRequest
+from cllm.engine.log import Log, begin_alike
+from cllm.engine.prompt_builder import whole_prompt
+from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.rounds import with_tools
 
 FAILED_CODE = "summary_failed"
@@ -99,15 +99,13 @@ def summarises(request: TurnRequest, model: str) -> bool:
     return isinstance(request.window(model), Summarise)
 
 
-def material_of(
-    conversation: Conversation, request: TurnRequest, attempt: Attempt, served: Served
-) -> Material:
+def material_of(conversation: Conversation, request: TurnRequest, attempt: Attempt) -> Material:
     """The conversation and what is said now, as a summary has to see them."""
     prompt = whole_prompt(conversation, request, attempt)
     if request.tools is not None:
         prompt = with_tools(prompt, request.tools)
     strategy = Summarise() if request.window is None else request.window(attempt.model)
-    log = Log(prompt, conversation, served=served, place=request.place)
+    log = Log(prompt, conversation, served=attempt.served, place=request.place)
     return Material(
         log=log,
         prompt=prompt,

@@ -34,16 +34,19 @@ from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStar
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.engine.compacting import Compactor, SummaryEvent
-from cllm.engine.keep import Keeper, Price, Sent, Unkept, total_cost, unknown_price
+from cllm.engine.keep import Keeper, Unkept, total_cost
 from cllm.engine.log import Served, first_needed
-from cllm.engine.prompt_builder import Attempt, model_of, served_by, windowed_prompt
+from cllm.engine.prompt_builder import model_of, windowed_prompt
 from cllm.engine.request import (
+    Attempt,
+    Price,
     Route,
     TurnBegan,
     TurnEnded,
     TurnEvent,
     TurnRequest,
     TurnWaits,
+    unknown_price,
     unknown_window,
 )
 from cllm.engine.retry import Readiness, RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
@@ -147,7 +150,7 @@ class Engine:
             conversation, request.system, new_policy=request.policy, now=self._clock()
         )
         attempt = self._attempt(model, under_prefix(choice, request.prefix), NO_CONTEXT)
-        prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
+        prompt = windowed_prompt(conversation, request, attempt)
         return attempt.route, prompt
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
@@ -176,7 +179,6 @@ class Engine:
             new_id=self._new_id,
             ask=self._ask,
             attempt=self._attempt,
-            served=self._served,
         )
 
     async def _prepare(self, models: tuple[str, ...]) -> Readiness:
@@ -223,8 +225,8 @@ class Engine:
             try:
                 if attempt.model not in readiness.ready:
                     await readiness.prepare(attempt.model, provider)
-                prompt = windowed_prompt(conversation, request, attempt, self._served(attempt))
-                keeper.send(_sent(prompt, attempt))
+                prompt = windowed_prompt(conversation, request, attempt)
+                keeper.send(prompt, attempt)
                 if not is_started:
                     is_started = True
                     yield _began(prompt, attempt, conversation, keeper.lease)
@@ -257,7 +259,17 @@ class Engine:
     def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
         route = self._find_route(model)
         return Attempt(
-            route=route, model=model, choice=choice, context=context, price=self._price(route)
+            route=route,
+            model=model,
+            choice=choice,
+            context=context,
+            price=self._price(route),
+            served=Served(
+                model=model,
+                provider=route.provider.name,
+                context_window=partial(self._context_window, route),
+                now=self._clock(),
+            ),
         )
 
     async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
@@ -273,9 +285,6 @@ class Engine:
         """Call the model of an attempt, in rounds if it has tools."""
         ask = partial(self._ask, attempt.route.provider)
         return ask(prompt) if tools is None else ask_in_rounds(ask, prompt, tools)
-
-    def _served(self, attempt: Attempt) -> Served:
-        return served_by(attempt.route, attempt.model, self._context_window, self._clock())
 
     async def _peek(self, request: TurnRequest, *, tail: Tail) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
@@ -352,16 +361,6 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
     """The conversation without a turn that runs in it."""
     turns = tuple(turn for turn in conversation.turns if turn.id != turn_id)
     return msgspec.structs.replace(conversation, turns=turns)
-
-
-def _sent(prompt: Prompt, attempt: Attempt) -> Sent:
-    return Sent(
-        prompt=prompt,
-        model=attempt.model,
-        provider=attempt.route.provider.name,
-        opening=attempt.choice.opening,
-        price=attempt.price,
-    )
 
 
 def _began(

@@ -1,26 +1,38 @@
 """A turn is settled as it ends, whatever comes between, and nothing of it goes on afterwards."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
+from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Turn
 from cllm.core.errors import BrokenStreamError
 from cllm.core.message import plain_message
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
-from cllm.engine.keep import SHORTEST_PAUSE, Keeper, Sent, unknown_price
+from cllm.engine.keep import SHORTEST_PAUSE, Keeper
+from cllm.engine.log import Served
+from cllm.engine.request import Attempt, Route, unknown_price
+from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 HELLO = plain_message("user", "Hello")
-SENT = Sent(
-    prompt=Prompt(model="m", messages=(HELLO,)),
+PROMPT = Prompt(model="m", messages=(HELLO,))
+ATTEMPT = Attempt(
+    route=Route(provider=ScriptedProvider(()), model="m"),
     model="m",
-    provider="scripted",
-    opening=None,
+    choice=SystemChoice(message=None),
+    context=NO_CONTEXT,
     price=unknown_price(None),
+    served=Served(
+        model="m",
+        provider="scripted",
+        context_window=lambda: None,
+        now=datetime(2026, 11, 15, tzinfo=UTC),
+    ),
 )
 REPLY = ReplyFinished(message=plain_message("assistant", "Hi there"), stop_reason="end")
 BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
@@ -68,7 +80,7 @@ async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> Keeper
     start = TurnStart(id="t", messages=(HELLO,), visible=visible)
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
     keeper = Keeper(store, lease, clock=clock)
-    keeper.send(SENT)
+    keeper.send(PROMPT, ATTEMPT)
     keeper.hear(TextDelta(text="Hi"))
     return keeper
 

@@ -6,15 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.assemble import assemble
-from cllm.assembly.system import Context, SystemChoice
+from cllm.assembly.system import NO_CONTEXT, Context, SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
+from cllm.engine.log import Served
+from cllm.engine.prompt_builder import whole_prompt
+from cllm.engine.request import Attempt, Route, TurnRequest, unknown_price
+from cllm.providers.scripted import ScriptedProvider
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)
+NO_SYSTEM = SystemChoice(message=None)
 
 
 def turn(name: str, state: TurnState = "complete", place: str | None = None) -> Turn:
@@ -26,14 +30,30 @@ def conversation(*turns: Turn, **fields: Any) -> Conversation:
     return Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
 
 
-def assembled(value: Conversation | None, **options: Any):
-    given: dict[str, Any] = {
-        "system": SystemChoice(message=None),
-        "model": "m",
-        "parameters": {},
-        "stream": True,
-    }
-    return assemble(value, SAID, **given | options)
+def attempt(
+    *, model: str = "m", at_provider: str = "m", system: Any = NO_SYSTEM, context: Any = NO_CONTEXT
+) -> Attempt:
+    served = Served(model=model, provider="test", context_window=lambda: None, now=NOW)
+    return Attempt(
+        route=Route(provider=ScriptedProvider(()), model=at_provider),
+        model=model,
+        choice=system,
+        context=context,
+        price=unknown_price(None),
+        served=served,
+    )
+
+
+def assembled(
+    value: Conversation | None,
+    *,
+    system: Any = NO_SYSTEM,
+    context: Any = NO_CONTEXT,
+    model: str = "m",
+    **options: Any,
+):
+    request = TurnRequest(messages=SAID, model=model, **options)
+    return whole_prompt(value, request, attempt(model=model, system=system, context=context))
 
 
 def test_without_a_conversation_only_what_is_said_now_is_sent():
@@ -94,9 +114,10 @@ def test_variants_are_not_sent():
 
 def test_all_notices_are_passed_on():
     first, second = (Notice(code=code, message=code) for code in ("one", "two"))
-    choice = SystemChoice(message=None, notices=(second,))
+    choice = SystemChoice(message=None, notices=(first,))
+    context = Context(notices=(second,))
 
-    assert assembled(None, system=choice, notices=(first,)).notices == (first, second)
+    assert assembled(None, system=choice, context=context).notices == (first, second)
 
 
 def test_the_messages_of_the_history_are_the_stored_ones():
@@ -111,7 +132,7 @@ def test_what_another_model_wrote_is_known_by_its_position():
     by_nobody_known = turn("a")
     told = conversation(by_nobody_known, by_another, by_this)
 
-    prompt = assembled(told, model="claude-b", asked_model="anthropic/claude-b")
+    prompt = assembled(told, model="anthropic/claude-b")
 
     assert prompt.foreign == {2, 3}
 
@@ -119,7 +140,7 @@ def test_what_another_model_wrote_is_known_by_its_position():
 def test_a_model_is_the_same_with_and_without_its_providers_name():
     told = conversation(msgspec.structs.replace(turn("a"), model="claude-b"))
 
-    assert assembled(told, asked_model="anthropic/claude-b").foreign == frozenset()
+    assert assembled(told, model="anthropic/claude-b").foreign == frozenset()
 
 
 def test_positions_are_those_of_what_is_sent():
@@ -177,7 +198,7 @@ def test_a_turn_that_was_told_something_stands_elsewhere_now():
 
 
 def test_nothing_goes_on_with_what_is_not_kept():
-    asked = assembled(conversation(turn("a")), kept=False).continuity
+    asked = assembled(conversation(turn("a")), read_only=True).continuity
 
     assert asked == Continuity(fresh=2, passing=1)
 
