@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from cllm.assembly.window import Summarise
-from cllm.assembly.window.ledger import Ledger
-from cllm.assembly.window.view import Pins, Span, cut_in_blocks, joined, kept_inside
+from cllm.assembly.window.ledger import Ledger, Span
+from cllm.assembly.window.view import Pins, cut_in_blocks, joined, kept_inside
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, plain_message
