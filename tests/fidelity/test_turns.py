@@ -15,6 +15,7 @@ from tests.fidelity.answers import (
     tool_block,
 )
 from tests.fidelity.conftest import MODELS, Kind, Make
+from tests.turns import turn_request
 
 from cllm.core import errors
 from cllm.core.message import Message, plain_message
@@ -58,7 +59,7 @@ def engine(make: Make, store: Store) -> Engine:
 
 def turn(text: str = "Hello", *, model: str, said: Any = None, **fields: Any) -> TurnRequest:
     messages = (plain_message("user", text),) if said is None else said
-    return TurnRequest(
+    return turn_request(
         messages=messages,
         model=model,
         model_is_explicit=True,

@@ -13,6 +13,7 @@ from tests.fake_cache import Counted, PromptCache
 from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
 from tests.judges import judge_anthropic, judge_bedrock
+from tests.turns import turn_request
 
 from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
@@ -21,7 +22,7 @@ from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import Conversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
-from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.engine.turn import Engine, Route
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_pool import PooledHttp
@@ -65,7 +66,7 @@ class Talk:
             self.server.say(tool_calls=tuple(asked), finish="tool_calls")
         self.server.say(f"This is what I think of {text!r}. " * 5)
         given: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
-        request = TurnRequest(
+        request = turn_request(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
             tools=Box(),
@@ -315,7 +316,7 @@ async def test_a_client_s_own_prompt_is_in_no_request_for_a_summary_and_nowhere_
     talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
     given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
     for n in range(20):
-        await talk.say(f"Question {n}", window=summarise, policy="dynamic", system=given)
+        await talk.say(f"Question {n}", window=summarise, system_policy="dynamic", system=given)
 
     requests = talk.server.requests
     asked = [request for request in requests if is_summary(request)]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.tokenizers import o200k
+from tests.turns import turn_request
 from tests.window_histories import Said, needed
 
 from cllm.assembly.repair import repair
@@ -35,7 +36,7 @@ from cllm.core.message import Message, Text, ToolResult
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
-from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.engine.turn import Engine, Route
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.openai.parts import decode_parts
@@ -224,7 +225,7 @@ class Replay:
         self.judge(await self.store.load("demo"), end, kept)
 
     async def say(self, asked: tuple[Message, ...]) -> None:
-        request = TurnRequest(
+        request = turn_request(
             messages=asked,
             model="m",
             ref="demo",

@@ -39,6 +39,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Verbatim,
 )
+from cllm.engine.request import TurnInput, TurnPolicy, TurnTarget
 from cllm.engine.rounds import RoundEnded, ToolBox
 from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.settings.load import CommandLine, Place, Settings
@@ -93,23 +94,29 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
     ref = _conversation(app, options)
     keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
-        messages=(_message(options),),
-        model=app.model,
-        model_is_explicit=settings.model_is_explicit,
-        ref=ref,
-        create=conversation_called(ref, model=app.model) if ref and keep else None,
-        system=settings.system,
-        policy=options.policy,
-        context=_context(settings, options),
-        window=None if ref is None else app.window_for,
-        tools=_tools(app, options),
-        parameters=settings.parameters,
-        fallbacks=settings.fallbacks,
-        strict=settings.strict,
-        stream=settings.stream and not settings.raw,
-        read_only=not keep,
-        on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
-        cache_key=app.cache_key(ref) if ref and keep else None,
+        input=TurnInput(
+            messages=(_message(options),),
+            system=settings.system,
+            context=_context(settings, options),
+        ),
+        target=TurnTarget(
+            model=app.model,
+            model_is_explicit=settings.model_is_explicit,
+            fallbacks=settings.fallbacks,
+            parameters=settings.parameters,
+            stream=settings.stream and not settings.raw,
+            strict=settings.strict,
+            tools=_tools(app, options),
+        ),
+        policy=TurnPolicy(
+            ref=ref,
+            cache_key=app.cache_key(ref) if ref and keep else None,
+            create=conversation_called(ref, model=app.model) if ref and keep else None,
+            read_only=not keep,
+            system=options.policy,
+            window=None if ref is None else app.window_for,
+            on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
+        ),
     )
 
 
@@ -172,7 +179,7 @@ async def _take_turn(
                 screen.show(event)
                 if turn_log is not None:
                     turn_log.hear(event)
-                if screen.answer.failure is not None and request.create is None:
+                if screen.answer.failure is not None and request.policy.create is None:
                     break
     except asyncio.CancelledError:
         raise (KeyboardInterrupt if stop.number == signal.SIGINT else Terminated) from None

@@ -32,12 +32,10 @@ def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
 def held_to(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
     """The request for a reply of the schema; one that is broken off is none, and is not kept."""
     asked = response_format(checker.schema.content)
-    return msgspec.structs.replace(
-        request,
-        parameters={**request.parameters, "response_format": asked},
-        accept=checker.accept,
-        on_interrupt="discard",
-    )
+    parameters = {**request.target.parameters, "response_format": asked}
+    target = msgspec.structs.replace(request.target, parameters=parameters)
+    made = msgspec.structs.replace(request, target=target)
+    return made.with_policy(accept=checker.accept, on_interrupt="discard")
 
 
 def validate_schema(line: CommandLine) -> None:

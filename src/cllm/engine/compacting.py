@@ -9,7 +9,14 @@ from contextlib import aclosing
 
 import msgspec
 
-from cllm.assembly.system import Context, GivenPrompt, SystemChoice, choose_system, under_prefix
+from cllm.assembly.system import (
+    NO_CONTEXT,
+    Context,
+    GivenPrompt,
+    SystemChoice,
+    choose_system,
+    under_prefix,
+)
 from cllm.assembly.tokens import weigh, weights_for
 from cllm.assembly.window import Summarise
 from cllm.assembly.window.summary import summary_turn
@@ -117,7 +124,7 @@ class Compactor:
         conversation = await self._load(found, request)
         attempt = self._for_summary(conversation, request, model)
         material = material_of(conversation, request, attempt)
-        if not request.fallbacks:
+        if not request.target.fallbacks:
             check_fits(material)
         try:
             plan = plan_for_turn(material)
@@ -144,15 +151,18 @@ class Compactor:
         """The conversation from the first message that no summary stands for, and its pins."""
         through = 0 if found.summary is None else found.summary.through
         tail = found.message_count + 1 - min((through + 1, *found.pins))
-        return await self._store.load(found.id, owner=request.owner, tail=tail)
+        return await self._store.load(found.id, owner=request.policy.owner, tail=tail)
 
     def _for_summary(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
         """How a summary is asked for: as a turn is, but never under a client's own prompt."""
-        given = GivenPrompt() if hides_prompt(conversation, request) else request.system
+        given = GivenPrompt() if hides_prompt(conversation, request) else request.input.system
         choice = choose_system(
-            conversation, given, new_policy=request.policy, now=self._clock(), context=Context()
+            conversation,
+            given,
+            new_policy=request.policy.system,
+            now=self._clock(),
         )
-        return self._attempt(model, under_prefix(choice, request.prefix), Context())
+        return self._attempt(model, under_prefix(choice, request.input.prefix), NO_CONTEXT)
 
     async def _carried_out(
         self, plan: SummaryPlan, conversation: Conversation, request: TurnRequest, attempt: Attempt
@@ -213,7 +223,7 @@ class Compactor:
             await self._check_unchanged(conversation, made, request)
             try:
                 changes = Changes(summary=made)
-                await self._store.update(conversation.id, changes, owner=request.owner)
+                await self._store.update(conversation.id, changes, owner=request.policy.owner)
             except ConversationBusyError:
                 await self._turn_ends(conversation.id, request)
             else:
@@ -223,13 +233,13 @@ class Compactor:
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
         """UsageError if another summary stands by now, or other messages where these were."""
-        seen = await self._store.load(conversation.id, owner=request.owner, tail=0)
+        seen = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
         if seen.summary != conversation.summary:
             raise UsageError(
                 "Another summary was made meanwhile, and stands; this one was not kept."
             )
         tail = max(0, seen.message_count + 1 - conversation.first_sequence)
-        seen = await self._store.load(conversation.id, owner=request.owner, tail=tail)
+        seen = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
         if _told(seen, made) != _told(conversation, made):
             raise UsageError(
                 "The conversation was changed meanwhile; the summary of what it was is not kept."
@@ -239,7 +249,7 @@ class Compactor:
         """Wait until no turn runs, for as long as the request would wait with its own."""
         start = TurnStart(id=self._new_id(), messages=(), visible=False)
         lease = await self._store.begin_turn(
-            conversation_id, start, owner=request.owner, wait=request.wait, tail=0
+            conversation_id, start, owner=request.policy.owner, wait=request.policy.wait, tail=0
         )
         await self._store.drop_turn(lease)
 

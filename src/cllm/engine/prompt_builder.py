@@ -27,28 +27,28 @@ def windowed_prompt(
 ) -> Prompt:
     """Assemble the prompt that is sent, and cut it to its window if it has one."""
     prompt = whole_prompt(conversation, request, attempt)
-    if request.window is None:
+    if request.policy.window is None:
         return prompt
     return cut_to_window(
         prompt,
         conversation,
-        request.window(attempt.model),
+        request.policy.window(attempt.model),
         served=attempt.served,
-        place=request.place,
-        tools=request.tools,
+        place=request.policy.place,
+        tools=request.target.tools,
     )
 
 
 def whole_prompt(
     conversation: Conversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Assemble the prompt with the whole history, or with what came before `request.place`.
+    """Assemble the prompt with the whole history, or with what came before `request.policy.place`.
 
     The context of this turn goes in front of the newest user text.
     """
-    turns = () if conversation is None else conversation.history(before=request.place)
+    turns = () if conversation is None else conversation.history(before=request.policy.place)
     history = tuple([message for turn in turns for message in turn.messages])
-    new = request.messages if request.sent is None else request.sent
+    new = request.input.messages if request.input.sent is None else request.input.sent
     context = attempt.context
     sent = with_context(new, context.now)
     weights = weights_for(attempt.route.provider.name)
@@ -60,19 +60,19 @@ def whole_prompt(
     )
     continuity: Continuity | None = None
     if conversation is not None:
-        is_saved = not request.read_only and request.sent is None
+        is_saved = not request.policy.read_only and request.input.sent is None
         passing = _changed(new, sent) if is_saved else len(new)
         continuity = Continuity(fresh=len(new) + _fresh_in_last(turns), passing=passing)
     return Prompt(
         model=attempt.route.model,
         system=attempt.choice.message,
         messages=history + sent,
-        parameters=request.parameters,
-        dialect=request.dialect,
-        strict=request.strict,
-        original=request.original,
-        stream=request.stream,
-        cache_key=request.cache_key,
+        parameters=request.target.parameters,
+        dialect=request.target.dialect,
+        strict=request.target.strict,
+        original=request.input.original,
+        stream=request.target.stream,
+        cache_key=request.policy.cache_key,
         foreign=_foreign(turns, len(new), model_of(conversation, request), attempt.model),
         window=window,
         continuity=continuity,
@@ -87,7 +87,7 @@ def whole_prompt(
 def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
     """Return the model that the conversation was created with, else that of the request."""
     stored = None if conversation is None else conversation.model
-    return stored or request.model
+    return stored or request.target.model
 
 
 def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
@@ -128,13 +128,13 @@ def _own_name(model: str) -> str:
 def _fixed_model_notices(
     conversation: Conversation | None, request: TurnRequest
 ) -> tuple[Notice, ...]:
-    if conversation is None or not request.model_is_explicit:
+    if conversation is None or not request.target.model_is_explicit:
         return ()
-    if conversation.model in (None, request.model):
+    if conversation.model in (None, request.target.model):
         return ()
     message = (
         f"Conversation uses model '{conversation.model}', but you specified "
-        f"'{request.model}'. Using '{conversation.model}'."
+        f"'{request.target.model}'. Using '{conversation.model}'."
     )
     return (Notice(code="model_fixed", path="model", message=message),)
 

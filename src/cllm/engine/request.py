@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from cllm.assembly.system import Context, GivenPrompt, SystemChoice
 from cllm.assembly.window import Strategy
@@ -51,59 +52,90 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     served: Served
 
 
-class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn as a surface asks for it.
+class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user says in a turn, and the prompt and context that go with it.
 
-    Without `ref` there is no conversation and nothing is kept. With `create` a conversation that
-    does not exist yet is made. `place` asks again in the place of that turn, which stays as a
-    variant. `read_only` sends a conversation's history and keeps nothing.
-    `visible` keeps the turn from its beginning, and keeps it as failed if it fails. While another
-    turn runs in the conversation this one waits for `wait` seconds, None being for ever.
-    `window` chooses, by the model, what of the conversation is sent; without it that is all.
-    `tools` are used for the model when it asks for them.
-    `context` are the commands whose output the model is to know, in the order of their blocks.
-    `parameters` are in the words of `dialect`. `fallbacks` are models to ask, in this order, when
-    the one before gives nothing. `strict` and `original` are the prompt's. `accept` looks at the
-    reply before it is kept, and raises if it is not to be.
-    `found` is the conversation if the surface has looked already, None if there was none. `at_once`
-    is for one that is to be held without a look before, and is not there if it is archived. `sent`
-    is what is sent of `messages` where that is not what is kept. `prefix` is a text that stands
-    before every system prompt and is kept nowhere.
+    `messages` are saved; `sent` replaces them in the prompt if it differs. `prefix` is put before
+    every system prompt and is never saved. `context` are the commands whose output the model gets,
+    in the order of their blocks. `original` is the client's own body.
     """
 
     messages: tuple[Message, ...]
+    sent: tuple[Message, ...] | None = None
+    system: GivenPrompt = GivenPrompt()
+    prefix: str | None = None
+    context: tuple[ContextCommand, ...] = ()
+    original: Original | None = None
+
+
+class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that is called, and how.
+
+    `fallbacks` are called in this order when the model before gives no reply. `parameters` are in
+    the format of `dialect`. `tools` are run for the model when it calls them. `strict` is
+    that of `Prompt`.
+    """
+
     model: str
     model_is_explicit: bool = False
-    ref: str | None = None
-    create: NewConversation | None = None
-    owner: str = LOCAL_OWNER
-    system: GivenPrompt = GivenPrompt()
-    policy: Policy = "captured"
-    context: tuple[ContextCommand, ...] = ()
-    window: Callable[[str], Strategy] | None = None
-    tools: ToolBox | None = None
+    fallbacks: tuple[str, ...] = ()
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: Dialect = "openai"
-    fallbacks: tuple[str, ...] = ()
+    stream: bool = True
     strict: bool = False
-    original: Original | None = None
-    accept: Callable[[ReplyFinished], None] | None = None
+    tools: ToolBox | None = None
+
+
+class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Which conversation the turn belongs to, what is loaded of it, and what is saved.
+
+    Without `ref` there is no conversation and nothing is saved. `create` creates a conversation
+    that does not exist yet. `found` is the conversation if the caller has loaded it already, None
+    if there was none. `at_once`: take the lease without loading first; an archived conversation is
+    not found then. `cache_key` is that of `Prompt`. `read_only` sends the history and saves
+    nothing. `place` answers that turn again, which stays as a variant. `system` says what a new
+    conversation does with its prompt.
+    `window` chooses, by the model, what of the conversation is sent; without it, everything is.
+    `visible` saves the turn when it starts, and also if it fails. `wait` is for how many seconds
+    the turn waits while another one runs in the conversation; None is without limit. `accept`
+    raises an error for a reply that must not be saved.
+    """
+
+    ref: str | None = None
+    create: NewConversation | None = None
     found: Conversation | msgspec.UnsetType | None = msgspec.UNSET
     at_once: bool = False
-    sent: tuple[Message, ...] | None = None
-    prefix: str | None = None
-    stream: bool = True
-    place: str | None = None
+    owner: str = LOCAL_OWNER
+    cache_key: str | None = None
     read_only: bool = False
+    place: str | None = None
+    system: Policy = "captured"
+    window: Callable[[str], Strategy] | None = None
     visible: bool = False
     wait: float | None = None
     on_interrupt: OnInterrupt = "keep"
-    cache_key: str | None = None
+    accept: Callable[[ReplyFinished], None] | None = None
 
     @property
     def tail(self) -> Tail:
-        """How much of a conversation it loads: what its window can use, or all without one."""
+        """How much of a conversation to load: what the window can use, or all without one."""
         return None if self.window is None else "window"
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, as an interface requests it from the engine."""
+
+    input: TurnInput
+    target: TurnTarget
+    policy: TurnPolicy = TurnPolicy()
+
+    def with_policy(self, **changes: Any) -> "TurnRequest":
+        """The request with other values for these fields of its policy."""
+        return replace(self, policy=replace(self.policy, **changes))
+
+    def with_input(self, **changes: Any) -> "TurnRequest":
+        """The request with other values for these fields of its input."""
+        return replace(self, input=replace(self.input, **changes))
 
 
 class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):

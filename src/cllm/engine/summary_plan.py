@@ -88,24 +88,26 @@ def hides_prompt(conversation: Conversation, request: TurnRequest) -> bool:
     """
     record = conversation.system_record
     if record is not None:
-        return record.policy == "dynamic" and request.system.message is not None
-    return request.system.said is not None and not conversation.has_system_message()
+        return record.policy == "dynamic" and request.input.system.message is not None
+    return request.input.system.said is not None and not conversation.has_system_message()
 
 
 def summarises(request: TurnRequest, model: str) -> bool:
     """Whether turns are to be summarised before they leave the window; never if nothing is kept."""
-    if request.window is None or request.read_only:
+    if request.policy.window is None or request.policy.read_only:
         return False
-    return isinstance(request.window(model), Summarise)
+    return isinstance(request.policy.window(model), Summarise)
 
 
 def material_of(conversation: Conversation, request: TurnRequest, attempt: Attempt) -> Material:
     """The conversation and what is said now, as a summary has to see them."""
     prompt = whole_prompt(conversation, request, attempt)
-    if request.tools is not None:
-        prompt = with_tools(prompt, request.tools)
-    strategy = Summarise() if request.window is None else request.window(attempt.model)
-    log = Log(prompt, conversation, served=attempt.served, place=request.place)
+    if request.target.tools is not None:
+        prompt = with_tools(prompt, request.target.tools)
+    strategy = (
+        Summarise() if request.policy.window is None else request.policy.window(attempt.model)
+    )
+    log = Log(prompt, conversation, served=attempt.served, place=request.policy.place)
     return Material(
         log=log,
         prompt=prompt,

@@ -104,27 +104,27 @@ class Engine:
         `TurnEnded` after it.
         """
         conversation: Conversation | None = None
-        if not request.at_once:
-            tail = request.tail if request.read_only else 0
+        if not request.policy.at_once:
+            tail = request.policy.tail if request.policy.read_only else 0
             conversation = await self._peek(request, tail=tail)
         model = model_of(conversation, request)
-        readiness = await self._prepare((model, *request.fallbacks))
+        readiness = await self._prepare((model, *request.target.fallbacks))
         compacted: Noticed | None = None
         if conversation is not None and model in readiness.ready and summarises(request, model):
             compacted = await self._compactor().before_turn(conversation, request, model)
         keeper: Keeper | Unkept = Unkept()
-        if request.ref is not None and not request.read_only:
+        if request.policy.ref is not None and not request.policy.read_only:
             lease = await self._begin_now(request, model)
             if lease is None:
-                yield TurnWaits(conversation=request.ref)
-                lease = await self._begin(request, model, wait=request.wait)
+                yield TurnWaits(conversation=request.policy.ref)
+                lease = await self._begin(request, model, wait=request.policy.wait)
             conversation = lease.conversation
             if is_gone(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = model_of(conversation, request)
             keeper = Keeper(
-                self._store, lease, clock=self._clock, on_interrupt=request.on_interrupt
+                self._store, lease, clock=self._clock, on_interrupt=request.policy.on_interrupt
             )
         async with keeper:
             if compacted is not None:
@@ -139,17 +139,17 @@ class Engine:
 
     async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
         """Whom a turn would ask, and what, if it were taken now; it is not, and nothing is kept."""
-        if isinstance(request.found, Conversation):
-            request = msgspec.structs.replace(request, found=msgspec.UNSET)
-        conversation = await self._peek(request, tail=request.tail)
+        if isinstance(request.policy.found, Conversation):
+            request = request.with_policy(found=msgspec.UNSET)
+        conversation = await self._peek(request, tail=request.policy.tail)
         if conversation is not None and is_gone(conversation, request):
             raise ConversationNotFoundError(conversation.id)
         model = model_of(conversation, request)
         conversation = await self._reached(conversation, request, model, None)
         choice = choose_system(
-            conversation, request.system, new_policy=request.policy, now=self._clock()
+            conversation, request.input.system, new_policy=request.policy.system, now=self._clock()
         )
-        attempt = self._attempt(model, under_prefix(choice, request.prefix), NO_CONTEXT)
+        attempt = self._attempt(model, under_prefix(choice, request.input.prefix), NO_CONTEXT)
         prompt = windowed_prompt(conversation, request, attempt)
         return attempt.route, prompt
 
@@ -159,7 +159,7 @@ class Engine:
         The request is one as for a turn, of which nothing is said. UsageError if there is nothing
         to summarise; whatever goes wrong, nothing is changed before the summary is whole.
         """
-        found = await self._peek(msgspec.structs.replace(request, create=None), tail=0)
+        found = await self._peek(request.with_policy(create=None), tail=0)
         if found is None:
             raise UsageError("Say which conversation is to be summarised.")
         model = model_of(found, request)
@@ -200,13 +200,13 @@ class Engine:
         context = await self._context(conversation, request)
         choice = choose_system(
             conversation,
-            request.system,
-            new_policy=request.policy,
+            request.input.system,
+            new_policy=request.policy.system,
             now=self._clock(),
             context=context,
         )
         model = model_of(conversation, request)
-        return self._attempt(model, under_prefix(choice, request.prefix), context)
+        return self._attempt(model, under_prefix(choice, request.input.prefix), context)
 
     async def _try_models(
         self,
@@ -218,7 +218,7 @@ class Engine:
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call one model after the other until one answers, and save the turn with its reply."""
         attempt, is_started = first, False
-        for following in (*request.fallbacks, None):
+        for following in (*request.target.fallbacks, None):
             is_answering = False
             provider = attempt.route.provider
             costs: list[float | None] = []
@@ -230,11 +230,11 @@ class Engine:
                 if not is_started:
                     is_started = True
                     yield _began(prompt, attempt, conversation, keeper.lease)
-                async with aclosing(self._call(prompt, attempt, request.tools)) as events:
+                async with aclosing(self._call(prompt, attempt, request.target.tools)) as events:
                     async for event in events:
                         if isinstance(event, ReplyFinished):
-                            if request.accept is not None:
-                                request.accept(event)
+                            if request.policy.accept is not None:
+                                request.policy.accept(event)
                             yield event
                             turn = await keeper.complete(event)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
@@ -274,7 +274,7 @@ class Engine:
 
     async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
         """Run the context commands that this turn needs."""
-        plan = plan_context(conversation, request.context, new_policy=request.policy)
+        plan = plan_context(conversation, request.input.context, new_policy=request.policy.system)
         if not plan.commands or self._run_commands is None:
             return Context()
         return gather_context(plan, await self._run_commands(plan.commands))
@@ -288,14 +288,14 @@ class Engine:
 
     async def _peek(self, request: TurnRequest, *, tail: Tail) -> Conversation | None:
         """The conversation as it is stored now; None if there is none, or none yet."""
-        if request.ref is None:
+        if request.policy.ref is None:
             return None
-        if not isinstance(request.found, msgspec.UnsetType):
-            return request.found
+        if not isinstance(request.policy.found, msgspec.UnsetType):
+            return request.policy.found
         try:
-            return await self._store.load(request.ref, owner=request.owner, tail=tail)
+            return await self._store.load(request.policy.ref, owner=request.policy.owner, tail=tail)
         except ConversationNotFoundError:
-            if request.create is None or request.read_only:
+            if request.policy.create is None or request.policy.read_only:
                 raise
             return None
 
@@ -307,13 +307,13 @@ class Engine:
         lease: Lease | None,
     ) -> Conversation | None:
         """The conversation, with what its window needs more of it than was loaded."""
-        if conversation is None or request.window is None:
+        if conversation is None or request.policy.window is None:
             return conversation
         # What is said in this turn may be stored already, behind all that is to be loaded.
         said = 0 if lease is None else len(lease.turn.messages)
         while (first := first_needed(conversation, model)) < conversation.first_sequence:
             tail = conversation.message_count + 1 - first + said
-            found = await self._store.load(conversation.id, owner=request.owner, tail=tail)
+            found = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
             conversation = found if lease is None else without_turn(found, lease.turn.id)
         return conversation
 
@@ -322,25 +322,25 @@ class Engine:
         try:
             return await self._begin(request, model, wait=0)
         except ConversationBusyError:
-            if request.wait == 0:
+            if request.policy.wait == 0:
                 raise
             return None
 
     async def _begin(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
         start = TurnStart(
             id=self._new_id(),
-            messages=request.messages,
+            messages=request.input.messages,
             model=model,
-            place=request.place,
-            visible=request.visible,
+            place=request.policy.place,
+            visible=request.policy.visible,
         )
         return await self._store.begin_turn(
-            request.ref or "",
+            request.policy.ref or "",
             start,
-            owner=request.owner,
-            create=request.create,
+            owner=request.policy.owner,
+            create=request.policy.create,
             wait=wait,
-            tail=request.tail,
+            tail=request.policy.tail,
         )
 
     def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
@@ -354,7 +354,7 @@ class Engine:
 
 def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
     """Whether the conversation is not to be talked in any more."""
-    return request.at_once and conversation.archived_at is not None
+    return request.policy.at_once and conversation.archived_at is not None
 
 
 def without_turn(conversation: Conversation, turn_id: str) -> Conversation:

@@ -11,7 +11,7 @@ from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
-from cllm.engine.request import TurnRequest
+from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.given import (
     Options,
@@ -66,19 +66,25 @@ def _request(app: App, prompt: Said, given: Options, *, stream: bool) -> TurnReq
     chosen = model or app.model
     explicit = GivenPrompt(text=system, source="system=", explicit=True)
     return TurnRequest(
-        messages=messages_of(prompt),
-        model=chosen,
-        model_is_explicit=model is not None,
-        ref=ref,
-        create=None if ref is None else NewConversation(id=ref, model=chosen),
-        system=settings.system if system is None else explicit,
-        context=settings.context,
-        window=None if ref is None else app.window_for,
-        parameters={**settings.parameters, **flat(given)},
-        fallbacks=settings.fallbacks,
-        strict=settings.strict,
-        stream=stream,
-        cache_key=None if ref is None else app.cache_key(ref),
+        input=TurnInput(
+            messages=messages_of(prompt),
+            system=settings.system if system is None else explicit,
+            context=settings.context,
+        ),
+        target=TurnTarget(
+            model=chosen,
+            model_is_explicit=model is not None,
+            fallbacks=settings.fallbacks,
+            parameters={**settings.parameters, **flat(given)},
+            stream=stream,
+            strict=settings.strict,
+        ),
+        policy=TurnPolicy(
+            ref=ref,
+            cache_key=None if ref is None else app.cache_key(ref),
+            create=None if ref is None else NewConversation(id=ref, model=chosen),
+            window=None if ref is None else app.window_for,
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
 from cllm.engine.compacting import Summarised
-from cllm.engine.request import TurnRequest
+from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.transfer import copy_into
 from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.asking import Said, automatic_id, messages_of
@@ -144,20 +144,26 @@ class Conversation:
         settings = self._app.settings
         model = self.model or self._app.model
         return TurnRequest(
-            messages=messages,
-            model=model,
-            model_is_explicit=self.model is not None,
-            ref=self.id,
-            create=NewConversation(id=self.id, model=model),
-            system=self.given_prompt,
-            policy=self.policy,
-            context=() if self.policy == "pinned" else settings.context,
-            window=self.window_for,
-            parameters={**settings.parameters, **self.parameters, **parameters},
-            fallbacks=settings.fallbacks,
-            strict=settings.strict,
-            stream=stream,
-            cache_key=self._cache_key,
+            input=TurnInput(
+                messages=messages,
+                system=self.given_prompt,
+                context=() if self.policy == "pinned" else settings.context,
+            ),
+            target=TurnTarget(
+                model=model,
+                model_is_explicit=self.model is not None,
+                fallbacks=settings.fallbacks,
+                parameters={**settings.parameters, **self.parameters, **parameters},
+                stream=stream,
+                strict=settings.strict,
+            ),
+            policy=TurnPolicy(
+                ref=self.id,
+                cache_key=self._cache_key,
+                create=NewConversation(id=self.id, model=model),
+                system=self.policy,
+                window=self.window_for,
+            ),
         )
 
     def window_for(self, model: str) -> Strategy:

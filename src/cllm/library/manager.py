@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.window import Strategy
 from cllm.core.ports import Store
-from cllm.engine.request import TurnRequest
+from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.given import (
@@ -190,13 +190,17 @@ class ConversationManager:
     def _ask_of_memory(self, said: Listed, *, stream: bool) -> Pieces:
         app = session().app
         request = TurnRequest(
-            messages=encode_listed(said),
-            model=self.model or app.model,
-            system=GivenPrompt(text=self.system_prompt, source=SOURCE),
-            policy="pinned",
-            parameters={**app.settings.parameters, **self.parameters},
-            fallbacks=app.settings.fallbacks,
-            strict=app.settings.strict,
-            stream=stream,
+            input=TurnInput(
+                messages=encode_listed(said),
+                system=GivenPrompt(text=self.system_prompt, source=SOURCE),
+            ),
+            target=TurnTarget(
+                model=self.model or app.model,
+                fallbacks=app.settings.fallbacks,
+                parameters={**app.settings.parameters, **self.parameters},
+                stream=stream,
+                strict=app.settings.strict,
+            ),
+            policy=TurnPolicy(system="pinned"),
         )
         return session().pieces(request)

@@ -39,7 +39,8 @@ class Session:
         """Take a turn: the text of the answer as it comes, and at last the answer."""
         kept_in = self.app.store if store is None else store
         said = self._said(request, kept_in)
-        return said if request.ref is None else self._noted(said, kept_in, request.ref)
+        ref = request.policy.ref
+        return said if ref is None else self._noted(said, kept_in, ref)
 
     async def _noted(self, said: Pieces, store: Store, ref: str) -> Pieces:
         """The same, with a note of who reads it as long as it is not at its end."""

@@ -70,7 +70,8 @@ async def _look(chat: Chat, request: TurnRequest, *, failed: bool) -> None:
 
 
 def _interrupted(request: TurnRequest) -> str:
-    kept = "What was said so far is kept." if request.on_interrupt == "keep" else "Nothing is kept."
+    is_kept = request.policy.on_interrupt == "keep"
+    kept = "What was said so far is kept." if is_kept else "Nothing is kept."
     return f"Interrupted. {kept}"
 
 

@@ -18,6 +18,7 @@ from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation, Store
 from cllm.engine.prompt_builder import TRIMMED_CODE
+from cllm.engine.request import TurnInput, TurnPolicy, TurnTarget
 from cllm.engine.rounds import ToolBox
 from cllm.engine.transfer import copy_into
 from cllm.engine.turn import TurnEvent, TurnRequest
@@ -167,7 +168,7 @@ class Chat:
     async def request_again(self) -> TurnRequest:
         """The last turn once more; the one that is there stays as a variant."""
         turn = await self._seen_turn()
-        return msgspec.structs.replace(self._request(turn.asked), place=turn.place)
+        return self._request(turn.asked).with_policy(place=turn.place)
 
     def request_nothing(self) -> TurnRequest:
         """A request as for a turn, in which nothing is said."""
@@ -180,20 +181,26 @@ class Chat:
         settings = self.app.settings
         configured = settings.variables.filled(settings.context)
         made = TurnRequest(
-            messages=messages,
-            model=self.chosen_model,
-            ref=self.ref,
-            create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
-            system=self._given(),
-            context=(*configured, *map(exec_command, executed)),
-            tools=self._tools,
-            parameters=settings.parameters,
-            fallbacks=settings.fallbacks,
-            strict=settings.strict,
-            stream=settings.stream,
-            on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
-            cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
-            window=self.window_for,
+            input=TurnInput(
+                messages=messages,
+                system=self._given(),
+                context=(*configured, *map(exec_command, executed)),
+            ),
+            target=TurnTarget(
+                model=self.chosen_model,
+                fallbacks=settings.fallbacks,
+                parameters=settings.parameters,
+                stream=settings.stream,
+                strict=settings.strict,
+                tools=self._tools,
+            ),
+            policy=TurnPolicy(
+                ref=self.ref,
+                cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
+                create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
+                window=self.window_for,
+                on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
+            ),
         )
         return made if self.hold is None else self.hold(made)
 
@@ -216,7 +223,7 @@ class Chat:
         """
         await self.look_again()
         turns = () if self.conversation is None else self.conversation.turns
-        if request.place is None and turns and turns[-1].asked == request.messages:
+        if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
             self.attached, self.executed = (), ()
 
     def last_turn(self) -> Turn:

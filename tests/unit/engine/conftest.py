@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from tests.turns import turn_request
 from tests.unit.engine.talking import LONG, say, summarise
 
 from cllm.core.message import plain_message
@@ -123,7 +123,7 @@ def ask() -> Callable[..., TurnRequest]:
         ref = fields.pop("ref", "demo")
         create = None if ref is None else NewConversation(id=ref, model="m")
         given = {"model": "m", "ref": ref, "create": create} | fields
-        return TurnRequest(messages=(plain_message("user", text),), **given)
+        return turn_request(messages=(plain_message("user", text),), **given)
 
     return make
 
@@ -145,4 +145,4 @@ def talk(engine, ask, store):
 @pytest.fixture
 def nothing_said(ask):
     """A request as for a turn in which nothing is said."""
-    return lambda **fields: msgspec.structs.replace(ask(**fields), messages=(), create=None)
+    return lambda **fields: ask(**fields).with_input(messages=()).with_policy(create=None)

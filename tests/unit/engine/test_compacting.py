@@ -279,11 +279,13 @@ class TestOnRequest:
     ):
         secret = GivenPrompt(text="The client's own prompt.", explicit=True)
         provider = Talker()
-        await talk(provider, 3, policy="dynamic", system=secret)
+        await talk(provider, 3, system_policy="dynamic", system=secret)
 
         await make(
             engine(store, provider),
-            nothing_said(window=summarise, policy="dynamic", system=secret, prefix="Be kind."),
+            nothing_said(
+                window=summarise, system_policy="dynamic", system=secret, prefix="Be kind."
+            ),
         )
 
         assert system_text(provider.prompts[-2]) == "The client's own prompt."

@@ -4,7 +4,6 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 
 from cllm.core.errors import (
@@ -274,8 +273,7 @@ async def test_thinking_that_was_meant_for_the_first_model_is_not_the_nexts(serv
     """A client that keeps its own history sends it with the request."""
     second = ScriptedProvider(["Fine"])
     engine = served(m=ScriptedProvider([DOWN]), n=second)
-    request = msgspec.structs.replace(
-        ask(fallbacks=("n",), ref=None),
+    request = ask(fallbacks=("n",), ref=None).with_input(
         messages=(
             plain_message("user", "One"),
             plain_message("assistant", "Two"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.turns import turn_request
 
 from cllm.assembly.system import NO_CONTEXT, Context, SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
@@ -13,7 +14,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
 from cllm.engine.log import Served
 from cllm.engine.prompt_builder import whole_prompt
-from cllm.engine.request import Attempt, Route, TurnRequest, unknown_price
+from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.providers.scripted import ScriptedProvider
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -52,7 +53,7 @@ def assembled(
     model: str = "m",
     **options: Any,
 ):
-    request = TurnRequest(messages=SAID, model=model, **options)
+    request = turn_request(messages=SAID, model=model, **options)
     return whole_prompt(value, request, attempt(model=model, system=system, context=context))
 
 

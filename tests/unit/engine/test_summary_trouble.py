@@ -356,7 +356,7 @@ class TestOneUndoneForABiggerTurn:
         await talk(provider, 1, first=2, **window)
         await engine(store, provider).undo_summary("demo")
         said = tuple(plain_message("user", f"line {n}") for n in range(4))
-        request = msgspec.structs.replace(ask(visible=True, **window), messages=said)
+        request = ask(visible=True, **window).with_input(messages=said)
 
         await say(engine(store, provider), request)
 
@@ -404,7 +404,9 @@ class TestWhatIsAsked:
         said = plain_message("system", "The client's own prompt.")
         provider = Talker()
 
-        await talk(provider, 8, system=GivenPrompt(said=said, text=said.text), policy="dynamic")
+        await talk(
+            provider, 8, system=GivenPrompt(said=said, text=said.text), system_policy="dynamic"
+        )
 
         assert provider.asked_for_summaries
         assert all(_is_free_of(prompt, said.text) for prompt in provider.asked_for_summaries)

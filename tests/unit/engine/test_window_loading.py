@@ -233,7 +233,7 @@ class TestTurnsOfManyCalls:
             for number in range(count):
                 await _call(store, number)
                 result = _result(number)
-                await say(running, msgspec.structs.replace(ask(**fields), messages=(result,)))
+                await say(running, ask(**fields).with_input(messages=(result,)))
             return provider.prompts[-1]
 
         return rounds

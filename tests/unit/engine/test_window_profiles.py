@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
+from tests.turns import turn_request
 from tests.window_histories import Said, histories, needed, turns_of
 
 from cllm.assembly.system import GivenPrompt
@@ -152,13 +153,13 @@ class Case:
         await self.store.update("demo", changes)
 
     def request(self, *messages: Message) -> TurnRequest:
-        return TurnRequest(
+        return turn_request(
             messages=messages,
             model="m",
             ref="demo",
             window=lambda _: self.strategy,
             system=GivenPrompt(text=SYSTEM),
-            policy="dynamic",
+            system_policy="dynamic",
             visible=True,
         )
 

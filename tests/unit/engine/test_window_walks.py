@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
+from tests.turns import turn_request
 
 from cllm.assembly.tokens import estimate_tokens
 from cllm.assembly.validity import PROFILES, check
@@ -84,7 +85,7 @@ class Walk:
         self.said = count(1)
 
     def request(self, *messages: Message) -> TurnRequest:
-        return TurnRequest(
+        return turn_request(
             messages=messages,
             model="m",
             ref="demo",

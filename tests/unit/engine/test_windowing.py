@@ -3,7 +3,6 @@
 import random
 from typing import Any
 
-import msgspec
 import pytest
 
 from cllm.assembly.window import ByTokens, ByTurns
@@ -177,11 +176,10 @@ async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store)
             return ""
 
     running = engine(store, ScriptedProvider(), context_window=lambda _: 1100)
-    request = ask(LONG * 3, window=by_tokens)
 
-    assert [event async for event in running.run_turn(request)]
+    assert [event async for event in running.run_turn(ask(LONG * 3, window=by_tokens))]
     with pytest.raises(WindowTooSmallError):
-        await anext(running.run_turn(msgspec.structs.replace(request, tools=Box())))
+        await anext(running.run_turn(ask(LONG * 3, window=by_tokens, tools=Box())))
 
 
 async def test_without_a_window_nothing_is_cut(talk):
@@ -195,7 +193,7 @@ async def test_positions_of_what_another_model_wrote_are_those_of_the_window(
 ):
     await talk(["one", "two", "three"], by_turns)
     provider = ScriptedProvider(["four!"])
-    request = msgspec.structs.replace(ask("four", window=by_turns), fallbacks=())
+    request = ask("four", window=by_turns)
     running = engine(store, provider)
     conversation = await store.load("demo")
     assert {turn.model for turn in conversation.turns} == {"m"}

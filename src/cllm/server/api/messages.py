@@ -129,7 +129,7 @@ async def count(request: Request) -> Response:
     _note(request, prompt)
     prepared = await prepare_turn(prompt, wish, caller_of(request), serving)
     route, sent = await engine_for(prepared, serving).would_send(prepared.request)
-    record_of(request).model = prepared.request.model
+    record_of(request).model = prepared.request.target.model
     counted = await _counted(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}

@@ -127,7 +127,7 @@ async def _answer(request: Request, ready: _Ready) -> Response:
 async def _run(request: Request, task: TurnTask) -> None:
     """Run the turn until its stream starts, or until its whole reply is there."""
     task.start()
-    if task.prepared.request.stream:
+    if task.prepared.request.target.stream:
         await task.wait_until_started()
         return
     watch = DisconnectWatch(request.receive, task.leave)
@@ -139,7 +139,7 @@ async def _run(request: Request, task: TurnTask) -> None:
 
 async def _response(request: Request, task: TurnTask) -> Response:
     try:
-        if task.prepared.request.stream:
+        if task.prepared.request.target.stream:
             return await _stream(task, serving_of(request))
         return _whole(task)
     except (CllmError, MalformedError):
@@ -158,12 +158,12 @@ async def _placed(
 
 async def _kept_at(task: TurnTask) -> dict[str, str]:
     """The headers of an error: the conversation and the turn that hold the client's messages."""
-    store, request = task.prepared.store, task.prepared.request
+    store, policy = task.prepared.store, task.prepared.request.policy
     is_nowhere = isinstance(task.failure, ConversationNotFoundError)
-    if store is None or request.ref is None or is_nowhere:
+    if store is None or policy.ref is None or is_nowhere:
         return {}
     try:
-        await store.load(request.ref, owner=request.owner, tail=0)
+        await store.load(policy.ref, owner=policy.owner, tail=0)
     except CllmError:
         return {}
     return task.headers()
@@ -173,20 +173,21 @@ async def _by_whom(busy: ConversationBusyError, prepared: PreparedTurn) -> Conve
     """The same error with the turn that runs, if it still does."""
     if busy.turn_id is not None or prepared.store is None:
         return busy
-    found = await prepared.store.load(busy.ref, owner=prepared.request.owner, tail=1)
+    found = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
     running = (turn.id for turn in (*found.turns, *found.variants) if turn.state == "running")
     return ConversationBusyError(busy.ref, turn_id=next(running, None))
 
 
 async def _branched(prepared: PreparedTurn, serving: Serving) -> PreparedTurn:
     """The same turn in a branch of the conversation, which nobody else talks in."""
-    store, request = prepared.store, prepared.request
+    store, ref = prepared.store, prepared.request.policy.ref
     assert store is not None  # noqa: S101 - only a kept turn finds its conversation busy
-    assert request.ref is not None  # noqa: S101
+    assert ref is not None  # noqa: S101
     new = NewConversation(id=serving.new_id())
-    branch = await store.branch(request.ref, new, owner=request.owner)
-    shown = (prepared.shown or "").replace(request.ref, branch.id)
-    return replace(prepared, shown=shown, request=replace(request, ref=branch.id, found=branch))
+    branch = await store.branch(ref, new, owner=prepared.request.policy.owner)
+    shown = (prepared.shown or "").replace(ref, branch.id)
+    request = prepared.request.with_policy(ref=branch.id, found=branch)
+    return replace(prepared, shown=shown, request=request)
 
 
 async def _stream(task: TurnTask, serving: Serving) -> Response:

@@ -241,14 +241,14 @@ async def take_up(
 
 async def try_again(prepared: PreparedTurn) -> PreparedTurn:
     """The turn in the place of the last one, if that failed and the same was said in it."""
-    store, request = prepared.store, prepared.request
-    if store is None or request.ref is None or request.create is not None or request.place:
+    store, policy = prepared.store, prepared.request.policy
+    if store is None or policy.ref is None or policy.create is not None or policy.place:
         return prepared
-    found = await store.load(request.ref, owner=request.owner, tail=1)
+    found = await store.load(policy.ref, owner=policy.owner, tail=1)
     last = found.turns[-1] if found.turns else None
-    if last is None or last.state != "failed" or last.asked != request.messages:
+    if last is None or last.state != "failed" or last.asked != prepared.request.input.messages:
         return prepared
-    return replace(prepared, request=replace(request, place=last.place))
+    return replace(prepared, request=prepared.request.with_policy(place=last.place))
 
 
 async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
@@ -258,7 +258,7 @@ async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
         return None
     ref = shown.removeprefix(FILES)
     try:
-        found = await prepared.store.load(ref, owner=prepared.request.owner)
+        found = await prepared.store.load(ref, owner=prepared.request.policy.owner)
     except ConversationNotFoundError:
         return None
     if found.archived_at is not None:
@@ -275,12 +275,11 @@ def _is_fresh_failure(turn: Turn, serving: Serving) -> bool:
 
 
 def _in_place(prepared: PreparedTurn, begun: _Begun, serving: Serving) -> PreparedTurn:
-    request = replace(prepared.request, place=begun.turn.place)
-    if request.create is None:
+    request = prepared.request.with_policy(place=begun.turn.place)
+    if request.policy.create is None:
         return replace(prepared, request=request)
     found = begun.conversation
-    request = replace(
-        request,
+    request = request.with_policy(
         ref=found.id,
         create=None,
         found=found,

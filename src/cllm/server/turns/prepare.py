@@ -3,8 +3,6 @@
 Chooses what is sent and what is saved; calls no provider.
 """
 
-from typing import Any
-
 import msgspec
 from msgspec.structs import replace
 
@@ -16,7 +14,8 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
-from cllm.engine.turn import Engine, TurnRequest
+from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
+from cllm.engine.turn import Engine
 from cllm.server.http.errors import RefusedError
 from cllm.server.serving import Caller, Serving
 from cllm.server.turns.headers import (
@@ -95,7 +94,7 @@ async def prepare_turn(
     notices = (*prompt.notices, *prepared.notices)
     if wish.callers_key is None:
         return replace(prepared, notices=notices)
-    key = serving.app.key_for(prepared.request.model, wish.callers_key)
+    key = serving.app.key_for(prepared.request.target.model, wish.callers_key)
     if key is None:
         return replace(prepared, notices=(*notices, KEY_NOT_USED))
     return replace(prepared, notices=notices, callers_key=key)
@@ -104,18 +103,21 @@ async def prepare_turn(
 async def _prepare(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> PreparedTurn:
     settings = serving.app.settings
     base = TurnRequest(
-        messages=prompt.messages,
-        model=chosen_model(prompt.model, wish.provider, serving),
-        model_is_explicit=True,
-        owner=caller.owner,
-        parameters=prompt.parameters,
-        dialect=prompt.dialect,
-        fallbacks=settings.fallbacks,
-        strict=settings.strict if wish.strict is None else wish.strict,
-        original=prompt.original,
-        stream=prompt.stream,
-        policy="dynamic",
-        prefix=serving.settings.system_prefix,
+        input=TurnInput(
+            messages=prompt.messages,
+            prefix=serving.settings.system_prefix,
+            original=prompt.original,
+        ),
+        target=TurnTarget(
+            model=chosen_model(prompt.model, wish.provider, serving),
+            model_is_explicit=True,
+            fallbacks=settings.fallbacks,
+            parameters=prompt.parameters,
+            dialect=prompt.dialect,
+            stream=prompt.stream,
+            strict=settings.strict if wish.strict is None else wish.strict,
+        ),
+        policy=TurnPolicy(owner=caller.owner, system="dynamic"),
     )
     match wish.mode:
         case Stateless():
@@ -130,10 +132,9 @@ def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     """The request as it is, under the operator's text if there is one."""
     if not prompt.messages:
         raise _empty("A request needs at least one message.")
-    if base.prefix is None and prompt.system is None:
+    if base.input.prefix is None and prompt.system is None:
         return base
-    said = _taken_apart(prompt)
-    return replace(base, **_as_sent(base, said))
+    return replace(base, input=_as_sent(base.input, _taken_apart(prompt)))
 
 
 def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
@@ -142,32 +143,32 @@ def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
     if not said.others:
         raise _empty("A new conversation needs at least one message that is no system message.")
     ref = serving.new_id()
-    as_sent = _as_sent(base, said)
-    sent = as_sent.pop("messages")
-    request = replace(
-        base,
-        **as_sent,
+    as_sent = _as_sent(base.input, said)
+    made = replace(
+        as_sent,
+        messages=said.others,
+        sent=None if as_sent.messages == said.others else as_sent.messages,
+        original=_original(prompt, said),
+    )
+    request = replace(base, input=made).with_policy(
         ref=ref,
         create=NewConversation(id=ref),
         found=None,
+        cache_key=serving.app.cache_key(ref),
         visible=True,
         wait=0,
-        messages=said.others,
-        sent=None if sent == said.others else sent,
-        original=_original(prompt, said),
-        cache_key=serving.app.cache_key(ref),
     )
     return PreparedTurn(request=request, store=serving.store, events=serving.store, shown=ref)
 
 
-def _as_sent(base: TurnRequest, said: _Said) -> dict[str, Any]:
+def _as_sent(base: TurnInput, said: _Said) -> TurnInput:
     """All messages in their places, the system prompt under the operator's text if there is one."""
     if said.system is None or said.place == 0:
-        return {"system": said.given, "messages": said.rest, "prefix": base.prefix}
+        return replace(base, system=said.given, messages=said.rest)
     rest = list(said.rest)
     if base.prefix:
         rest[said.place] = with_prefix(rest[said.place], base.prefix)
-    return {"system": GivenPrompt(), "messages": tuple(rest), "prefix": None}
+    return replace(base, system=GivenPrompt(), messages=tuple(rest), prefix=None)
 
 
 async def _continuing(
@@ -185,27 +186,23 @@ async def _continuing(
     found: Conversation | None = None
     at_once = bool(said.others) and not mode.in_files and serving.app.takes_at_once
     if not at_once:
-        found = await store.load(mode.ref, owner=base.owner, tail=0)
+        found = await store.load(mode.ref, owner=base.policy.owner, tail=0)
         if found.archived_at is not None:
             raise ConversationNotFoundError(mode.ref)
     ref = mode.ref if found is None else found.id
-    request = replace(
-        base,
+    request = base.with_policy(
         ref=ref,
         found=msgspec.UNSET if found is None else found,
         at_once=at_once,
+        cache_key=serving.app.cache_key(ref),
+        window=serving.app.window_for,
         visible=True,
         wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
-        messages=said.others,
-        system=said.given,
-        original=None,
-        window=serving.app.window_for,
-        cache_key=serving.app.cache_key(ref),
-    )
+    ).with_input(messages=said.others, system=said.given, original=None)
     notices = tuple(NoticeCollector(map(_ignored, said.further)))
     if found is not None and not said.others:
-        last, again = await _regenerated(store, found, base.owner)
-        request = replace(request, messages=again, place=last.place)
+        last, again = await _regenerated(store, found, base.policy.owner)
+        request = request.with_input(messages=again).with_policy(place=last.place)
     return PreparedTurn(
         request=request,
         store=store,

@@ -68,7 +68,7 @@ class TurnTask:
         self._notices = NoticeCollector(prepared.notices)
         self._turn: str | None = None
         self._started = asyncio.Event()
-        self._is_saved = prepared.request.ref is not None
+        self._is_saved = prepared.request.policy.ref is not None
         self.keep_alive = voice.sign
         self.queue = EventQueue(MOST_UNREAD if self._is_saved else MOST_WAITING)
         self.ended: TurnEnded | None = None
@@ -189,12 +189,12 @@ class TurnTask:
             self._lease = event.lease
             turns = self._serving.turns
             turns.began(event.lease)
-            if self.prepared.events is not None and self.prepared.request.stream:
+            if self.prepared.events is not None and self.prepared.request.target.stream:
                 self._log = EventLog(self.prepared.events, event.lease, when_kept=turns.went_on)
         self._started.set()
 
     async def _stream(self, event: ReplyDelta | Verbatim) -> None:
-        if not self.prepared.request.stream:
+        if not self.prepared.request.target.stream:
             return
         data = self._voice.encode(event)
         if data:
@@ -234,7 +234,7 @@ class TurnTask:
         So is the response to a request with an Idempotency-Key, which counts once the turn is
         saved.
         """
-        if self.prepared.request.stream:
+        if self.prepared.request.target.stream:
             self._last = self._note(self._voice.encode(reply))
         elif self._claim.keeps:
             self._last = self._voice.whole(reply)
@@ -251,14 +251,14 @@ class TurnTask:
             count_call(event, self.prepared, self._serving)
         if self._claim.keeps:
             await self._claim.keep(*self._answer())
-        elif not self.prepared.request.stream:
+        elif not self.prepared.request.target.stream:
             self._last = self._voice.whole(event.reply)
-        if self.prepared.request.stream:
+        if self.prepared.request.target.stream:
             await self._put(self._last)
 
     def _answer(self) -> tuple[dict[str, str], bytes]:
         """Headers and body of the response, for a client that repeats its request."""
-        stream = self.prepared.request.stream
+        stream = self.prepared.request.target.stream
         headers = {"Content-Type": STREAM if stream else JSON, **self.headers()}
         return headers, b"".join(self._said) if stream else self._last
 
@@ -279,7 +279,7 @@ def count_call(event: TurnEnded, prepared: PreparedTurn, serving: Serving) -> No
     usage = event.reply.usage
     if usage is not None:
         call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=serving.clock())
-        serving.calls.add(call, owner=prepared.request.owner)
+        serving.calls.add(call, owner=prepared.request.policy.owner)
 
 
 def too_long(limits: Limits) -> RefusedError:
