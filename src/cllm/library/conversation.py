@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Literal, Unpack, get_args
 
-import msgspec
-
 from cllm.app import App, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
 from cllm.assembly.window import Strategy
@@ -286,7 +284,7 @@ class Conversation:
         if not turns:
             raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
         request = self._request(turns[-1].asked, given)
-        again = msgspec.structs.replace(request, place=turns[-1].place)
+        again = request.with_policy(place=turns[-1].place)
         return await whole(self._session.pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:
