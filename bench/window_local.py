@@ -23,7 +23,6 @@ from cllm.core.reply import ReplyFinished, Usage
 from cllm.providers.local.fetch import Fetcher, fetch_known
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
-from cllm.wire.spoken import Spoken
 from cllm.wire.translate import parts_of
 from measure import Targets
 
@@ -52,7 +51,7 @@ class Talk:
             weighed, replies=self.replies, last=self.last, beside=weigh(SYSTEM)
         )
         ledger = Ledger(
-            item_of(Spoken(role=message.role, parts=parts_of(message)), tokens)
+            item_of(message.role, parts_of(message), tokens)
             for message, tokens in zip(self.messages, counted.messages, strict=True)
         )
         view = plan_window(ledger, self.strategy, budget=BUDGET, cut=self.cut)

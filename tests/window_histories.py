@@ -26,7 +26,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     def items(self, count: int | None = None) -> list[Item]:
         pairs = zip(self.messages[:count], self.tokens[:count], strict=True)
-        return [item_of(message, tokens) for message, tokens in pairs]
+        return [item_of(message.role, message.parts, tokens) for message, tokens in pairs]
 
     def ledger(self, count: int | None = None) -> Ledger:
         return Ledger(self.items(count))

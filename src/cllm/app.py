@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
     from cllm.engine.log import Served
-    from cllm.engine.request import Price
-    from cllm.engine.turn import Engine, Route
+    from cllm.engine.request import Price, Route
+    from cllm.engine.turn import Engine
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.local.models import CachePaths, Report
@@ -271,7 +271,7 @@ class App:
 
     def find_route_for(self, model: str, key: CallersKey) -> "Route":
         """The same for one call, asked with the caller's own key if it is for that provider."""
-        from cllm.engine.turn import Route  # noqa: PLC0415
+        from cllm.engine.request import Route  # noqa: PLC0415
 
         served = self._opener.find(model)
         if served.provider != key.provider:
@@ -304,7 +304,7 @@ class App:
         return replace(found, models=(*found.models, *here))
 
     def _found_route(self, model: str) -> "Route":
-        from cllm.engine.turn import Route  # noqa: PLC0415
+        from cllm.engine.request import Route  # noqa: PLC0415
 
         self._refuse_model_of_others(model)
         served = self._opener.find(model)

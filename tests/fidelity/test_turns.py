@@ -21,7 +21,8 @@ from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store
 from cllm.core.reply import Noticed, TextDelta
-from cllm.engine.turn import Engine, Route, TurnEnded, TurnRequest
+from cllm.engine.request import Route, TurnEnded, TurnRequest
+from cllm.engine.turn import Engine
 from cllm.stores.memory import MemoryStore
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

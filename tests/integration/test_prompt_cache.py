@@ -22,7 +22,8 @@ from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import Conversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
-from cllm.engine.turn import Engine, Route
+from cllm.engine.request import Route
+from cllm.engine.turn import Engine
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.http_pool import PooledHttp

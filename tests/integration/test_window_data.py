@@ -36,7 +36,8 @@ from cllm.core.message import Message, Text, ToolResult
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
-from cllm.engine.turn import Engine, Route
+from cllm.engine.request import Route
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.openai.parts import decode_parts

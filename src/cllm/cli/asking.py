@@ -39,9 +39,17 @@ from cllm.core.reply import (
     ToolCallDelta,
     Verbatim,
 )
-from cllm.engine.request import TurnInput, TurnPolicy, TurnTarget
+from cllm.engine.request import (
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+    TurnInput,
+    TurnPolicy,
+    TurnRequest,
+    TurnTarget,
+    TurnWaits,
+)
 from cllm.engine.rounds import RoundEnded, ToolBox
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.settings.load import CommandLine, Place, Settings
 from cllm.settings.sections import exec_command
 

@@ -9,7 +9,7 @@ from cllm.cli import printing
 from cllm.cli.inputs import here
 from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
-from cllm.engine.turn import TurnRequest
+from cllm.engine.request import TurnRequest
 from cllm.opening import model_cache
 from cllm.schemas.check import About, SchemaChecker, response_format
 from cllm.schemas.load import SchemaCache, SchemaReader

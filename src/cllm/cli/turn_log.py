@@ -4,8 +4,8 @@ import logging
 from time import monotonic
 
 from cllm.core.reply import Noticed
+from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.engine.rounds import RoundEnded
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.logs import EVERYTHING, LogSettings, configure, log
 from cllm.settings.load import Settings
 from cllm.stores.registry import without_password

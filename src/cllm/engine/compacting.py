@@ -18,7 +18,6 @@ from cllm.assembly.system import (
     under_prefix,
 )
 from cllm.assembly.tokens import weigh, weights_for
-from cllm.assembly.window import Summarise
 from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import BadReplyError, CllmError, ConversationBusyError, UsageError
@@ -26,13 +25,12 @@ from cllm.core.message import Message, Part, RedactedThinking, Thinking, ToolCal
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, Clock, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason, Usage
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason
 from cllm.engine.keep import total_cost, total_usage
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
     LONGEST,
-    Material,
     SummaryPlan,
     check_fits,
     hides_prompt,
@@ -70,15 +68,6 @@ class Summarised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SummaryEvent = Summarising | Summarised
-
-
-class _Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece as it was answered."""
-
-    text: str
-    tokens: int
-    usage: Usage | None
-    cost: float | None
 
 
 class Compactor:
@@ -169,15 +158,21 @@ class Compactor:
     ) -> AsyncGenerator[SummaryEvent, None]:
         """Ask for each piece, and keep the summary when the last was answered."""
         so_far = conversation.summary
-        answers: list[_Answered] = []
+        pieces: list[StandingSummary] = []
         for number, chunk in enumerate(plan.chunks, start=1):
             count = sum(stop - start for start, stop in chunk.spans)
             yield Summarising(piece=number, pieces=len(plan.chunks), messages=count)
             prompt = summary_prompt(plan.material, chunk, so_far)
-            answer = await self._answer(prompt, plan.material, attempt)
-            answers.append(answer)
-            so_far = StandingSummary(text=answer.text, through=plan.through, tokens=answer.tokens)
-        made = self._made(plan, answers, attempt, before=conversation.summary)
+            so_far = await self._answer(prompt, plan, attempt)
+            pieces.append(so_far)
+        before = conversation.summary
+        made = msgspec.structs.replace(
+            pieces[-1],
+            usage=total_usage([one.usage for one in pieces if one.usage is not None]),
+            cost=total_cost([one.cost for one in pieces]),
+            made_at=self._clock(),
+            before=None if before is None else _newest_of(before),
+        )
         if plan.is_for_turn and not plan.leaves_room(made.tokens):
             raise BadReplyError(
                 "The summary is so long that what is said now would not fit beside it.",
@@ -186,33 +181,14 @@ class Compactor:
         await self._keep(conversation, made, request)
         yield Summarised(summary=made, turns=plan.turns)
 
-    async def _answer(self, prompt: Prompt, material: Material, attempt: Attempt) -> _Answered:
+    async def _answer(self, prompt: Prompt, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
         provider = attempt.route.provider
         async with aclosing(self._ask(provider, prompt)) as events:
             async for event in events:
                 if isinstance(event, ReplyFinished):
-                    return _answered(event, material.strategy, attempt)
+                    return _answered(event, plan, attempt)
         raise BadReplyError(
             f"Provider '{provider.name}' gave no summary; try again.", provider=provider.name
-        )
-
-    def _made(
-        self,
-        plan: SummaryPlan,
-        answers: list[_Answered],
-        attempt: Attempt,
-        *,
-        before: StandingSummary | None,
-    ) -> StandingSummary:
-        return StandingSummary(
-            text=answers[-1].text,
-            through=plan.through,
-            tokens=answers[-1].tokens,
-            model=attempt.model,
-            usage=total_usage([one.usage for one in answers if one.usage is not None]),
-            cost=total_cost([one.cost for one in answers]),
-            made_at=self._clock(),
-            before=None if before is None else _newest_of(before),
         )
 
     async def _keep(
@@ -296,23 +272,30 @@ def summarised(event: Summarised) -> Noticed:
     )
 
 
-def _answered(reply: ReplyFinished, strategy: Summarise, attempt: Attempt) -> _Answered:
-    """The answer as a summary; BadReplyError if it is none, or not a whole one."""
+def _answered(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
+    """Make a summary of a reply; BadReplyError if the reply is none, or is not complete."""
+    most = LONGEST * plan.material.strategy.summary_tokens
     name = attempt.route.provider.name
     text = reply.message.text.strip()
     tokens = _tokens_of(text, reply, name)
     is_whole = reply.stop_reason in (*WHOLE, "length") and not _has(reply, ToolCall)
     if not text or not is_whole:
         raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
-    if reply.stop_reason == "length" or tokens > LONGEST * strategy.summary_tokens + AROUND:
+    if reply.stop_reason == "length" or tokens > most + AROUND:
         raise BadReplyError(
-            f"The summary is longer than {LONGEST * strategy.summary_tokens} tokens; allow more "
-            "with `window.summary_tokens`.",
+            f"The summary is longer than {most} tokens; allow more with `window.summary_tokens`.",
             provider=name,
         )
     usage = reply.usage
     cost = None if usage is None else attempt.price(usage)
-    return _Answered(text=text, tokens=tokens, usage=usage, cost=cost)
+    return StandingSummary(
+        text=text,
+        through=plan.through,
+        tokens=tokens,
+        model=attempt.model,
+        usage=usage,
+        cost=cost,
+    )
 
 
 def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:

@@ -6,7 +6,7 @@ here. Looks at a conversation and what was reported of it; plans nothing.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, w
 from cllm.assembly.window.ledger import Counted, Item, Ledger, Report, count_messages, item_of
 from cllm.assembly.window.view import sent_spans
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
-from cllm.core.message import AnyPart, Message, Role
+from cllm.core.message import Message
 from cllm.core.prompt import Prompt
 from cllm.engine.rounds import ToolBox, with_tools
 from cllm.wire.translate import parts_of
@@ -37,13 +37,6 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     context_window: Callable[[], int | None]
     now: datetime
-
-
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A message with its parts, which is what its item is made of."""
-
-    role: Role
-    parts: tuple[AnyPart, ...]
 
 
 class Log:
@@ -198,7 +191,9 @@ class Log:
         stop = sum(len(turn.messages) for turn in self.turns) - 1
         cut = self.number(window.first_sequence)
         spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
-        between = len(last.messages) - _said_in(last) - 1
+        roles = [message.role for message in last.messages]
+        asked = roles.index("assistant") if "assistant" in roles else len(roles)
+        between = len(roles) - asked - 1
         found = sum(end - start for start, end in spans)
         return spans if found == window.sent_messages + between else ()
 
@@ -206,16 +201,12 @@ class Log:
 def _most_tokens(prompt: Prompt) -> int | None:
     """More tokens than the prompt can have; None where it may have files, which can be any size."""
     said = [message.raw for message in prompt.all_messages]
-    if _has_media(said):
+    # A quoted word in a text can look like a file.
+    if any(kind in raw for raw in said for kind in MEDIA):
         return None
     tools = prompt.parameters.get("tools")
     beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
     return beside + sum(map(len, said))
-
-
-def _has_media(said: Sequence[bytes]) -> bool:
-    """Whether a message may have a file; a quoted word in a text can look like one."""
-    return any(kind in raw for raw in said for kind in MEDIA)
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
@@ -267,7 +258,7 @@ def _first_turn(conversation: Conversation) -> int:
 
 def item_for(message: Message) -> Item:
     """What a window has to know of a message whose tokens are not counted yet."""
-    return item_of(_Seen(role=message.role, parts=parts_of(message)), 0)
+    return item_of(message.role, parts_of(message))
 
 
 def _sequences(
@@ -324,13 +315,3 @@ def _is_one_call(turn: Turn) -> bool:
     """Whether the turn's usage is that of one call, counted by its provider."""
     counted = turn.usage is not None and not turn.usage.estimated
     return counted and sum(message.role == "assistant" for message in turn.messages) == 1
-
-
-def _said_in(turn: Turn) -> int:
-    """How many messages of a turn came before anything that answered."""
-    answers = (place for place, one in enumerate(turn.messages) if _answers(one))
-    return next(answers, len(turn.messages))
-
-
-def _answers(message: Message) -> bool:
-    return message.role == "assistant"

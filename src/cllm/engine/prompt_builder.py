@@ -154,7 +154,12 @@ def cut_to_window(
     WindowTooSmallError if what has to be sent is more than the model takes.
     """
     log = Log(prompt, conversation, served=served, place=place, tools=tools)
-    if _may_stay_whole(log, strategy) and (log.fits_at_a_glance or log.is_small):
+    # A strategy without limits of its own sends everything that the model takes.
+    is_unlimited = isinstance(strategy, ByTokens) and (
+        strategy.max_tokens is None and strategy.floor is None and strategy.block is None
+    )
+    is_whole = log.standing is None and log.cut in (None, 1)
+    if is_unlimited and is_whole and (log.fits_at_a_glance or log.is_small):
         return prompt
     view = plan_window(
         log.ledger,
@@ -166,18 +171,6 @@ def cut_to_window(
         summary=log.summary,
     )
     return _seen_through(prompt, view, log)
-
-
-def _may_stay_whole(log: Log, strategy: Strategy) -> bool:
-    """Whether all of it is sent if only it fits."""
-    return log.standing is None and log.cut in (None, 1) and _takes_what_fits(strategy)
-
-
-def _takes_what_fits(strategy: Strategy) -> bool:
-    """Whether the strategy has no limit of its own, below that of the model."""
-    if not isinstance(strategy, ByTokens):
-        return False
-    return strategy.max_tokens is None and strategy.floor is None and strategy.block is None
 
 
 def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
@@ -193,28 +186,19 @@ def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
         context=0 if prompt.window is None else prompt.window.context,
     )
     continuity = prompt.continuity
-    if continuity is not None and _begins_anew(record, log):
+    last = log.turns[-1].window if log.turns else None
+    if continuity is not None and (last is None or not begin_alike(last, record)):
         continuity = msgspec.structs.replace(continuity, fresh=len(messages))
+    notices = prompt.notices
+    if view.newly_left:
+        turns = "1 turn" if view.newly_left == 1 else f"{view.newly_left} turns"
+        message = f"{TRIMMED} ({turns} left the window)."
+        notices = (*notices, Notice(code=TRIMMED_CODE, path="messages", message=message))
     return msgspec.structs.replace(
         prompt,
         messages=messages,
         foreign=frozenset(foreign),
         window=record,
         continuity=continuity,
-        notices=(*prompt.notices, *_notice(view)),
-    )
-
-
-def _begins_anew(record: WindowRecord, log: Log) -> bool:
-    """Whether nothing of this window stands where the last prompt had it."""
-    last = log.turns[-1].window if log.turns else None
-    return last is None or not begin_alike(last, record)
-
-
-def _notice(view: View) -> tuple[Notice, ...]:
-    if view.newly_left == 0:
-        return ()
-    turns = "1 turn" if view.newly_left == 1 else f"{view.newly_left} turns"
-    return (
-        Notice(code=TRIMMED_CODE, path="messages", message=f"{TRIMMED} ({turns} left the window)."),
+        notices=notices,
     )

@@ -53,18 +53,6 @@ from cllm.engine.retry import Readiness, RetryRules, Sleep, ask_patiently, fell_
 from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
 from cllm.engine.summary_plan import summarises
 
-__all__ = [
-    "Engine",
-    "Route",
-    "RunCommands",
-    "TurnBegan",
-    "TurnEnded",
-    "TurnEvent",
-    "TurnRequest",
-    "TurnWaits",
-    "unknown_window",
-]
-
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 
 
@@ -229,7 +217,12 @@ class Engine:
                 keeper.send(prompt, attempt)
                 if not is_started:
                     is_started = True
-                    yield _began(prompt, attempt, conversation, keeper.lease)
+                    yield TurnBegan(
+                        conversation=None if conversation is None else conversation.id,
+                        model=attempt.model,
+                        prompt=prompt,
+                        lease=keeper.lease,
+                    )
                 async with aclosing(self._call(prompt, attempt, request.target.tools)) as events:
                     async for event in events:
                         if isinstance(event, ReplyFinished):
@@ -361,13 +354,6 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
     """The conversation without a turn that runs in it."""
     turns = tuple(turn for turn in conversation.turns if turn.id != turn_id)
     return msgspec.structs.replace(conversation, turns=turns)
-
-
-def _began(
-    prompt: Prompt, attempt: Attempt, conversation: Conversation | None, lease: Lease | None
-) -> TurnBegan:
-    ref = None if conversation is None else conversation.id
-    return TurnBegan(conversation=ref, model=attempt.model, prompt=prompt, lease=lease)
 
 
 def _cost(reply: ReplyFinished, price: Price) -> float | None:

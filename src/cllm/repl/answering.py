@@ -20,8 +20,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Verbatim,
 )
+from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.engine.rounds import RoundEnded
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.repl.chat import Chat
 from cllm.repl.status import answer_line
 

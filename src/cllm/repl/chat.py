@@ -18,10 +18,9 @@ from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation, Store
 from cllm.engine.prompt_builder import TRIMMED_CODE
-from cllm.engine.request import TurnInput, TurnPolicy, TurnTarget
+from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.rounds import ToolBox
 from cllm.engine.transfer import copy_into
-from cllm.engine.turn import TurnEvent, TurnRequest
 from cllm.repl.screen import Screen
 from cllm.repl.status import Spent
 from cllm.settings.sections import exec_command

@@ -197,4 +197,4 @@ class TestStreams:
 
         path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
         answer, _ = await asyncio.gather(server("GET", path), vanish())
-        return answer.text
+        return str(answer.text)

@@ -14,8 +14,9 @@ from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
+from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
-from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore

@@ -24,8 +24,9 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
+from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnRequest
 from cllm.engine.retry import RetryRules, may_fall_back
-from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnRequest
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 DOWN = UpstreamError("It is down.", provider="first", status=503)

@@ -9,8 +9,9 @@ from cllm.core.errors import AuthenticationError, ConversationNotFoundError
 from cllm.core.message import Message, ToolCall
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta, Usage
+from cllm.engine.request import TurnEnded, TurnRequest
 from cllm.engine.rounds import LIMIT_REACHED, RoundEnded
-from cllm.engine.turn import Engine, TurnEnded, TurnRequest
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}

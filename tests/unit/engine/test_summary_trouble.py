@@ -17,8 +17,8 @@ from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
 from cllm.engine.compacting import MOST_UNDONE
+from cllm.engine.request import Route
 from cllm.engine.retry import RetryRules
-from cllm.engine.turn import Route
 from cllm.providers.scripted import spoken
 
 DOWN = RateLimitedError("Slow down.", provider="scripted")

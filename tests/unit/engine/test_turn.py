@@ -30,7 +30,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.engine.turn import Engine, Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 

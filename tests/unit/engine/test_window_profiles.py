@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cllm.providers.marking import marking_for
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
@@ -24,8 +25,9 @@ from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import AnyPart, Dialect, Message, Text, Thinking, ToolCall, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.engine.turn import Engine, Route, TurnRequest
-from cllm.providers.fitting import Mending, marking_for
+from cllm.engine.request import Route, TurnRequest
+from cllm.engine.turn import Engine
+from cllm.providers.fitting import Mending
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.anthropic.blocks import encode_block

@@ -21,8 +21,9 @@ from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation
 from cllm.core.prompt import Prompt
+from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
-from cllm.engine.turn import Engine, Route, TurnRequest
+from cllm.engine.turn import Engine
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.translate import spoken_for

@@ -10,7 +10,7 @@ from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import TRIMMED
-from cllm.engine.turn import TurnBegan
+from cllm.engine.request import TurnBegan
 from cllm.providers.scripted import ScriptedProvider, spoken
 
 LONG = "word " * 200

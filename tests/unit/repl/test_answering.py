@@ -14,7 +14,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
-from cllm.engine.turn import TurnBegan, TurnEnded
+from cllm.engine.request import TurnBegan, TurnEnded
 from cllm.repl.answering import _Turn
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen

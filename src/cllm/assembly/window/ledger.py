@@ -15,8 +15,7 @@ from typing import Literal
 import msgspec
 
 from cllm.assembly.tokens import NOTHING, Learned, Weighed, share_out
-from cllm.assembly.validity import HasParts
-from cllm.core.message import Role, ToolCall, ToolResult
+from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +36,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return self.role == "user" and not self.results
 
 
-def item_of(message: HasParts, tokens: int) -> Item:
-    """What a window has to know of a message that has so many tokens."""
-    calls = tuple(part.id for part in message.parts if isinstance(part, ToolCall))
-    results = tuple(part.call_id for part in message.parts if isinstance(part, ToolResult))
-    return Item(
-        role=message.role,
-        tokens=tokens,
-        calls=calls,
-        results=results,
-        says=len(results) < len(message.parts),
-    )
+def item_of(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> Item:
+    """Make the item of a message from its parts."""
+    calls = tuple(part.id for part in parts if isinstance(part, ToolCall))
+    results = tuple(part.call_id for part in parts if isinstance(part, ToolResult))
+    says = len(results) < len(parts)
+    return Item(role=role, tokens=tokens, calls=calls, results=results, says=says)
 
 
 Span = tuple[int, int]

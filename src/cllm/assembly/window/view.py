@@ -8,7 +8,7 @@ are whole or absent. Pinned turns before the cut are sent whole, so that roles a
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 import msgspec
 
@@ -209,46 +209,28 @@ def plan_window(
     is not sent, and the summary takes its place in the budget.
     """
     pinned = Pins(ledger, pins)
-    before = ledger.cut_at(cut)
-    taken = 0
-    if summary is not None:
-        before, taken = max(before, ledger.cut_at(summary.through + 1)), summary.tokens
     if not len(ledger):
         return view_from(ledger, 0, pinned)
-    match strategy:
-        case ByTurns(max_turns=most):
-            kept = most + (not ledger.is_answered)
-            oldest = ledger.turns[max(0, len(ledger.turns) - kept)]
-            if summary is not None:
-                oldest = max(oldest, before)
-            position = cut_to_fit(ledger, oldest, limit=_left(budget, taken), pins=pinned)
-        case ByTokens():
-            limit = _left(strategy.limit(budget), taken)
-            position = _by_tokens(ledger, strategy, limit, before, pins=pinned, idle=idle)
-        case Summarise(tokens=tokens):
-            limit = _left(tokens.limit(budget), taken)
-            position = _unsummarised(ledger, tokens, limit, before, pins=pinned)
-        case _:
-            assert_never(strategy)
+    before = ledger.cut_at(cut)
+    chosen = strategy.tokens if isinstance(strategy, Summarise) else strategy
+    limit = budget if isinstance(chosen, ByTurns) else chosen.limit(budget)
+    if summary is not None:
+        before = max(before, ledger.cut_at(summary.through + 1))
+    if limit is not None:
+        limit = max(0, limit - (0 if summary is None else summary.tokens))
+    if isinstance(chosen, ByTurns):
+        kept = chosen.max_turns + (not ledger.is_answered)
+        oldest = ledger.turns[max(0, len(ledger.turns) - kept)]
+        if summary is not None:
+            oldest = max(oldest, before)
+        position = cut_to_fit(ledger, oldest, limit=limit, pins=pinned)
+    elif limit is None:
+        position = before
+    elif chosen is strategy:
+        position = cut_in_blocks(ledger, chosen, limit=limit, before=before, pins=pinned, idle=idle)
+    elif used(ledger, before, pinned) > limit:
+        # Turns leave without a summary only where there is no room for them.
+        position = cut_in_blocks(ledger, chosen, limit=limit, before=before, pins=pinned)
+    else:
+        position = before
     return view_from(ledger, position, pinned, before=before)
-
-
-def _left(limit: int | None, taken: int) -> int | None:
-    return None if limit is None else max(0, limit - taken)
-
-
-def _by_tokens(
-    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins, idle: float
-) -> int:
-    if limit is None:
-        return before
-    return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins, idle=idle)
-
-
-def _unsummarised(
-    ledger: Ledger, strategy: ByTokens, limit: int | None, before: int, *, pins: Pins
-) -> int:
-    """Turns leave without a summary only where there is no room for them."""
-    if limit is None or used(ledger, before, pins) <= limit:
-        return before
-    return cut_in_blocks(ledger, strategy, limit=limit, before=before, pins=pins)

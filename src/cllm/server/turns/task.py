@@ -15,8 +15,8 @@ from cllm.core.errors import CllmError, ConversationBusyError
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
+from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.engine.rounds import RoundEnded
-from cllm.engine.turn import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.server.http.errors import UNEXPECTED, RefusedError, report_error
 from cllm.server.http.limits import time_limit
 from cllm.server.http.request_log import RequestRecord
