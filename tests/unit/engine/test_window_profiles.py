@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from cllm.providers.marking import marking_for
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
@@ -27,7 +26,7 @@ from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.turn import Engine
-from cllm.providers.fitting import Mending
+from cllm.providers.fitting import Mending, marking_for
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.anthropic.blocks import encode_block
