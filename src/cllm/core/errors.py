@@ -75,7 +75,7 @@ class CllmError(Exception):
     """The root of the tree.
 
     `http_status` and `http_code` are the status and the code over HTTP. `http_message` is the text
-    for a client of the server, filled in with the fields of the error; None stands for the text of
+    for a client of the server, formatted with the error as `error`; None stands for the text of
     the error itself, where that names no path, address or key of the server. `param` names the
     field of the request. `can_retry` says whether the same request can succeed later.
     """
@@ -95,7 +95,7 @@ class CllmError(Exception):
         return ErrorReport(
             status=self.http_status,
             code=self.http_code,
-            message=str(self) if text is None else text.format_map(vars(self)),
+            message=str(self) if text is None else text.format(error=self),
             param=self.param,
             retry_after=self.retry_after if self.can_retry else None,
         )
@@ -150,8 +150,8 @@ class WindowTooSmallError(UsageError):
 
     http_status, http_code, param = 400, "context_length_exceeded", "messages"
     http_message = (
-        "This needs {needed} tokens and there is room for {available}; send less, or choose a "
-        "model with a larger context window."
+        "This needs {error.needed} tokens and there is room for {error.available}; send less, or "
+        "choose a model with a larger context window."
     )
 
     def __init__(self, *, needed: int, available: int, pinned: int = 0) -> None:
@@ -224,15 +224,18 @@ class SchemaError(CllmError):
     """A JSON schema cannot be used. `source` is where it came from, `place` is inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema cannot be used{_where}; correct it and ask again."
+    http_message = "The JSON schema cannot be used{error._where}; correct it and ask again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
         where = "" if place is None else f" at {place}"
         super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
-        self._where = where
         self.problem = problem
         self.source = source
         self.place = place
+
+    @property
+    def _where(self) -> str:
+        return "" if self.place is None else f" at {self.place}"
 
 
 class SchemaUnavailableError(SchemaError):
@@ -243,7 +246,7 @@ class ReplySchemaError(CllmError):
     """The reply does not fit its JSON schema, and was not kept. `place` is inside the reply."""
 
     http_status, http_code = 502, "reply_schema_mismatch"
-    http_message = "The reply does not fit the JSON schema at {place}; ask again."
+    http_message = "The reply does not fit the JSON schema at {error.place}; ask again."
 
     def __init__(self, problem: str, *, place: str) -> None:
         super().__init__(
@@ -266,8 +269,8 @@ class ModelNotFoundError(CllmError):
 class MissingKeyError(CllmError):
     http_status, http_code = 401, "provider_key_missing"
     http_message = (
-        "This server has no key for provider '{provider}'; send one of your own where that is "
-        "possible, or ask the server's operator."
+        "This server has no key for provider '{error.provider}'; send one of your own where that "
+        "is possible, or ask the server's operator."
     )
 
     def __init__(self, *, provider: str, variable: str) -> None:
@@ -286,7 +289,9 @@ class ProviderError(CllmError):
     """
 
     http_status, http_code = 502, "upstream_error"
-    http_message: str | None = "Provider '{provider}' failed{_shown_status}; ask again later."
+    http_message: str | None = (
+        "Provider '{error.provider}' failed{error._shown_status}; ask again later."
+    )
 
     def __init__(
         self,
@@ -301,10 +306,13 @@ class ProviderError(CllmError):
         super().__init__(message)
         self.provider = provider
         self.status = status
-        self._shown_status = "" if status is None else f" (HTTP {status})"
         self.retry_after = retry_after
         self.code = code
         self.details = details
+
+    @property
+    def _shown_status(self) -> str:
+        return "" if self.status is None else f" (HTTP {self.status})"
 
     def report(self) -> ErrorReport:
         """Return the error under the provider's own status if that says what failed."""
@@ -318,28 +326,30 @@ class UnreachableError(ProviderError):
     """No connection could be made."""
 
     http_code, can_retry = "upstream_unreachable", True
-    http_message = "Provider '{provider}' cannot be reached from this server; ask again later."
+    http_message = (
+        "Provider '{error.provider}' cannot be reached from this server; ask again later."
+    )
 
 
 class ProviderTimeoutError(ProviderError):
     """Connected, but nothing came for too long."""
 
     http_status, http_code = 504, "upstream_timeout"
-    http_message = "Provider '{provider}' sent nothing for too long; ask again."
+    http_message = "Provider '{error.provider}' sent nothing for too long; ask again."
 
 
 class AuthenticationError(ProviderError):
     """The key was refused."""
 
     http_status, http_code = 401, "provider_key_refused"
-    http_message = "Provider '{provider}' refused the key it was asked with; check that key."
+    http_message = "Provider '{error.provider}' refused the key it was asked with; check that key."
 
 
 class PermissionDeniedError(ProviderError):
     """The key is known and may not do this."""
 
     http_status, http_code = 403, "provider_permission_denied"
-    http_message = "Provider '{provider}' does not allow this with the key it was asked with."
+    http_message = "Provider '{error.provider}' does not allow this with the key it was asked with."
 
 
 class InvalidRequestError(ProviderError):
@@ -410,7 +420,7 @@ class RateLimitedError(ProviderError):
     """Too many requests; `retry_after` says when to come back, if the provider did."""
 
     http_status, http_code, can_retry = 429, "rate_limited", True
-    http_message = "Provider '{provider}' takes no more requests for now; wait and ask again."
+    http_message = "Provider '{error.provider}' takes no more requests for now; wait and ask again."
 
 
 class UpstreamError(ProviderError):
@@ -423,14 +433,14 @@ class BadReplyError(ProviderError):
     """The answer is not what the protocol promises."""
 
     http_code = "upstream_bad_reply"
-    http_message = "Provider '{provider}' gave an answer that cannot be read; ask again."
+    http_message = "Provider '{error.provider}' gave an answer that cannot be read; ask again."
 
 
 class BrokenStreamError(ProviderError):
     """The stream ended before the answer did."""
 
     http_code, can_retry = "upstream_broken_stream", True
-    http_message = "Provider '{provider}' broke off in the middle of its answer; ask again."
+    http_message = "Provider '{error.provider}' broke off in the middle of its answer; ask again."
 
 
 class LocalModelError(CllmError):
@@ -495,7 +505,7 @@ class ConversationBusyError(StoreError):
 
 class SequenceNotFoundError(StoreError):
     http_status, http_code, can_retry = 404, "sequence_not_found", False
-    http_message = "The conversation has no message number {sequence}."
+    http_message = "The conversation has no message number {error.sequence}."
     param = "sequence_number"
 
     def __init__(self, ref: str, sequence: int) -> None:

@@ -36,7 +36,7 @@ LOOKED_BACK = (1, 50, None)
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
-    message="The model is not prepared for at Anthropic, so the key that came for it was not used.",
+    message="The model is not asked for at Anthropic, so the key that came for it was not used.",
 )
 
 
