@@ -27,7 +27,7 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.finding import Term
+from cllm.stores.lists import Term
 from cllm.stores.postgres.lists import tsquery
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX

@@ -14,9 +14,8 @@ import pytest
 
 from cllm.core.reply import Usage
 from cllm.prices import table
-from cllm.prices.book import MAX_FILE_BYTES, PriceBook, installed_version
+from cllm.prices.book import MAX_FILE_BYTES, ModelRecord, PriceBook, installed_version
 from cllm.prices.names import TableEntry
-from cllm.prices.record import ModelRecord
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 USAGE = Usage(input=1000, output=200, cache_read=5000)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cllm.app import DEFAULT_MODEL, App, new_conversation_id, new_id, now
+from cllm.core.conversation import is_valid_id
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
-from cllm.core.identity import is_valid_id
 from cllm.engine.turn import Engine
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Place, load_settings

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
-from cllm.prices.book import PriceBook
+from cllm.prices.book import DatedRates, ModelRecord, PriceBook, Rate, Rates, Tier
 from cllm.prices.names import LONGEST_NAME, PROVIDERS, table_entry
-from cllm.prices.record import DatedRates, ModelRecord, Rate, Rates, Tier
 from cllm.providers.registry import LITELLM, ROWS
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ import click
 
 from cllm.cli import completion, printing
 from cllm.cli.inputs import given_prompt, here
+from cllm.core.conversation import is_valid_id
 from cllm.core.errors import InvalidIdError, UsageError
-from cllm.core.identity import is_valid_id
 from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
 from cllm.settings.sections import MAX_VERBOSITY

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.identity import is_valid_id
+from cllm.core.errors import InvalidIdError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
@@ -264,3 +264,17 @@ def title_from(text: str) -> str | None:
     if not line:
         return None
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 3] + "..."
+
+
+VALID_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+
+
+def is_valid_id(ref: str) -> bool:
+    return VALID_ID.fullmatch(ref) is not None
+
+
+def check_id(ref: str) -> str:
+    """The id itself, if it is one."""
+    if not is_valid_id(ref):
+        raise InvalidIdError(ref)
+    return ref

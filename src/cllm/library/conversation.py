@@ -46,7 +46,7 @@ from cllm.library.operations import (
 )
 from cllm.library.session import Session, session
 from cllm.library.stores import IN_MEMORY, OpenStore, held_store, on_own_loop
-from cllm.stores.finding import hits_in, page_of_hits, query_terms
+from cllm.stores.lists import hits_in, page_of_hits, query_terms
 
 Speaker = Literal["user", "assistant"]
 

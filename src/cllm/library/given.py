@@ -12,8 +12,8 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from cllm.assembly.window import Strategy
+from cllm.core.conversation import check_id
 from cllm.core.errors import InvalidTextError
-from cllm.core.identity import check_id
 
 T = TypeVar("T", bound=str)
 

@@ -20,7 +20,7 @@ from cllm.core.reply import Usage
 from cllm.engine.log import Served, item_for
 from cllm.engine.prompt_builder import cut_to_window
 from cllm.library.given import check_choice, check_text
-from cllm.stores.sums import calls_of
+from cllm.stores.lists import calls_of
 from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation
 from cllm.wire.conversation_file.transcript import transcript_of
 from cllm.wire.conversation_file.transcript_markdown import encode_markdown

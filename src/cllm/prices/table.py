@@ -19,8 +19,8 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
+from cllm.prices.book import DatedRates, ModelRecord, Rate, Rates, Tier
 from cllm.prices.names import TableEntry
-from cllm.prices.record import DatedRates, ModelRecord, Rate, Rates, Tier
 
 KINDS = {
     "input": ("input_mtok",),

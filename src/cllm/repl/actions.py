@@ -13,9 +13,8 @@ from pathlib import Path
 
 from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
-from cllm.core.conversation import Conversation, StandingSummary, Summary
+from cllm.core.conversation import Conversation, StandingSummary, Summary, check_id
 from cllm.core.errors import UsageError
-from cllm.core.identity import check_id
 from cllm.core.ports import Hit
 from cllm.engine.compacting import Summarised, Summarising
 from cllm.repl.answering import take_turn

@@ -11,9 +11,8 @@ import msgspec
 from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
 from cllm.assembly.window import ByTurns, Strategy
-from cllm.core.conversation import Conversation, StandingSummary, Turn
+from cllm.core.conversation import Conversation, StandingSummary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
-from cllm.core.identity import check_id
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation, Store

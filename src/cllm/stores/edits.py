@@ -29,7 +29,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.core.ports import Changes, Clock, NewConversation, Opening, Tail, TurnStart
-from cllm.stores.pages import summary_of
+from cllm.stores.lists import summary_of
 
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")

@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -20,7 +20,6 @@ from cllm.core.errors import (
     StaleLeaseError,
     UsageError,
 )
-from cllm.core.identity import check_id
 from cllm.core.notice import Notice
 from cllm.core.ports import (
     ArchiveFilter,
@@ -37,12 +36,18 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, Reads
-from cllm.stores.finding import hits_in, page_of_hits, query_terms
 from cllm.stores.json_folder import JsonFolder
-from cllm.stores.locks import Lock
-from cllm.stores.pages import page_of, passes, tail_of
-from cllm.stores.sums import add_up, calls_of
-from cllm.stores.waiting import wait_for
+from cllm.stores.lists import (
+    add_up,
+    calls_of,
+    hits_in,
+    page_of,
+    page_of_hits,
+    passes,
+    query_terms,
+    tail_of,
+)
+from cllm.stores.locks import Lock, wait_for
 from cllm.wire.conversation_file.turn_records import Remainder
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, is_valid_id
 from cllm.core.errors import (
     BrokenConversationError,
     ConversationExistsError,
@@ -18,7 +18,6 @@ from cllm.core.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from cllm.core.identity import is_valid_id
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, TurnStart
 from cllm.stores import edits

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -20,7 +20,6 @@ from cllm.core.errors import (
     StaleLeaseError,
     TurnNotFoundError,
 )
-from cllm.core.identity import check_id
 from cllm.core.ports import (
     UNANSWERED_KEPT,
     ArchiveFilter,
@@ -42,10 +41,18 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, Reads
-from cllm.stores.finding import hits_in, page_of_hits, query_terms
-from cllm.stores.pages import page_of, passes, summary_of, tail_of
-from cllm.stores.sums import add_up, calls_of
-from cllm.stores.waiting import wait_for
+from cllm.stores.lists import (
+    add_up,
+    calls_of,
+    hits_in,
+    page_of,
+    page_of_hits,
+    passes,
+    query_terms,
+    summary_of,
+    tail_of,
+)
+from cllm.stores.locks import wait_for
 
 LEASE_SECONDS = 60.0
 

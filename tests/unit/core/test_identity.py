@@ -2,8 +2,8 @@
 
 import pytest
 
+from cllm.core.conversation import check_id, is_valid_id
 from cllm.core.errors import InvalidIdError
-from cllm.core.identity import check_id, is_valid_id
 
 
 @pytest.mark.parametrize("ref", ["a", "A-b_9", "-", "c-20261115-120000-1a2b", "x" * 128])

@@ -12,7 +12,7 @@ from cllm.server.http.errors import STATUS_OF
 from cllm.server.http.routes import ROUTES
 from cllm.server.openapi.description import describe
 from cllm.server.openapi.operations import OPERATIONS
-from cllm.server.turns.model_choice import LONGEST_NAME
+from cllm.server.turns.prepare import LONGEST_NAME
 
 DESCRIBED = describe()
 LIST = "/v1/conversations"

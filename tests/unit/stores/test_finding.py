@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
-from cllm.stores.finding import Term, query_terms, snippet_of, terms_of
+from cllm.stores.lists import Term, query_terms, snippet_of, terms_of
 from cllm.stores.sql.search import indexed_terms, owner_term
 
 CJK = st.text(st.sampled_from("猫犬私の名前ルナ露娜고양이"), min_size=1, max_size=12)

@@ -20,7 +20,7 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.stores.pages import summary_of
+from cllm.stores.lists import summary_of
 from cllm.stores.postgres.reading import CODEC
 from cllm.stores.sql.checks import check_json, check_messages, check_text
 from cllm.stores.sql.rows import (

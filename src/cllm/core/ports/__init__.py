@@ -4,11 +4,9 @@ A port is a protocol, not a base class. `cllm.testing` has the contract suite th
 passes. There is a module for each of them; everything is imported from here.
 """
 
-from cllm.core.ports.ambient import (
+from cllm.core.ports.provider import (
     Clock,
     NewId,
-)
-from cllm.core.ports.provider import (
     Provider,
     TokenCount,
     TokenCounter,
@@ -23,10 +21,6 @@ from cllm.core.ports.server_store import (
     StreamEvent,
 )
 from cllm.core.ports.store import (
-    OutlinedStore,
-    Store,
-)
-from cllm.core.ports.store_values import (
     ArchiveFilter,
     Changes,
     Hit,
@@ -35,7 +29,9 @@ from cllm.core.ports.store_values import (
     NewConversation,
     Opening,
     Outline,
+    OutlinedStore,
     Page,
+    Store,
     Tail,
     TurnPart,
     TurnStart,

@@ -1,6 +1,7 @@
-"""The port of providers: who is asked, and who counts tokens."""
+"""The port of a provider; the clock and the new ids that are passed in as parameters."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -8,6 +9,9 @@ import msgspec
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
+
+Clock = Callable[[], datetime]
+NewId = Callable[[], str]
 
 
 class TokenCount(msgspec.Struct, frozen=True, kw_only=True):

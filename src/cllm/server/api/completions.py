@@ -14,7 +14,7 @@ from cllm.server.serving import Serving, serving_of
 from cllm.server.turns.encoders import OpenAIVoice, Voice
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import read_wish
-from cllm.server.turns.model_choice import chosen_model
+from cllm.server.turns.prepare import chosen_model
 from cllm.wire.malformed import FieldError
 from cllm.wire.openai.request import decode_request
 

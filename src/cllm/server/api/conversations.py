@@ -20,7 +20,9 @@ from cllm.server.api.views import (
     ListView,
     MessageView,
     ParentView,
+    SearchView,
     view_detail,
+    view_hit,
     view_messages,
     view_summary,
     view_variants,
@@ -33,6 +35,7 @@ from cllm.server.http.parameters import (
     DetailQuery,
     ListQuery,
     NewBody,
+    SearchQuery,
     check_sequence,
     read_json,
     read_query,
@@ -224,3 +227,24 @@ async def get_message(request: Request) -> Response:
     raise RefusedError(
         "message_not_found", "The conversation has no such message.", param="message"
     )
+
+
+async def search(request: Request) -> Response:
+    """GET /v1/conversations/search."""
+    query = read_query(request, SearchQuery)
+    shelf = shelf_named(query.store, serving_of(request), caller_of(request))
+    found = await shelf.store.search(
+        query.q,
+        owner=shelf.owner,
+        archive_filter=query.archive_filter,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    shown = SearchView(
+        results=tuple(view_hit(hit, shelf.prefix) for hit in found.items),
+        total=found.total,
+        more=found.more,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    return with_notices(answer(shown), found.notices, shelf)

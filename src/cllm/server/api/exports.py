@@ -15,9 +15,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import Conversation, SystemRecord, Turn
+from cllm.core.conversation import Conversation, SystemRecord, Turn, is_valid_id
 from cllm.core.errors import BrokenConversationError
-from cllm.core.identity import is_valid_id
 from cllm.core.message import Message
 from cllm.engine.transfer import Outlined, Said, copy_into, open_outlined
 from cllm.server.api.stores import place_of, shelf_named

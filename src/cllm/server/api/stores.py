@@ -12,9 +12,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.conversation import LOCAL_OWNER, check_id
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
-from cllm.core.identity import check_id
 from cllm.core.notice import Notice
 from cllm.core.ports import ServerStore, Store
 from cllm.server.http.errors import RefusedError

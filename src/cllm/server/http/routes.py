@@ -44,7 +44,7 @@ ROUTES = (
     Row("GET", "/v1/usage", "cllm.server.api.usage:usage", "caller"),
     Row("GET", CONVERSATIONS, "cllm.server.api.conversations:list_conversations", "caller"),
     Row("POST", CONVERSATIONS, "cllm.server.api.conversations:create_conversation", "caller"),
-    Row("GET", f"{CONVERSATIONS}/search", "cllm.server.api.search:search", "caller"),
+    Row("GET", f"{CONVERSATIONS}/search", "cllm.server.api.conversations:search", "caller"),
     Row("POST", f"{CONVERSATIONS}/import", "cllm.server.api.exports:import_conversation", "caller"),
     Row("GET", CONVERSATION, "cllm.server.api.conversations:get_conversation", "caller"),
     Row("PATCH", CONVERSATION, "cllm.server.api.conversations:change_conversation", "caller"),

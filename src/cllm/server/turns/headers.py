@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from starlette.datastructures import Headers
 
-from cllm.core.identity import is_valid_id
+from cllm.core.conversation import is_valid_id
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import RefusedError
 

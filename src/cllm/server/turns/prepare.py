@@ -3,12 +3,14 @@
 Chooses what is sent and what is saved; calls no provider.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec.structs import replace
 
 from cllm.assembly.system import GivenPrompt, with_prefix
 from cllm.core.conversation import Conversation, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
@@ -16,19 +18,22 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
+from cllm.providers.registry import LOCAL, ROWS, has_model, no_such_model
 from cllm.server.http.errors import RefusedError
 from cllm.server.serving import Caller, Serving
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FILES,
+    PROVIDER,
     Begin,
     Continue,
     OnConflict,
     Stateless,
     Wish,
 )
-from cllm.server.turns.model_choice import chosen_model
+from cllm.settings.trust import is_model_file
+from cllm.wire.malformed import FieldError
 from cllm.wire.translate import is_plain_user
 
 LOOKED_BACK = (1, 50, None)
@@ -269,3 +274,90 @@ def _ignored(place: int) -> Notice:
 
 def _empty(message: str) -> RefusedError:
     return RefusedError("empty_messages_array", message, param="messages")
+
+
+MOST_CHOICES = 1000
+LONGEST_NAME = 2048
+
+
+def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
+    """The model with its provider where somebody named one; else as it is, to be looked up."""
+    known = serving.choices.get((name, provider))
+    if known is None:
+        _check_name(name)
+        known = _chosen(name, provider, serving)
+        if len(serving.choices) >= MOST_CHOICES:
+            serving.choices.clear()
+        serving.choices[name, provider] = known
+    return known
+
+
+def _check_name(name: str) -> None:
+    """FieldError for what cannot be a name: it is kept, counted and logged by whole names."""
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise FieldError(
+            "model", f"a model has a name of at most {LONGEST_NAME} printable characters"
+        )
+
+
+def _chosen(name: str, provider: str | None, serving: Serving) -> str:
+    if provider is not None:
+        return _checked(_at(provider, name, serving), serving)
+    prefix, slash, _ = name.partition("/")
+    if slash and prefix in _providers(serving):
+        return _checked(name, serving)
+    routes = serving.settings.routes
+    if name in routes:
+        return routes[name]
+    if any(name in models for models in _lists(serving)):
+        return name
+    default = serving.settings.default_provider
+    if default is not None and has_model(name, serving.app.catalogue(default)):
+        return f"{default}/{name}"
+    return name
+
+
+def _at(provider: str, name: str, serving: Serving) -> str:
+    known = _providers(serving)
+    if provider not in known:
+        raise RefusedError(
+            "invalid_header",
+            f"{PROVIDER} names a provider that is not configured here; there are "
+            f"{', '.join(sorted(known))}.",
+            param=PROVIDER,
+        )
+    prefix, slash, _ = name.partition("/")
+    if slash and prefix == provider:
+        return name
+    if slash and prefix in known:
+        raise RefusedError(
+            "invalid_header",
+            f"{PROVIDER} says {provider}, but the model is {prefix}'s; leave one of them out.",
+            param=PROVIDER,
+        )
+    return f"{provider}/{name}"
+
+
+def _checked(model: str, serving: Serving) -> str:
+    """The model, if its provider is not known to be without it."""
+    provider, _, name = model.partition("/")
+    settings = serving.app.settings
+    if is_model_file(model) and model not in (serving.app.model, *settings.fallbacks):
+        raise ModelNotFoundError(
+            "A model file is asked for over HTTP only if the server's settings name it.",
+            model=model,
+        )
+    if provider == LOCAL:
+        return model
+    catalogue = serving.app.catalogue(provider)
+    if has_model(name, catalogue) is False:
+        raise no_such_model(name, catalogue)
+    return model
+
+
+def _providers(serving: Serving) -> set[str]:
+    return {LOCAL, *ROWS, *serving.app.settings.providers}
+
+
+def _lists(serving: Serving) -> Iterable[tuple[str, ...]]:
+    return (row.models for row in serving.app.settings.providers.values())

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import Conversation, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
 )
-from cllm.core.identity import check_id
 from cllm.stores.edits import INTERRUPTION, Change, Reads
+from cllm.stores.locks import wait_until
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import LONGEST_PAUSE, Connection, PostgresPool
 from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays, outline_from
@@ -32,7 +32,6 @@ from cllm.stores.postgres.statements import (
 )
 from cllm.stores.sql.difference import Move, StoredTurn, difference
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, encode_json
-from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
 

@@ -9,15 +9,20 @@ from typing import Any
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
-from cllm.stores.finding import Term, query_terms
-from cllm.stores.pages import check_page, decode_cursor, encode_cursor
+from cllm.stores.lists import (
+    UNKNOWN_MODEL,
+    Term,
+    check_page,
+    decode_cursor,
+    encode_cursor,
+    query_terms,
+)
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reading import summaries_of
 from cllm.stores.postgres.statements import MOST, names
 from cllm.stores.sql.checks import check_text
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, decode_sum
 from cllm.stores.sql.search import NEWEST, Found, page_of_found
-from cllm.stores.sums import UNKNOWN_MODEL
 
 _ARCHIVED = {
     "active": "AND c.archived_at IS NULL",

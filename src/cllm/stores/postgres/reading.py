@@ -7,9 +7,8 @@ from typing import Any
 
 import asyncpg
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
-from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import Outline, Tail, TurnPart
 from cllm.core.reply import Usage

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.conversation import LOCAL_OWNER, check_id
 from cllm.core.errors import (
     ConversationNotFoundError,
     RequestConflictError,
@@ -18,7 +18,6 @@ from cllm.core.errors import (
     StaleLeaseError,
     TurnNotFoundError,
 )
-from cllm.core.identity import check_id
 from cllm.core.ports import (
     UNANSWERED_KEPT,
     CallRecord,

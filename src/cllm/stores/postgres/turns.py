@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Turn, title_from
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Turn, check_id, title_from
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -25,9 +25,9 @@ from cllm.core.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from cllm.core.identity import check_id
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
+from cllm.stores.locks import wait_until
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
     LONGEST_PAUSE,
@@ -47,7 +47,6 @@ from cllm.stores.postgres.edits import (
 from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays
 from cllm.stores.sql.checks import check_messages, check_new, check_text
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
-from cllm.stores.waiting import wait_until
 
 LONGEST_ID = 2000
 """Bytes of a turn's id: in the key of its events there is room for so many."""

@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import Conversation, check_id
 from cllm.core.errors import UsageError
-from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Opening
 

@@ -1,7 +1,7 @@
 """Searching with an index: the words of a message as it is indexed, and the order of what is found.
 
 The index finds the newest messages that have all terms; only those are looked at for their rank.
-Terms and snippets are those of `cllm.stores.finding`, so that every store finds the same.
+Terms and snippets are those of `cllm.stores.lists`, so that every store finds the same.
 """
 
 import hashlib
@@ -12,8 +12,7 @@ import msgspec
 
 from cllm.core.message import Message, Role
 from cllm.core.ports import Hit, Hits
-from cllm.stores.finding import Term, snippet_of, terms_of
-from cllm.stores.pages import check_page
+from cllm.stores.lists import Term, check_page, snippet_of, terms_of
 
 NEWEST = 1000
 INDEXED = 100_000

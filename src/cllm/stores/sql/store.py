@@ -4,8 +4,7 @@ from abc import abstractmethod
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary
-from cllm.core.identity import check_id
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, check_id
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore

@@ -14,8 +14,7 @@ import msgspec
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
-from cllm.stores.finding import Term, query_terms
-from cllm.stores.pages import check_page, decode_cursor, encode_cursor
+from cllm.stores.lists import Term, check_page, decode_cursor, encode_cursor, query_terms
 from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,

@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Summary, Turn
+from cllm.core.conversation import Conversation, Summary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError
-from cllm.core.identity import check_id
 from cllm.core.message import Message
 from cllm.core.ports import (
     Outline,

@@ -30,6 +30,7 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, Reads
+from cllm.stores.locks import wait_until
 from cllm.stores.sql.checks import (
     check_messages,
     check_new,
@@ -43,7 +44,6 @@ from cllm.stores.sqlite import turns as turning
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile, Synchronous, Work
 from cllm.stores.sqlite.lists import SqliteLists
 from cllm.stores.sqlite.requests import SqliteRequests
-from cllm.stores.waiting import wait_until
 
 T = TypeVar("T")
 

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, title_from
+from cllm.core.conversation import Conversation, Turn, check_id, title_from
 from cllm.core.errors import (
     ConversationNotFoundError,
     StaleLeaseError,
     TurnNotFoundError,
 )
-from cllm.core.identity import check_id
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.sql.recent import Place, RecentTurns, tail_of

@@ -10,7 +10,7 @@ from tests.postgres import Server
 
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
-from cllm.stores.finding import terms_of
+from cllm.stores.lists import terms_of
 from cllm.stores.postgres.statements import KEPT_TERMS
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.search import INDEXED, said_terms

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 import sqlalchemy as sa
 
-from cllm.core.conversation import SystemRecord, TurnFailure
-from cllm.core.identity import is_valid_id
+from cllm.core.conversation import SystemRecord, TurnFailure, is_valid_id
 from cllm.core.message import Dialect, Role
 from cllm.stores.sql.rows import StoredMessage, UnreadableRowError, row_decoder
 

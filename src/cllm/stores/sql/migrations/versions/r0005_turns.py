@@ -3,7 +3,7 @@
 SQLite: turns and messages have the id of their conversation, and an FTS5 table is the search index.
 
 PostgreSQL: they have its number. The function `message_terms` computes the terms of a message from
-its text, as `cllm.stores.finding` does for the scripts that it knows; a message's terms are stored
+its text, as `cllm.stores.lists` does for the scripts that it knows; a message's terms are stored
 only where the two differ. The index has the terms of 32,768 messages at a time, so that posting
 lists stay short and the newest can be read first.
 """

@@ -1,0 +1,254 @@
+"""Lists: pages of conversations and entries, search terms, the newest turns, sums of usage. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.errors import UsageError
+from cllm.core.notice import Notice
+from cllm.core.ports import ArchiveFilter, CallRecord, Hit, Hits, Page, Tail, UsageBy, UsageSum
+from cllm.core.reply import Usage
+
+_SEPARATOR = "~"
+
+
+def page_of(
+    summaries: Iterable[Summary],
+    *,
+    archive_filter: ArchiveFilter,
+    limit: int,
+    cursor: str | None,
+    offset: int = 0,
+    notices: tuple[Notice, ...] = (),
+) -> Page:
+    """The page after `cursor`: newest first, then by id. Notices come with the first page only."""
+    check_page(limit, "conversations")
+    wanted = [summary for summary in summaries if passes(summary, archive_filter)]
+    wanted.sort(key=lambda summary: summary.id)
+    wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
+    if cursor is not None:
+        updated_at, last_id = decode_cursor(cursor)
+        wanted = [
+            summary
+            for summary in wanted
+            if summary.updated_at < updated_at
+            or (summary.updated_at == updated_at and summary.id > last_id)
+        ]
+    wanted = wanted[max(offset, 0) :]
+    items = tuple(wanted[:limit])
+    return Page(
+        items=items,
+        notices=notices if cursor is None else (),
+        next_cursor=encode_cursor(items[-1]) if len(wanted) > limit else None,
+    )
+
+
+def passes(summary: Summary | Conversation, archive_filter: ArchiveFilter) -> bool:
+    """Whether a list with this filter shows the conversation."""
+    if archive_filter == "all":
+        return True
+    return (summary.archived_at is not None) == (archive_filter == "archived")
+
+
+def encode_cursor(last: Summary) -> str:
+    return f"{last.updated_at.isoformat()}{_SEPARATOR}{last.id}"
+
+
+def decode_cursor(cursor: str) -> tuple[datetime, str]:
+    """Where a page ended; anybody can have written it."""
+    moment, separator, last_id = cursor.partition(_SEPARATOR)
+    refusal = UsageError(f"{cursor[:100]!r} is not where a page of conversations ended.")
+    try:
+        updated_at = datetime.fromisoformat(moment)
+        if not separator or updated_at.tzinfo is None:
+            raise refusal
+        return updated_at.astimezone(UTC), last_id
+    except (ValueError, OverflowError) as error:
+        raise refusal from error
+
+
+def check_page(limit: int, what: str) -> None:
+    """UsageError if nothing could stand on a page of that length."""
+    if limit < 1:
+        raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
+
+
+def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
+    """As much of the conversation as `tail` says, in whole turns."""
+    if tail is None:
+        return conversation
+    kept = len(conversation.turns)
+    count = window_length(conversation) if tail == "window" else tail
+    found = 0
+    while kept > 0 and found < count:
+        kept -= 1
+        found += len(conversation.turns[kept].messages)
+    left_out = sum(len(turn.messages) for turn in conversation.turns[:kept])
+    return msgspec.structs.replace(
+        conversation,
+        turns=conversation.turns[kept:],
+        first_sequence=conversation.first_sequence + left_out,
+    )
+
+
+def window_length(conversation: Conversation) -> int:
+    """How many of the newest messages the next window can use."""
+    sent = [turn for turn in conversation.turns if turn.is_history]
+    cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
+    return conversation.message_count + 1 - min((cut, *conversation.pins))
+
+
+def summary_of(conversation: Conversation) -> Summary:
+    return Summary(
+        id=conversation.id,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
+        message_count=conversation.message_count,
+        model=conversation.model,
+        name=conversation.name,
+        title=conversation.title,
+        archived_at=conversation.archived_at,
+        metadata=conversation.metadata,
+    )
+
+
+AROUND = 60
+LONGEST_TERM = 64
+_JOINED = (
+    "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
+_PLAIN_WORDS = _PLAIN + bytes(128)
+
+
+class Term(msgspec.Struct, frozen=True):
+    """Something to look for: a whole term, or how one begins."""
+
+    text: str
+    prefix: bool = False
+
+    def is_in(self, terms: Iterable[str]) -> bool:
+        if self.prefix:
+            return any(term.startswith(self.text) for term in terms)
+        return self.text in terms
+
+
+def terms_of(text: str) -> tuple[str, ...]:
+    """The terms of a text, each once, in the order in which they come up."""
+    if text.isascii():
+        words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
+        return tuple(dict.fromkeys([word[:LONGEST_TERM] for word in words]))
+    found: dict[str, None] = {}
+    for run in _RUN.finditer(_folded(text)):
+        if run["joined"] is None:
+            found[run[0][:LONGEST_TERM]] = None
+        else:
+            found.update(dict.fromkeys(_pairs(run[0], with_last=True)))
+    return tuple(found)
+
+
+def query_terms(query: str) -> tuple[Term, ...]:
+    """What to look for; UsageError if there is nothing."""
+    found: dict[Term, None] = {}
+    for run in _RUN.finditer(_folded(query)):
+        if run["joined"] is None:
+            found[Term(run[0][:LONGEST_TERM])] = None
+        elif len(run[0]) == 1:
+            found[Term(run[0], prefix=True)] = None
+        else:
+            found.update(dict.fromkeys(map(Term, _pairs(run[0], with_last=False))))
+    if not found:
+        raise UsageError("Say what to look for: the search has no words.")
+    return tuple(found)
+
+
+def _folded(text: str) -> str:
+    return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
+    """Every two neighbours; and the last character, so that each one is the beginning of a term."""
+    for at in range(len(run) - 1):
+        yield run[at : at + 2]
+    if with_last:
+        yield run[-1]
+
+
+def hits_in(conversation: Conversation, words: Sequence[Term]) -> Iterator[Hit]:
+    """The messages of the default path with all of these terms."""
+    for sequence, turn, message in conversation.numbered_messages():
+        if not turn.is_history:
+            continue
+        text = message.text
+        terms = frozenset(terms_of(text))
+        if all(word.is_in(terms) for word in words):
+            yield Hit(
+                conversation=conversation.id,
+                title=conversation.title,
+                sequence=sequence,
+                role=message.role,
+                snippet=snippet_of(text, words),
+                created_at=turn.started_at,
+            )
+
+
+def snippet_of(text: str, words: Sequence[Term]) -> str:
+    """One line around the first of the words that stands in the text."""
+    line = " ".join(text.split())
+    folded = line.casefold()
+    place = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
+    start, stop = max(place - AROUND, 0), place + AROUND
+    return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"
+
+
+def page_of_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
+    check_page(limit, "messages")
+    first = max(offset, 0)
+    found = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
+    return Hits(items=tuple(found[first : first + limit]), total=len(found))
+
+
+UNKNOWN_MODEL = "unknown"
+
+
+def calls_of(conversation: Conversation) -> Iterator[CallRecord]:
+    """The turns of a conversation as what they used, variants and failed ones too."""
+    for turn in conversation.turns + conversation.variants:
+        if turn.usage is not None and turn.ended_at is not None:
+            model = turn.model or conversation.model or UNKNOWN_MODEL
+            yield CallRecord(model=model, usage=turn.usage, cost=turn.cost, ended_at=turn.ended_at)
+
+
+def add_up(
+    calls: Iterable[CallRecord],
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    by: UsageBy,
+) -> tuple[UsageSum, ...]:
+    """The sums of the calls in that time, in the order of their keys."""
+    sums: dict[str, UsageSum] = {}
+    for call in calls:
+        ended = call.ended_at.astimezone(UTC)
+        if (since is not None and ended < since) or (until is not None and ended >= until):
+            continue
+        key = f"{ended:%Y-%m-%d}" if by == "day" else call.model
+        empty = UsageSum(key=key, calls=0, usage=Usage(), cost=0.0)
+        sums[key] = _with(sums.get(key, empty), call)
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def _with(total: UsageSum, call: CallRecord) -> UsageSum:
+    return msgspec.structs.replace(
+        total,
+        calls=total.calls + 1,
+        usage=total.usage + call.usage,
+        cost=total.cost + (call.cost or 0.0),
+        unpriced=total.unpriced + (call.cost is None),
+    )
