@@ -1,4 +1,4 @@
-"""Lists: pages of conversations and entries, search terms, the newest turns, sums of usage. Pure."""
+"""Lists: pages of conversations, search terms, the newest turns of one, sums of usage. Pure."""
 
 import re
 import unicodedata
