@@ -37,19 +37,25 @@ END = _End()
 
 
 class Job(Generic[T]):
-    """A coroutine on its way. `outcome` is settled when it has really ended, cancelled or not."""
+    """A coroutine on a loop. `outcome` is set when it has ended, cancelled or not.
+
+    Ctrl-C can arrive inside of `start`; `cancel` then also ends a coroutine that was not scheduled.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
         self.outcome: Future[T] = Future()
         self.outcome.set_running_or_notify_cancel()
         self._loop = loop
+        self._work = work
         self._task: asyncio.Task[T] | None = None
+
+    def start(self) -> None:
         context = contextvars.copy_context()
         context.run(CALLER.set, who_calls())
-        loop.call_soon_threadsafe(self._start, work, context=context)
+        self._loop.call_soon_threadsafe(self._start, context=context)
 
-    def _start(self, work: Coroutine[Any, Any, T]) -> None:
-        self._task = self._loop.create_task(work)
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
         self._task.add_done_callback(self._settle)
 
     def _settle(self, task: asyncio.Task[T]) -> None:
@@ -61,8 +67,15 @@ class Job(Generic[T]):
             self.outcome.set_result(task.result())
 
     def cancel(self) -> None:
-        """Ask it to end; `outcome` says when it has."""
-        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+        """Request its end; `outcome` is set when it has ended."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.outcome.done():
+            self._work.close()
+            self.outcome.set_exception(asyncio.CancelledError())
 
 
 def who_calls() -> Who:
@@ -90,7 +103,9 @@ class BackgroundLoop:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Job[T]:
         """Begin a coroutine and do not wait for it."""
-        return Job(self._loop, work)
+        job = Job(self._loop, work)
+        job.start()
+        return job
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end.
@@ -103,8 +118,9 @@ class BackgroundLoop:
                 "This is called from cllm's own event loop, which it would wait for; use the "
                 "asynchronous form, such as aask for ask."
             )
-        job = self.begin(work)
+        job = Job(self._loop, work)
         try:
+            job.start()
             return job.outcome.result()
         except BaseException:
             job.cancel()

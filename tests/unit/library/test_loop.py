@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from cllm.core.errors import UsageError
-from cllm.library.loop import BackgroundLoop, OncePerProcess
+from cllm.library.loop import BackgroundLoop, Job, OncePerProcess
 
 
 @pytest.fixture
@@ -58,6 +58,35 @@ async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
         await task
 
     assert cleaned == [True]
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_ctrl_c_while_a_job_is_scheduled_leaves_nobody_waiting(loop, is_scheduled, monkeypatch):
+    schedule = loop._loop.call_soon_threadsafe
+
+    def interrupted(*given, **named):
+        monkeypatch.undo()
+        if is_scheduled:
+            schedule(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(asyncio.sleep(60))
+
+    assert loop.run(value(3)) == 3
+
+
+def test_a_job_that_is_cancelled_before_it_starts_has_ended(loop):
+    job = Job(loop._loop, asyncio.sleep(60))
+
+    job.cancel()
+    job.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        job.outcome.result(5)
+    assert loop.run(value(3)) == 3
 
 
 def test_a_wait_for_oneself_is_refused(loop):
