@@ -1,7 +1,8 @@
-"""The prices of a model and the cost of a call, in exact arithmetic.
+"""The cost of a call and the context window of a model.
 
-A price that is unknown is None, never zero. The table of prices takes long to import, so what is
-looked up in it is cached per version of its package.
+Prices from the settings come first, then those of genai-prices. A price that neither knows is None.
+The package takes 200 ms to import, so each record found in it is saved in memory and in a file; a
+damaged file is read from the package again. Makes no network call.
 """
 
 import contextlib
@@ -19,6 +20,15 @@ from cllm.core.reply import Usage
 from cllm.files import CacheFolder
 from cllm.prices.names import TableEntry, table_entry
 
+PACKAGE = "genai_prices"
+FORMAT = 4
+"""Increase it when ModelRecord, or how one is made from the table, changes."""
+
+MAX_RECORDS = 1024
+MAX_FILES = 512
+MAX_FILE_BYTES = 64 * 1024
+HIGHEST_PRICE = 1_000_000
+KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
 _EXACT = Context(prec=100)
 _PER_MILLION = -6
 
@@ -119,17 +129,6 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
         applying = (dated for dated in reversed(self.dated) if dated.applies(at))
         return next(applying, self.dated[0]).rates
-
-
-PACKAGE = "genai_prices"
-FORMAT = 4
-"""Increase it when ModelRecord, or how one is made from the table, changes."""
-
-MAX_RECORDS = 1024
-MAX_FILES = 512
-MAX_FILE_BYTES = 64 * 1024
-HIGHEST_PRICE = 1_000_000
-KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
 
 
 class PriceBook:

@@ -33,10 +33,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """One server: its app, its stores, what it goes by, and the turns that run in it.
+    """The state of one server: its app, stores, settings and running turns.
 
-    `files` is the folder of conversation files, where the server is only this person's. `choices`
-    are the models that names and providers turned out to mean, `bodies` what is being read.
+    `files` is the folder of conversation files; only a server without keys has one. `bodies` limits
+    the memory that request bodies use.
     """
 
     app: App
@@ -49,7 +49,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     new_id: NewId
     files: Store | None = None
     bodies: BodyRoom = msgspec.field(default_factory=BodyRoom)
-    choices: dict[tuple[str, str | None], str] = msgspec.field(default_factory=dict)
 
 
 def serving_of(request: Request) -> Serving:

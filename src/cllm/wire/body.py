@@ -160,7 +160,9 @@ def encode_anthropic(
 ) -> Encoded:
     """A body for the Messages API, which wants a limit on the answer."""
     said = mark(translate(prompt, "anthropic"))
-    given = {k: v for k, v in said.parameters.items() if k != "max_tokens" or v is not None}
+    given = said.parameters
+    if "max_tokens" in given and given["max_tokens"] is None:
+        given = {name: value for name, value in given.items() if name != "max_tokens"}
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
         system=said.system,

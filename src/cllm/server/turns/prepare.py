@@ -36,6 +36,8 @@ from cllm.settings.trust import is_model_file
 from cllm.wire.malformed import FieldError
 from cllm.wire.translate import is_plain_user
 
+LONGEST_NAME = 2048
+"""Characters of a model's name."""
 LOOKED_BACK = (1, 50, None)
 """How many messages are loaded to find what is answered again; mostly the first is enough."""
 KEY_NOT_USED = Notice(
@@ -276,20 +278,10 @@ def _empty(message: str) -> RefusedError:
     return RefusedError("empty_messages_array", message, param="messages")
 
 
-MOST_CHOICES = 1000
-LONGEST_NAME = 2048
-
-
 def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
     """The model with its provider where somebody named one; else as it is, to be looked up."""
-    known = serving.choices.get((name, provider))
-    if known is None:
-        _check_name(name)
-        known = _chosen(name, provider, serving)
-        if len(serving.choices) >= MOST_CHOICES:
-            serving.choices.clear()
-        serving.choices[name, provider] = known
-    return known
+    _check_name(name)
+    return _chosen(name, provider, serving)
 
 
 def _check_name(name: str) -> None:

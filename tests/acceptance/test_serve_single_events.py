@@ -1,7 +1,7 @@
 """`cllm serve`: a stateless stream whose events come one by one, as from a model.
 
-Each is sent by the provider once the client has read the one before, so that all but the first few
-come by the short way past the turn. What reaches the client is what comes by the long one.
+The provider sends each event after the client has read the one before. The client receives the
+same bytes as from a stream that arrives at once.
 """
 
 import json
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("path", [MESSAGES, COMPLETIONS])
 
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("relayed")
+    folder = tmp_path_factory.mktemp("single_events")
     with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
         yield running
 
