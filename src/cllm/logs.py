@@ -152,20 +152,19 @@ class _Formatter(logging.Formatter):
         )
 
     def format(self, record: logging.LogRecord) -> str:
-        given: dict[str, Any] = getattr(record, "fields", {})
-        said = record.getMessage()
+        message, fields = record.getMessage(), getattr(record, "fields", {})
+        line = self._line(record, message, fields)
+        if any(secret in line for secret in self._written_secrets):
+            line = self._line(record, self._blotted(message), self._blotted(fields))
+        return line if self._as_json else make_visible(line)
+
+    def _line(self, record: logging.LogRecord, message: str, fields: dict[str, Any]) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
         if self._as_json:
-            line = _encoded({**head, "message": said, **given})
-            if not any(secret in line for secret in self._written_secrets):
-                return line
-        fields: dict[str, Any] = self._blotted(given)
-        message = self._blotted(said)
-        if self._as_json:
+            head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
             return _encoded({**head, "message": message, **fields})
         named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        return make_visible(f"{at} {record.levelname} {record.name}: {message}{named}")
+        return f"{at} {record.levelname} {record.name}: {message}{named}"
 
     def _blotted(self, value: Any) -> Any:
         """A value without the secrets in it, before it is written in a form that escapes them."""

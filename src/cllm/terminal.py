@@ -58,6 +58,8 @@ def make_visible(text: str) -> str:
 
     Stricter than `escape`: also line feeds, unusual spaces, and all joiners and selectors.
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         sign if sign.isprintable() and not _is_blank(sign) else escaped(sign) for sign in text
     )

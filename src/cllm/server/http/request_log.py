@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
-from queue import Queue
+from queue import SimpleQueue
+from threading import Event
 
 import msgspec
 from starlette.requests import Request
@@ -32,6 +33,9 @@ NAMED = (
 )
 MAX_QUEUED = 10_000
 FLUSH_SECONDS = 1.0
+BATCH_SECONDS = 0.1
+
+_RecordQueue = SimpleQueue["logging.LogRecord | Event | None"]
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
@@ -104,24 +108,49 @@ def fields_of(record: RequestRecord) -> dict[str, object]:
 
 
 class _QueueHandler(QueueHandler):
-    """Queues records of this process; returns after a record of level ERROR is written."""
+    """Queues records. Returns from a record of level ERROR, or with a full queue, after writing."""
 
-    queue: Queue[logging.LogRecord]
+    queue: _RecordQueue
+
+    def __init__(self, queue: _RecordQueue, is_urgent: Event) -> None:
+        super().__init__(queue)
+        self._is_urgent = is_urgent
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Leave the record as it is: the default adds a traceback, which can hold client text."""
         return record
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        self.queue.put(record)
-
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
-        if record.levelno >= logging.ERROR:
-            with self.queue.all_tasks_done:
-                self.queue.all_tasks_done.wait_for(
-                    lambda: not self.queue.unfinished_tasks, FLUSH_SECONDS
-                )
+        if record.levelno >= logging.ERROR or self.queue.qsize() > MAX_QUEUED:
+            written = Event()
+            self.queue.put(written)
+            self._is_urgent.set()
+            written.wait(FLUSH_SECONDS)
+
+
+class _QueueListener(QueueListener):
+    """Writes records in batches: waking the thread for each record costs more than writing it."""
+
+    queue: _RecordQueue
+
+    def __init__(self, queue: _RecordQueue, is_urgent: Event, *handlers: logging.Handler) -> None:
+        super().__init__(queue, *handlers, respect_handler_level=True)
+        self._is_urgent = is_urgent
+
+    def dequeue(self, block: bool) -> logging.LogRecord | Event | None:  # type: ignore[override]  # noqa: FBT001
+        if not self.queue.empty():
+            return self.queue.get(block)
+        self._is_urgent.clear()
+        record = self.queue.get(block)
+        self._is_urgent.wait(BATCH_SECONDS)
+        return record
+
+    def handle(self, record: logging.LogRecord | Event) -> None:
+        if isinstance(record, Event):
+            record.set()
+        else:
+            super().handle(record)
 
 
 @contextmanager
@@ -132,13 +161,14 @@ def log_in_thread() -> Iterator[None]:
     if not handlers:
         yield
         return
-    queue: Queue[logging.LogRecord] = Queue(MAX_QUEUED)
-    listener = QueueListener(queue, *handlers, respect_handler_level=True)
-    logger.handlers = [_QueueHandler(queue)]
+    queue: _RecordQueue = SimpleQueue()
+    is_urgent = Event()
+    listener = _QueueListener(queue, is_urgent, *handlers)
+    logger.handlers = [_QueueHandler(queue, is_urgent)]
     listener.start()
     try:
         yield
     finally:
         logger.handlers = handlers
-        queue.join()
+        is_urgent.set()
         listener.stop()
