@@ -4,8 +4,7 @@ It counts and refuses; what a body says is the codecs' business.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import accumulate
 
 from starlette.requests import Request
@@ -32,22 +31,16 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     serving = serving_of(request)
     if announced > SHORT:
         serving.bodies.expect(announced, limits)
-    async with time_limit(limits.body_seconds, _not_in_time(limits)):
-        body = await _read(request, limits, serving.bodies)
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            body = await _read(request, limits, serving.bodies)
+    except TimeoutError:
+        raise RefusedError(
+            "request_timeout",
+            f"The body did not come within {limits.body_seconds:g} s; send it again.",
+        ) from None
     check_depth(body, limits.depth)
     return body
-
-
-@asynccontextmanager
-async def time_limit(seconds: float, error: RefusedError) -> AsyncIterator[None]:
-    """Cancel the block after so many seconds, and raise this error in its place."""
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            yield
-    except TimeoutError:
-        if limit.expired():
-            raise error from None
-        raise
 
 
 async def _read(request: Request, limits: Limits, room: BodyRoom) -> bytes:
@@ -110,13 +103,6 @@ def check_counts(body: bytes, messages: int, limits: Limits) -> None:
             f"A request may have at most {limits.parts} parts and tools; send fewer.",
             param="messages",
         )
-
-
-def _not_in_time(limits: Limits) -> RefusedError:
-    return RefusedError(
-        "request_timeout",
-        f"The body did not come within {limits.body_seconds:g} s; send it again.",
-    )
 
 
 def _too_large(limits: Limits) -> RefusedError:

@@ -18,7 +18,6 @@ from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.engine.rounds import RoundEnded
 from cllm.server.http.errors import UNEXPECTED, RefusedError, report_error
-from cllm.server.http.limits import time_limit
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.serving import Serving
 from cllm.server.turns.encoders import Voice
@@ -68,6 +67,7 @@ class TurnTask:
         self._notices = NoticeCollector(prepared.notices)
         self._turn: str | None = None
         self._started = asyncio.Event()
+        self._is_done = asyncio.Event()
         self._is_saved = prepared.request.policy.ref is not None
         self.keep_alive = voice.sign
         self.queue = EventQueue(MOST_UNREAD if self._is_saved else MOST_WAITING)
@@ -80,6 +80,7 @@ class TurnTask:
     def start(self) -> None:
         """Start the task; RefusedError while the server stops."""
         self._task = self._serving.turns.start(self._run())
+        self._task.add_done_callback(lambda _: self._is_done.set())
 
     async def wait_until_started(self) -> None:
         """Wait until the provider is called, or until the turn ends without a call."""
@@ -89,7 +90,7 @@ class TurnTask:
         """Wait for the end and raise an unexpected error; to cancel this does not end the turn."""
         if self._task is None:
             return
-        await asyncio.wait((self._task,))
+        await self._is_done.wait()
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
             raise error
 
@@ -124,11 +125,15 @@ class TurnTask:
         limits = self._serving.settings.limits
         turn = engine_for(self.prepared, self._serving).run_turn(self.prepared.request)
         try:
-            async with time_limit(limits.turn_seconds, too_long(limits)), aclosing(turn) as events:
+            async with asyncio.timeout(limits.turn_seconds) as limit, aclosing(turn) as events:
                 async for event in events:
                     await self._handle(event)
         except (CllmError, MalformedError) as error:
             self.failure = error
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.failure = too_long(limits)
         except asyncio.CancelledError:
             self.failure = _cancelled(is_abandoned=self.queue.is_abandoned)
             raise
