@@ -1,14 +1,14 @@
 """Token estimates, for text that no provider has counted.
 
 An estimate is a weighted sum over the runs of letters, digits, punctuation and line breaks in a
-text, and over its characters outside ASCII. What a provider reports is exact for what it covered;
-the bounded ratio between report and estimate corrects the estimates of later text. Needs no
-tokenizer, and never presents an estimate as a count.
+text, and over its characters outside ASCII. A provider's report is exact for what it covered; the
+bounded ratio between report and estimate corrects the estimates of later text. Needs no tokenizer,
+and never presents an estimate as a count.
 """
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from math import ceil
@@ -23,18 +23,18 @@ from cllm.core.reply import Usage
 TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
-"""Of the base64 of a file beside the text, of which nobody knows how many pages it has."""
+"""Of the base64 of a file, whose number of pages is unknown."""
 MOST_REMEMBERED = 4096
 LONGEST_REMEMBERED = 2048
-"""How many messages are not weighed twice, and the bytes of the longest that is remembered."""
+"""Messages in the cache of `weigh`, and bytes of the longest of them (docs/decisions/0020)."""
 SHORT_RUN = 6
 """Letters. Most words up to this length are one token; longer runs are weighed by their length."""
 LONG_RUN = 16
 """Characters. From this length on, a run of one character is weighed by `Weights.repeated`."""
 MARGIN = 1.2
-"""On what follows a report: passages of one kind differ by this much from one another."""
+"""On text after a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
-"""Tokens. A report that says less than was estimated is believed as far as it is longer."""
+"""Tokens. The longer a report below the estimate is, the more it counts."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.0
 """Bounds of reported to estimated tokens. The vocabularies in the tests stay within them on prose,
 code and data; a report outside them is about an unusual text and says nothing about the next."""
@@ -59,8 +59,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is Latin with diacritics; `letter` is Greek, Cyrillic, Hebrew and Arabic; `indic` the scripts of
     South and South-East Asia; `symbol` punctuation and signs; `wide` Chinese, Japanese and Korean;
     `emoji` everything of four bytes. `byte` is added for every byte, so that spaces count too.
-    `repeated` replaces all this for long runs of one character, which vocabularies have entries
-    for; it gives characters and the tokens of each of them in such a run.
+    `repeated` replaces all this for long runs of one character: characters, and tokens of each.
     """
 
     word: Run
@@ -121,15 +120,11 @@ LARGE = Weights(
 
 
 def weights_for(provider: str) -> Weights:
-    """The table for the models of this provider."""
     return LARGE if provider == "openai" else GENERAL
 
 
 class Weighed(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate in two parts, which a tokenizer can treat quite differently.
-
-    `wide` is that of Chinese, Japanese and other scripts of wide characters, `plain` the rest.
-    """
+    """An estimate in two parts, for which tokenizers differ: `wide` scripts and all others."""
 
     plain: float = 0.0
     wide: float = 0.0
@@ -146,29 +141,32 @@ NOTHING = Weighed()
 
 
 def _members(characters: str) -> bytes:
-    """A table for `bytes.translate`: 1 for the characters of a class, 0 for all others."""
+    """Return a table for `bytes.translate`: 1 for the characters of a class, 0 for all others."""
     members = characters.encode()
     return bytes(byte in members for byte in range(256))
 
 
 def _all_but(*leads: int) -> bytes:
-    """The bytes to delete so that only these lead bytes remain."""
+    """Return the bytes to delete so that only these lead bytes remain."""
     return bytes(byte for byte in range(256) if byte not in leads)
 
 
-_WORDS = _members(string.ascii_lowercase)
-_CAPITALS = _members(string.ascii_uppercase)
-_NUMBERS = _members(string.digits)
-_MARKS = _members(string.punctuation)
-_LINES = _members("\n")
-_TABS = _members("\t")
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
-_NOT_ACCENTED = _all_but(*range(0xC3, 0xCA))
-_NOT_LETTER = _all_but(*range(0xCA, 0xE0))
-_NOT_INDIC = _all_but(0xE0, 0xE1)
-_NOT_SYMBOL = _all_but(0xC2, 0xE2, 0xEF)
-_NOT_WIDE = _all_but(*range(0xE3, 0xEF))
-_NOT_EMOJI = _all_but(*range(0xF0, 0xF5))
+_RUNS = {
+    "word": _members(string.ascii_lowercase),
+    "capitals": _members(string.ascii_uppercase),
+    "number": _members(string.digits),
+    "marks": _members(string.punctuation),
+    "lines": _members("\n"),
+    "tabs": _members("\t"),
+}
+_PLAIN = {
+    "accented": _all_but(*range(0xC3, 0xCA)),
+    "letter": _all_but(*range(0xCA, 0xE0)),
+    "symbol": _all_but(0xC2, 0xE2, 0xEF),
+    "emoji": _all_but(*range(0xF0, 0xF5)),
+}
+_WIDE = {"indic": _all_but(0xE0, 0xE1), "wide": _all_but(*range(0xE3, 0xEF))}
 
 
 def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
@@ -177,31 +175,22 @@ def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
     plain = weights.byte * len(octets)
     leads = octets.translate(None, _CONTINUATIONS)
     if _has_long_run(leads):
-        for repeat in _repeats(weights):
-            if repeat.run in octets:
-                shorter = repeat.pattern.sub(b" ", octets)
-                plain += repeat.tokens_per_byte * (len(octets) - len(shorter))
+        for run, pattern, tokens_per_byte in _repeats(weights):
+            if run in octets:
+                shorter = pattern.sub(b" ", octets)
+                plain += tokens_per_byte * (len(octets) - len(shorter))
                 octets = shorter
         leads = octets.translate(None, _CONTINUATIONS)
-    plain += (
-        _weigh_runs(leads, _WORDS, weights.word)
-        + _weigh_runs(leads, _CAPITALS, weights.capitals)
-        + _weigh_runs(leads, _NUMBERS, weights.number)
-        + _weigh_runs(leads, _MARKS, weights.marks)
-        + _weigh_runs(leads, _LINES, weights.lines)
-        + _weigh_runs(leads, _TABS, weights.tabs)
-    )
-    if leads.isascii():
-        return Weighed(plain=plain)
-    return Weighed(
-        plain=plain
-        + weights.accented * len(leads.translate(None, _NOT_ACCENTED))
-        + weights.letter * len(leads.translate(None, _NOT_LETTER))
-        + weights.symbol * len(leads.translate(None, _NOT_SYMBOL))
-        + weights.emoji * len(leads.translate(None, _NOT_EMOJI)),
-        wide=weights.indic * len(leads.translate(None, _NOT_INDIC))
-        + weights.wide * len(leads.translate(None, _NOT_WIDE)),
-    )
+    runs = wide = 0.0
+    for name, table in _RUNS.items():
+        runs += _weigh_runs(leads, table, getattr(weights, name))
+    plain += runs
+    if not leads.isascii():
+        for name, others in _PLAIN.items():
+            plain += getattr(weights, name) * len(leads.translate(None, others))
+        for name, others in _WIDE.items():
+            wide += getattr(weights, name) * len(leads.translate(None, others))
+    return Weighed(plain=plain, wide=wide)
 
 
 def _has_long_run(leads: bytes) -> bool:
@@ -230,71 +219,62 @@ def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
     return tokens
 
 
-class _Repeat(msgspec.Struct, frozen=True):
-    """A character that vocabularies have long runs of: its shortest run, and a pattern for all."""
-
-    run: bytes
-    pattern: re.Pattern[bytes]
-    tokens_per_byte: float
-
-
 @cache
-def _repeats(weights: Weights) -> tuple[_Repeat, ...]:
-    return tuple(
-        _repeat(character.encode(), tokens)
-        for characters, tokens in weights.repeated
-        for character in characters
-    )
+def _repeats(weights: Weights) -> tuple[tuple[bytes, re.Pattern[bytes], float], ...]:
+    """Return the shortest long run of each character, a pattern for all, and tokens per byte.
 
-
-def _repeat(character: bytes, tokens: float) -> _Repeat:
-    run = character * LONG_RUN
-    # With the run spelled out, `re` searches ten times as fast as with `{16,}`.
-    pattern = re.compile(re.escape(run) + b"(?:" + re.escape(character) + b")*")
-    return _Repeat(run, pattern, tokens / len(character))
+    There are two tables of weights, so that this is a constant that is computed when needed.
+    """
+    found: list[tuple[bytes, re.Pattern[bytes], float]] = []
+    for characters, tokens in weights.repeated:
+        for one in map(str.encode, characters):
+            # With the run spelled out, `re` searches ten times as fast as with `{16,}`.
+            pattern = re.compile(re.escape(one * LONG_RUN) + b"(?:" + re.escape(one) + b")*")
+            found.append((one * LONG_RUN, pattern, tokens / len(one)))
+    return tuple(found)
 
 
 def weigh(message: Message, weights: Weights = GENERAL) -> Weighed:
-    """What a message comes to, with its tools, thinking and files, in every dialect."""
+    """Estimate the tokens of a message with its tools, thinking and files, in every dialect."""
     if len(message.raw) <= LONGEST_REMEMBERED:
         return _weigh_again(message.raw, weights)
     return _weigh(message.raw, weights)
 
 
 def _weigh(raw: bytes, weights: Weights) -> Weighed:
-    said = msgspec.json.decode(raw)
+    fields = msgspec.json.decode(raw)
     found = Weighed(plain=TOKENS_PER_MESSAGE)
-    for text in _texts(said):
+    for text in _texts(fields):
         found += weigh_text(text, weights)
-    return found + Weighed(plain=_files(said))
+    return found + Weighed(plain=_weigh_files(fields))
 
 
-# A conversation that goes on is weighed in every turn, and all but the end of it was before.
+# Every turn weighs its whole history, of which all but the end was weighed before.
 _weigh_again = lru_cache(maxsize=MOST_REMEMBERED)(_weigh)
 
 
-_UNSAID = frozenset(
+_WITHOUT_TEXT = frozenset(
     ("cache_control", "cachePoint", "id", "role", "signature", "status", "type", "citations")
 )
 _FILES = frozenset(("bytes", "data", "file_data", "image_url", "url"))
 
 
-def _texts(said: Any) -> Any:
-    """All that is said in a JSON value: its strings, and its numbers as they are written."""
-    match said:
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value: its strings, and its numbers as they are written."""
+    match value:
         case str():
-            yield said
+            yield value
         case dict():
-            for name, inner in said.items():
+            for name, inner in value.items():
                 if name in ("arguments", "input") and not isinstance(inner, str | list):
                     yield msgspec.json.encode(inner).decode()
-                elif name not in _UNSAID and not (name in _FILES and _is_file(said, name)):
+                elif name not in _WITHOUT_TEXT and not (name in _FILES and _is_file(value, name)):
                     yield from _texts(inner)
         case list():
-            for inner in said:
+            for inner in value:
                 yield from _texts(inner)
         case bool() | int() | float():
-            yield str(said)
+            yield str(value)
 
 
 def _is_file(block: dict[str, Any], name: str) -> bool:
@@ -302,19 +282,21 @@ def _is_file(block: dict[str, Any], name: str) -> bool:
     return not (name == "data" and block.get("type") == "text")
 
 
-def _files(said: Any) -> float:
-    match said:
+def _weigh_files(value: Any) -> float:
+    match value:
         case dict():
-            own = sum(_file(said, name, inner) for name, inner in said.items() if name in _FILES)
-            return own + sum(_files(inner) for name, inner in said.items() if name not in _FILES)
+            return sum(
+                _weigh_file(value, name, inner) if name in _FILES else _weigh_files(inner)
+                for name, inner in value.items()
+            )
         case list():
-            return sum(map(_files, said))
+            return sum(map(_weigh_files, value))
         case _:
             return 0.0
 
 
-def _file(block: dict[str, Any], name: str, inner: Any) -> float:
-    """An image costs the same whatever its size; another file is guessed at by its length."""
+def _weigh_file(block: dict[str, Any], name: str, inner: Any) -> float:
+    """Return the tokens of a file: the same for every image, by its length for others."""
     if not _is_file(block, name):
         return 0.0
     is_image = name == "image_url" or str(block.get("media_type", "image")).startswith("image")
@@ -324,25 +306,24 @@ def _file(block: dict[str, Any], name: str, inner: Any) -> float:
 
 
 def estimate_tokens(message: Message, weights: Weights = GENERAL) -> int:
-    """About how many tokens a message takes, as long as nobody has counted any."""
     return weigh(message, weights).tokens
 
 
 def estimate_usage(prompt: Prompt, reply: Message, weights: Weights = GENERAL) -> Usage:
-    """The usage of a call whose provider reported none."""
+    """Estimate the usage of a call whose provider reported none."""
     sent = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
     return Usage(input=sent, output=estimate_tokens(reply, weights), estimated=True)
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
-    """What was estimated and what was reported of it; nothing, before there is a report."""
+    """Estimated and reported tokens of the same text; 0 before the first report."""
 
     estimated: float = 0.0
     reported: float = 0.0
 
     @property
     def factor(self) -> float:
-        """By which an estimate is multiplied to be hardly ever too low."""
+        """The factor with which an estimate is hardly ever too low."""
         if not self.estimated:
             return 1.0
         ratio = self.reported / self.estimated
@@ -352,37 +333,28 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reports of a conversation say about its model's tokenizer, for each kind of text.
-
-    It holds for one model: another one begins with nothing learned.
-    """
+    """What reports say about the tokenizer of one model, for each kind of text."""
 
     plain: Ratio = Ratio()
     wide: Ratio = Ratio()
 
     def expect(self, weighed: Weighed) -> int:
-        """The tokens of what came after the last report."""
+        """Estimate the tokens of text after the last report."""
         return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
 
     def after(self, weighed: Weighed, reported: int) -> "Learned":
-        """With one more report: what was sent was weighed as this, and counted as that.
+        """Return what is learned with one more report, on text that was weighed as this.
 
-        A report is one number. It speaks of the kind that most of the text was of.
+        A report is one number, so that it corrects the kind that most of the text is of.
         """
-        if weighed.plain >= weighed.wide:
-            rest = reported - weighed.wide * self.wide.factor
-            ratio = Ratio(estimated=weighed.plain, reported=max(rest, 0.0))
-            return msgspec.structs.replace(self, plain=ratio)
-        rest = reported - weighed.plain * self.plain.factor
-        ratio = Ratio(estimated=weighed.wide, reported=max(rest, 0.0))
-        return msgspec.structs.replace(self, wide=ratio)
+        kind, other = ("plain", "wide") if weighed.plain >= weighed.wide else ("wide", "plain")
+        rest = reported - getattr(weighed, other) * getattr(self, other).factor
+        ratio = Ratio(estimated=getattr(weighed, kind), reported=max(rest, 0.0))
+        return msgspec.structs.replace(self, **{kind: ratio})
 
 
 def share_out(total: int, estimates: Sequence[int]) -> tuple[int, ...]:
-    """A reported count over the messages that it covers, in proportion to what was estimated.
-
-    The shares are whole and add up to the count.
-    """
+    """Divide a reported count among messages in proportion to their estimates, in whole numbers."""
     whole = sum(estimates)
     if not whole:
         return tuple(total if place == 0 else 0 for place in range(len(estimates)))

@@ -7,7 +7,6 @@ message directly before them. The same ID may come again later in a conversation
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -121,7 +120,6 @@ _VERSION = re.compile(r"\D*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _RESULTS_ALONE = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
 
-@lru_cache(maxsize=1000)
 def profile_for(dialect: Dialect, model: str) -> Profile:
     """The rules by which a model of this name takes a history in this protocol.
 

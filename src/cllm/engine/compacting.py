@@ -1,7 +1,7 @@
-"""Putting the oldest turns of a conversation into a summary: load, plan, ask, keep.
+"""Putting the oldest turns of a conversation into a summary: load, plan, call, save.
 
-Nothing is kept before every piece was answered: a summary that fails or is interrupted changes
-nothing, and the messages that one stands for stay where they are.
+A summary is saved when every piece of it was answered; one that fails or is interrupted changes
+nothing. The messages that a summary replaces in prompts stay in the store.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -9,19 +9,12 @@ from contextlib import aclosing
 
 import msgspec
 
-from cllm.assembly.system import (
-    NO_CONTEXT,
-    Context,
-    GivenPrompt,
-    SystemChoice,
-    choose_system,
-    under_prefix,
-)
+from cllm.assembly.system import GivenPrompt
 from cllm.assembly.tokens import weigh, weights_for
 from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import BadReplyError, CllmError, ConversationBusyError, UsageError
-from cllm.core.message import Message, Part, RedactedThinking, Thinking, ToolCall
+from cllm.core.message import Message, RedactedThinking, Thinking, ToolCall
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, Clock, NewId, Provider, Store, TurnStart
 from cllm.core.prompt import Prompt
@@ -30,12 +23,12 @@ from cllm.engine.keep import total_cost, total_usage
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
+    FAILED_CODE,
     LONGEST,
     SummaryPlan,
     check_fits,
     hides_prompt,
     material_of,
-    no_summary,
     plan_for_turn,
     plan_now,
     summary_prompt,
@@ -44,16 +37,16 @@ from cllm.wire.translate import parts_of
 
 SUMMARISED_CODE = "summarised"
 MOST_UNDONE = 50
-"""So many summaries can be undone one after another; older ones are not kept."""
+"""How many summaries can be undone one after another; older ones are not saved."""
 WHOLE: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
-"""How an answer ends that may be a summary: it was not refused, filtered, or a call for a tool."""
+"""Stop reasons of a reply that can be a summary: not refused, filtered, or a tool call."""
 
 Ask = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
-Attempted = Callable[[str, SystemChoice, Context], Attempt]
+FirstAttempt = Callable[[Conversation, TurnRequest, str], Attempt]
 
 
 class Summarising(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece is about to be asked for: which of how many, and how many messages are in it."""
+    """A piece is about to be requested: its number, the number of pieces and of its messages."""
 
     piece: int
     pieces: int
@@ -61,7 +54,7 @@ class Summarising(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summarised(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary is kept, and stands for so many turns more than the one before it."""
+    """The summary is saved, and replaces this number of turns more than the one before it."""
 
     summary: StandingSummary
     turns: int
@@ -71,19 +64,13 @@ SummaryEvent = Summarising | Summarised
 
 
 class Compactor:
-    """Asks for summaries, with the model of a conversation, and keeps them in its store.
+    """Requests summaries from the model of a conversation and saves them in its store.
 
-    `ask` and `attempt` are the engine's own: how it calls, and what it knows of a model.
+    `ask` and `attempt` are the engine's own methods.
     """
 
     def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        new_id: NewId,
-        ask: Ask,
-        attempt: Attempted,
+        self, *, store: Store, clock: Clock, new_id: NewId, ask: Ask, attempt: FirstAttempt
     ) -> None:
         self._store = store
         self._clock = clock
@@ -96,22 +83,21 @@ class Compactor:
     ) -> AsyncGenerator[SummaryEvent, None]:
         """Summarise all but the newest turn; UsageError if there is nothing else."""
         conversation = await self._load(found, request)
-        attempt = self._for_summary(conversation, request, model)
+        attempt = self._attempt_for(conversation, request, model)
         plan = plan_now(material_of(conversation, request, attempt))
-        async with aclosing(self._carried_out(plan, conversation, request, attempt)) as events:
+        async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
             async for event in events:
                 yield event
 
     async def before_turn(
         self, found: Conversation, request: TurnRequest, model: str
     ) -> Noticed | None:
-        """Make the summary that a turn needs first, and say what came of it.
+        """Make the summary that a turn needs first; return a notice of it, also if it failed.
 
-        A failure is told, and the turn goes on with what stands. WindowTooSmallError if it cannot
-        be sent at all, and there is no other model to fall back to.
+        Raises WindowTooSmallError if the turn cannot be sent at all and has no fallback model.
         """
         conversation = await self._load(found, request)
-        attempt = self._for_summary(conversation, request, model)
+        attempt = self._attempt_for(conversation, request, model)
         material = material_of(conversation, request, attempt)
         if not request.target.fallbacks:
             check_fits(material)
@@ -119,16 +105,18 @@ class Compactor:
             plan = plan_for_turn(material)
             if plan is None:
                 return None
-            async with aclosing(self._carried_out(plan, conversation, request, attempt)) as events:
+            async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
                 async for event in events:
                     if isinstance(event, Summarised):
-                        return summarised(event)
+                        turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
+                        message = f"{turns} in a summary from now on, and still stored."
+                        return _notice(SUMMARISED_CODE, message)
         except CllmError as error:
-            return no_summary(error)
+            return _notice(FAILED_CODE, f"No summary was made, and nothing was changed. {error}")
         return None
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:
-        """Go back to the summary before the one that stands, or to none; the one that is gone."""
+        """Remove the newest summary, so that the one before it applies; return the removed one."""
         conversation = await self._store.load(ref, owner=owner, tail=0)
         undone = conversation.summary
         if undone is None:
@@ -137,27 +125,22 @@ class Compactor:
         return undone
 
     async def _load(self, found: Conversation, request: TurnRequest) -> Conversation:
-        """The conversation from the first message that no summary stands for, and its pins."""
+        """Load the conversation from the first message that is in no summary, and its pins."""
         through = 0 if found.summary is None else found.summary.through
         tail = found.message_count + 1 - min((through + 1, *found.pins))
         return await self._store.load(found.id, owner=request.policy.owner, tail=tail)
 
-    def _for_summary(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
-        """How a summary is asked for: as a turn is, but never under a client's own prompt."""
-        given = GivenPrompt() if hides_prompt(conversation, request) else request.input.system
-        choice = choose_system(
-            conversation,
-            given,
-            new_policy=request.policy.system,
-            now=self._clock(),
-        )
-        return self._attempt(model, under_prefix(choice, request.input.prefix), NO_CONTEXT)
+    def _attempt_for(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
+        """Return the attempt of a turn, without a client's own prompt, which is never saved."""
+        if hides_prompt(conversation, request):
+            request = request.with_input(system=GivenPrompt())
+        return self._attempt(conversation, request, model)
 
-    async def _carried_out(
+    async def _carry_out(
         self, plan: SummaryPlan, conversation: Conversation, request: TurnRequest, attempt: Attempt
     ) -> AsyncGenerator[SummaryEvent, None]:
-        """Ask for each piece, and keep the summary when the last was answered."""
-        so_far = conversation.summary
+        """Request each piece, and save the summary when the last one is answered."""
+        before = so_far = conversation.summary
         pieces: list[StandingSummary] = []
         for number, chunk in enumerate(plan.chunks, start=1):
             count = sum(stop - start for start, stop in chunk.spans)
@@ -165,20 +148,19 @@ class Compactor:
             prompt = summary_prompt(plan.material, chunk, so_far)
             so_far = await self._answer(prompt, plan, attempt)
             pieces.append(so_far)
-        before = conversation.summary
         made = msgspec.structs.replace(
             pieces[-1],
             usage=total_usage([one.usage for one in pieces if one.usage is not None]),
             cost=total_cost([one.cost for one in pieces]),
             made_at=self._clock(),
-            before=None if before is None else _newest_of(before),
+            before=None if before is None else _with_newest(before),
         )
         if plan.is_for_turn and not plan.leaves_room(made.tokens):
             raise BadReplyError(
                 "The summary is so long that what is said now would not fit beside it.",
                 provider=attempt.route.provider.name,
             )
-        await self._keep(conversation, made, request)
+        await self._save(conversation, made, request)
         yield Summarised(summary=made, turns=plan.turns)
 
     async def _answer(self, prompt: Prompt, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
@@ -186,43 +168,43 @@ class Compactor:
         async with aclosing(self._ask(provider, prompt)) as events:
             async for event in events:
                 if isinstance(event, ReplyFinished):
-                    return _answered(event, plan, attempt)
+                    return _summary_of(event, plan, attempt)
         raise BadReplyError(
             f"Provider '{provider.name}' gave no summary; try again.", provider=provider.name
         )
 
-    async def _keep(
+    async def _save(
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
-        """Keep it when no turn runs, and if it still tells of what is there."""
+        """Save the summary when no turn runs, if the messages it is of are unchanged."""
         while True:
             await self._check_unchanged(conversation, made, request)
             try:
                 changes = Changes(summary=made)
                 await self._store.update(conversation.id, changes, owner=request.policy.owner)
             except ConversationBusyError:
-                await self._turn_ends(conversation.id, request)
+                await self._wait_for_turn(conversation.id, request)
             else:
                 return
 
     async def _check_unchanged(
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
-        """UsageError if another summary stands by now, or other messages where these were."""
-        seen = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
-        if seen.summary != conversation.summary:
+        """Raise UsageError if the conversation has another summary or other messages by now."""
+        stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
+        if stored.summary != conversation.summary:
             raise UsageError(
                 "Another summary was made meanwhile, and stands; this one was not kept."
             )
-        tail = max(0, seen.message_count + 1 - conversation.first_sequence)
-        seen = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
-        if _told(seen, made) != _told(conversation, made):
+        tail = max(0, stored.message_count + 1 - conversation.first_sequence)
+        stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
+        if _new_messages(stored, made) != _new_messages(conversation, made):
             raise UsageError(
                 "The conversation was changed meanwhile; the summary of what it was is not kept."
             )
 
-    async def _turn_ends(self, conversation_id: str, request: TurnRequest) -> None:
-        """Wait until no turn runs, for as long as the request would wait with its own."""
+    async def _wait_for_turn(self, conversation_id: str, request: TurnRequest) -> None:
+        """Wait until no turn runs, for as long as the request allows for its own turn."""
         start = TurnStart(id=self._new_id(), messages=(), visible=False)
         lease = await self._store.begin_turn(
             conversation_id, start, owner=request.policy.owner, wait=request.policy.wait, tail=0
@@ -230,28 +212,27 @@ class Compactor:
         await self._store.drop_turn(lease)
 
 
-def _newest_of(summary: StandingSummary) -> StandingSummary:
-    """A summary with as many before it as are kept; the oldest has what those before it took."""
+def _with_newest(summary: StandingSummary) -> StandingSummary:
+    """Drop all but the newest MOST_UNDONE; the oldest of these gets their usage and cost."""
     chain = [summary]
     while (before := chain[-1].before) is not None:
         chain.append(before)
-    kept, older = chain[:MOST_UNDONE], chain[MOST_UNDONE:]
-    if not older:
+    if len(chain) <= MOST_UNDONE:
         return summary
-    last = [kept.pop(), *older]
+    oldest = chain[MOST_UNDONE - 1 :]
     found = msgspec.structs.replace(
-        last[0],
-        usage=total_usage([one.usage for one in last if one.usage is not None]),
-        cost=total_cost([one.cost for one in last]),
+        oldest[0],
+        usage=total_usage([one.usage for one in oldest if one.usage is not None]),
+        cost=total_cost([one.cost for one in oldest]),
         before=None,
     )
-    for one in reversed(kept):
+    for one in reversed(chain[: MOST_UNDONE - 1]):
         found = msgspec.structs.replace(one, before=found)
     return found
 
 
-def _told(conversation: Conversation, summary: StandingSummary) -> tuple[Message, ...]:
-    """The messages that a summary is of, and that the one before it was not."""
+def _new_messages(conversation: Conversation, summary: StandingSummary) -> tuple[Message, ...]:
+    """Return the messages that are in the summary and not in the one before it."""
     first = 1 if summary.before is None else summary.before.through + 1
     return tuple(
         message
@@ -260,55 +241,40 @@ def _told(conversation: Conversation, summary: StandingSummary) -> tuple[Message
     )
 
 
-def summarised(event: Summarised) -> Noticed:
-    """The notice that turns are in a summary now."""
-    turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
-    return Noticed(
-        notice=Notice(
-            code=SUMMARISED_CODE,
-            path="messages",
-            message=f"{turns} in a summary from now on, and still stored.",
-        )
-    )
+def _notice(code: str, message: str) -> Noticed:
+    return Noticed(notice=Notice(code=code, path="messages", message=message))
 
 
-def _answered(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
+def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
     """Make a summary of a reply; BadReplyError if the reply is none, or is not complete."""
     most = LONGEST * plan.material.strategy.summary_tokens
     name = attempt.route.provider.name
     text = reply.message.text.strip()
     tokens = _tokens_of(text, reply, name)
-    is_whole = reply.stop_reason in (*WHOLE, "length") and not _has(reply, ToolCall)
-    if not text or not is_whole:
+    has_call = any(isinstance(part, ToolCall) for part in parts_of(reply.message))
+    if not text or has_call or reply.stop_reason not in (*WHOLE, "length"):
         raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
     if reply.stop_reason == "length" or tokens > most + AROUND:
         raise BadReplyError(
             f"The summary is longer than {most} tokens; allow more with `window.summary_tokens`.",
             provider=name,
         )
-    usage = reply.usage
-    cost = None if usage is None else attempt.price(usage)
     return StandingSummary(
         text=text,
         through=plan.through,
         tokens=tokens,
         model=attempt.model,
-        usage=usage,
-        cost=cost,
+        usage=reply.usage,
+        cost=None if reply.usage is None else attempt.price(reply.usage),
     )
 
 
 def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:
-    """What a summary takes in a prompt: as counted, unless that counts thinking too."""
+    """Return the tokens of a summary in a prompt: as counted, unless that includes thinking."""
     usage = reply.usage
-    has_thought = _has(reply, Thinking) or _has(reply, RedactedThinking)
-    if usage is None or usage.estimated or (has_thought and not usage.reasoning):
-        usage = None
-    if usage is not None and usage.output:
-        return usage.output + AROUND
+    if usage is not None and usage.output and not usage.estimated:
+        parts = parts_of(reply.message)
+        if usage.reasoning or not any(isinstance(p, Thinking | RedactedThinking) for p in parts):
+            return usage.output + AROUND
     weights = weights_for(provider)
     return sum(weigh(one, weights).tokens for one in summary_turn(text))
-
-
-def _has(reply: ReplyFinished, kind: type[Part]) -> bool:
-    return any(isinstance(part, kind) for part in parts_of(reply.message))

@@ -1,7 +1,6 @@
 """Saving a turn as it ends: complete, incomplete or failed, and exactly once.
 
-Renews the turn's lease while it runs and decides what of the turn is stored; storing it is the
-store's work.
+Renews the lease of the turn while it runs and decides what of the turn is saved.
 """
 
 import asyncio
@@ -36,10 +35,10 @@ SHORTEST_PAUSE = 0.05
 
 
 class Renewal:
-    """Renews the lease three times in its life, from its beginning to its end.
+    """Renews a lease when a third of its time is left to run, from `begin` to `end`.
 
-    A lease that is lost is not an error here: the store refuses what is written with it. Most
-    turns end before there is anything to do, and have cost no more than a timer.
+    A lost lease is not an error here: the store refuses what is written with it. Most turns end
+    before the first renewal and cost no more than a timer.
     """
 
     def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
@@ -69,7 +68,7 @@ class Renewal:
 async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
     with suppress(StaleLeaseError):
         while lease.expires_at is not None:
-            # A store that is away for a moment is asked again while the lease lasts.
+            # An unavailable store is tried again.
             with suppress(StoreUnavailableError):
                 lease = await store.renew_lease(lease)
             if lease.expires_at is not None:
@@ -77,15 +76,14 @@ async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
 
 
 def _pause(expires_at: datetime, clock: Clock) -> float:
-    """The seconds until the lease is to be renewed."""
-    left = (expires_at - clock()).total_seconds()
-    return max(left / 3, SHORTEST_PAUSE)
+    """Return the seconds until the next renewal."""
+    return max((expires_at - clock()).total_seconds() / 3, SHORTEST_PAUSE)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Have the work done in a task of its own; who is cancelled meanwhile hears of it afterwards.
+    """Await work that ignores cancellation; the caller is cancelled after it completes.
 
-    What goes wrong with the work is raised in any case.
+    An error of the work is raised in any case.
     """
     task = asyncio.create_task(work)
     try:
@@ -97,7 +95,7 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Unkept:
-    """Stands where a keeper would, for a turn of which nothing is kept."""
+    """The keeper of a turn that is not saved: does nothing."""
 
     lease: None = None
 
@@ -114,20 +112,14 @@ class Unkept:
 
 
 class Keeper:
-    """Holds a turn's lease while it runs, renewed, and settles it when the block is left.
+    """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
-    Left by an error of ours the turn failed; left by a cancellation it was interrupted and what
-    was said so far is kept. A turn that nobody asked to be visible leaves no trace of a failure,
-    and neither does one that was too long to be asked.
+    An error saves the turn as failed, a cancellation as incomplete with the text so far. A turn
+    that is not `visible` leaves no trace of a failure, nor does one that was too long to be sent.
     """
 
     def __init__(
-        self,
-        store: Store,
-        lease: Lease,
-        *,
-        clock: Clock,
-        on_interrupt: OnInterrupt = "keep",
+        self, store: Store, lease: Lease, *, clock: Clock, on_interrupt: OnInterrupt = "keep"
     ) -> None:
         self._store = store
         self.lease = lease
@@ -145,7 +137,7 @@ class Keeper:
         self._sent = prompt, attempt
 
     def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
-        """Note a piece of the answer, in case there will be no more of it."""
+        """Record a piece of the reply, in case the turn is interrupted."""
         if isinstance(event, TextDelta | RefusalDelta):
             self._heard.append(event.text)
         elif isinstance(event, RoundEnded):
@@ -155,7 +147,7 @@ class Keeper:
             self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
-        """Keep the turn with its whole reply; one that the provider only paused is not complete."""
+        """Save the turn with its whole reply; a reply that the provider paused is incomplete."""
         state: TurnState = "incomplete" if reply.stop_reason == "pause" else "complete"
         return await self._finish(state, reply=reply.message, usage=reply.usage)
 
@@ -177,18 +169,16 @@ class Keeper:
     async def _settle(self, error: BaseException | None) -> None:
         if self._settled:
             return
-        # What went wrong first is what the caller is told, not that the lease was lost as well.
+        # The first error reaches the caller, not that the lease was lost as well.
         with suppress(StaleLeaseError):
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 await self._interrupted()
-            elif isinstance(error, Exception) and self.lease.visible and not self._refused(error):
+                return
+            was_too_long = self._sent is None and isinstance(error, WindowTooSmallError)
+            if isinstance(error, Exception) and self.lease.visible and not was_too_long:
                 await self._finish("failed", failure=_failure(error))
             else:
                 await self._drop()
-
-    def _refused(self, error: Exception) -> bool:
-        """Whether the request could not be: nothing was asked, and there is nothing to keep."""
-        return self._sent is None and isinstance(error, WindowTooSmallError)
 
     async def _interrupted(self) -> None:
         if self._sent is None or self._on_interrupt == "discard":
@@ -199,7 +189,7 @@ class Keeper:
 
     async def _drop(self) -> None:
         self._settled = True
-        await self._wholly(self._store.drop_turn(self.lease))
+        await self._complete_step(self._store.drop_turn(self.lease))
 
     async def _finish(
         self,
@@ -220,11 +210,11 @@ class Keeper:
         turn = msgspec.structs.replace(turn, notices=tuple(noticed))
         self._settled = True
         self._heard.clear()
-        await self._wholly(self._store.finish_turn(self.lease, turn, opening=opening))
+        await self._complete_step(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
 
-    async def _wholly(self, step: Coroutine[Any, Any, None]) -> None:
-        """Have a step of keeping run to its end, also when the turn is cancelled meanwhile."""
+    async def _complete_step(self, step: Coroutine[Any, Any, None]) -> None:
+        """Run a step of saving to its end, also when the turn is cancelled meanwhile."""
         is_safe = getattr(self._store, "ends_turns_whole", False)
         await (step if is_safe else uninterrupted(step))
 
@@ -236,9 +226,9 @@ def _recorded(
     reply: Message | None,
     usage: Usage | None,
 ) -> Turn:
-    """The turn with what was sent, to whom, the messages of all rounds, and their usage and cost.
+    """Return the turn with its model and window, the messages of all rounds, usage and cost.
 
-    `usage` is that of the last call. Calls that were not counted are estimated.
+    `usage` is that of the last call. The usage of calls that were not counted is estimated.
     """
     prompt, attempt = sent
     provider = attempt.route.provider.name
@@ -268,17 +258,17 @@ def _recorded(
 
 
 def total_usage(used: Sequence[Usage]) -> Usage | None:
-    """The sum of several calls; estimated if one of them is."""
+    """Return the usage of several calls; estimated if that of one is."""
     return sum(used[1:], start=used[0]) if used else None
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
-    """The sum of what several calls cost; unknown if one of them is."""
+    """Return the cost of several calls; unknown if that of one is."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
 
 def _failure(error: Exception) -> TurnFailure:
-    """What is kept of an error: its words if they are meant for people, else only its kind."""
-    said = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
-    return TurnFailure(code=type(error).__name__, message=said)
+    """Return the record of an error: its text if it is for people, else only its type."""
+    text = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
+    return TurnFailure(code=type(error).__name__, message=text)

@@ -1,8 +1,8 @@
 """The log that a window is planned on: the messages of a prompt, numbered, weighed and counted.
 
 A store numbers the messages of failed turns too, and may have loaded only the end of a
-conversation; a plan numbers what can be sent, from 1. Both kinds of numbers meet here, and only
-here. Looks at a conversation and what was reported of it; plans nothing.
+conversation; a plan numbers the messages that can be sent, from 1. This module converts between
+the two numberings. It plans nothing.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,20 +18,19 @@ from cllm.assembly.window.view import sent_spans
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import Message
 from cllm.core.prompt import Prompt
+from cllm.core.reply import Usage
 from cllm.engine.rounds import ToolBox, with_tools
 from cllm.wire.translate import parts_of
 
 ROOM_FOR_AN_ANSWER = 4096
 LARGEST_ROOM = 0.25
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-# No model that is asked has a smaller window, so that shorter prompts need not be looked at.
+# Tokens. No model has a smaller window, so that nobody looks up the window for a shorter prompt.
 SMALLEST_WINDOW = 1000
-# What stands in the JSON of a message that has a file or an image in it, in any protocol.
-MEDIA = (b'"image', b'"file', b'"document', b'"input_', b'"audio', b'"video')
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is asked, as turns name it, who serves it, what it takes, and when this is."""
+    """The model that is called, by the name in turns, its provider, its window, and the time."""
 
     model: str
     provider: str
@@ -40,10 +39,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log:
-    """What a prompt says, as a plan has it; each number is worked out when it is first needed.
+    """The messages of a prompt as a plan needs them; each number is computed when first needed.
 
-    `place` is that of the turn which is asked again, and is not in the prompt. `tools` are those
-    that the prompt will be sent with.
+    `place` is that of the turn which is answered again, and is not in the prompt. `tools` are
+    those that the prompt will be sent with.
     """
 
     def __init__(
@@ -61,40 +60,46 @@ class Log:
         self._served = served
         self._weights = weights_for(served.provider)
         self.turns = () if conversation is None else conversation.history(before=place)
+        self.standing = None if conversation is None else conversation.summary
 
     @cached_property
     def sequences(self) -> tuple[int, ...]:
-        """The sequence numbers of the messages, in their order."""
-        return _sequences(self._prompt, self._conversation, self._place)
+        """The sequence numbers of the messages; new messages have those that they will get."""
+        if self._conversation is None:
+            return tuple(range(1, len(self._prompt.messages) + 1))
+        found: list[int] = []
+        number = self._conversation.first_sequence
+        for turn in self._conversation.turns:
+            if turn.place == self._place:
+                break
+            if turn.is_history:
+                found.extend(range(number, number + len(turn.messages)))
+            number += len(turn.messages)
+        return (*found, *range(number, number + len(self._prompt.messages) - len(found)))
 
     def number(self, sequence: int) -> int:
-        """The plan's number for the first message from this sequence number on."""
+        """Return the plan's number for the first message from this sequence number on."""
         return bisect_left(self.sequences, sequence) + 1
 
     def sequence(self, number: int) -> int:
-        """The sequence number of the message that a plan has this number for."""
+        """Return the sequence number of the message that has this number in a plan."""
         return self.sequences[min(number, len(self.sequences)) - 1] if self.sequences else 1
 
     @property
     def before(self) -> int:
-        """How many messages of the conversation stand before the log."""
+        """How many messages of the conversation come before the log."""
         return 0 if self._conversation is None else self._conversation.first_sequence - 1
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """The plan's numbers of what is pinned; what is not in the log is in no window."""
+        """The plan's numbers of the pinned messages that are in the log."""
         pinned = () if self._conversation is None else self._conversation.pins
         known = set(self.sequences) if pinned else set()
         return tuple(self.number(pin) for pin in pinned if pin in known)
 
     @property
-    def standing(self) -> StandingSummary | None:
-        """The summary of the conversation, as it is stored."""
-        return None if self._conversation is None else self._conversation.summary
-
-    @property
     def summary(self) -> StandingSummary | None:
-        """The same, for a plan: it goes through the number that the plan has for its end."""
+        """The summary of the conversation, with `through` as a number of the plan."""
         if self.standing is None:
             return None
         through = bisect_right(self.sequences, self.standing.through)
@@ -102,17 +107,17 @@ class Log:
 
     @cached_property
     def remembered(self) -> WindowRecord | None:
-        """The last window of this model, as long as the summary stands that it was made with.
+        """The last window of this model, unless the summary that it was made with was undone.
 
-        What was added without asking a model is part of the same window.
+        Turns without a model, which were added and not answered, are part of the same window.
         """
-        asked = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
-        window = next((turn.window for turn in asked if turn.window is not None), None)
+        turns = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
+        window = next((turn.window for turn in turns if turn.window is not None), None)
         return None if window is None or is_undone(window, self.standing) else window
 
     @property
     def cut(self) -> int | None:
-        """The plan's number of the cut that is remembered; None where it begins anew."""
+        """The plan's number of the remembered cut; None if there is none."""
         if self.remembered is None:
             return None
         first = self.remembered.first_sequence
@@ -120,7 +125,7 @@ class Log:
 
     @property
     def idle(self) -> float:
-        """The seconds since the conversation was last answered."""
+        """The seconds since the end of the last turn."""
         ended = self.turns[-1].ended_at if self.turns else None
         return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
 
@@ -129,35 +134,28 @@ class Log:
         pairs = zip(self._items, self._counted.messages, strict=True)
         return Ledger(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
 
-    @cached_property
-    def is_small(self) -> bool:
-        """Whether it fits every model, so that nobody has to be asked what this one takes."""
-        return self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW
-
     @property
-    def fits_at_a_glance(self) -> bool:
-        """Whether its bytes alone say that no part of it has to leave, so that nothing is counted.
+    def fits_whole(self) -> bool:
+        """Whether a plan without limits of its own sends everything, so that none is needed.
 
-        No token is less than a byte. As a cold cache is a reason to cut back to half of what the
-        model takes, or more, it is half of that.
+        A cut leaves at least half of the budget (`window.LARGEST_BLOCK`), beside what is pinned:
+        a log of less than that is never cut. Decision 20 has the figures.
         """
-        most = _most_tokens(self._prompt)
-        if most is None or most < SMALLEST_WINDOW:
-            return most is not None
-        window = self._served.context_window()
-        return window is None or 2 * most <= self._without_room(window)
+        if self.budget is None:
+            return True
+        return not self.pins and 2 * sum(self._counted.messages) <= self.budget
 
     @cached_property
     def budget(self) -> int | None:
         """The tokens for the messages; None where there is no limit, or none that matters."""
-        window = None if self.is_small else self._served.context_window()
-        return None if window is None else self._without_room(window) - self._counted.beside
-
-    def _without_room(self, window: int) -> int:
-        """What the model takes, without room for its answer."""
-        asked = (self._prompt.parameters.get(name) for name in LIMITS)
-        room = next((limit for limit in asked if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
-        return window - min(room, int(window * LARGEST_ROOM))
+        if self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW:
+            return None
+        window = self._served.context_window()
+        if window is None:
+            return None
+        limits = (self._prompt.parameters.get(name) for name in LIMITS)
+        room = next((limit for limit in limits if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
+        return window - min(room, int(window * LARGEST_ROOM)) - self._counted.beside
 
     @cached_property
     def _items(self) -> tuple[Item, ...]:
@@ -174,7 +172,7 @@ class Log:
         )
 
     def _report(self, beside: Weighed) -> Report | None:
-        """What the provider counted in the last prompt, if it can be said what was in that."""
+        """Return the provider's count of the last prompt, if it is known what that contained."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.window is None or last.model != self._served.model:
             return None
@@ -187,30 +185,17 @@ class Log:
         )
 
     def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
-        """What of the log the last prompt had; nothing if its record says otherwise."""
+        """Return the part of the log in the last prompt; empty if its record does not match."""
         stop = sum(len(turn.messages) for turn in self.turns) - 1
         cut = self.number(window.first_sequence)
         spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
-        roles = [message.role for message in last.messages]
-        asked = roles.index("assistant") if "assistant" in roles else len(roles)
-        between = len(roles) - asked - 1
+        between = len(last.messages) - len(last.asked) - 1
         found = sum(end - start for start, end in spans)
         return spans if found == window.sent_messages + between else ()
 
 
-def _most_tokens(prompt: Prompt) -> int | None:
-    """More tokens than the prompt can have; None where it may have files, which can be any size."""
-    said = [message.raw for message in prompt.all_messages]
-    # A quoted word in a text can look like a file.
-    if any(kind in raw for raw in said for kind in MEDIA):
-        return None
-    tools = prompt.parameters.get("tools")
-    beside = len(msgspec.json.encode(tools, enc_hook=str)) if tools else 0
-    return beside + sum(map(len, said))
-
-
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
-    """Whether two windows begin with the same messages, behind the same summary."""
+    """Whether two windows begin with the same message, behind the same summary."""
     return (one.first_sequence, one.summary_through) == (
         other.first_sequence,
         other.summary_through,
@@ -218,17 +203,16 @@ def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
 
 
 def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
-    """Whether a window was behind a summary that stands no more."""
+    """Whether a window was behind a summary that was undone."""
     through = 0 if summary is None else summary.through
     return window.summary_through is not None and window.summary_through > through
 
 
 def first_needed(conversation: Conversation, model: str) -> int:
-    """The first message that a window for this model can need of what a store gave for one.
+    """Return the sequence number of the first message that a window for this model can need.
 
-    That is from the last cut on, and the turns that the cut and the pins are in. For another model
-    the cut begins anew, and so it does when a summary was undone: then it is all that the model, or
-    the summary before it, does not have.
+    That is the beginning of the turn that has the last cut or a pin. Another model needs all, and
+    a window whose summary was undone needs all that the summary before it does not have.
     """
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
@@ -242,9 +226,9 @@ def first_needed(conversation: Conversation, model: str) -> int:
 
 
 def _first_turn(conversation: Conversation) -> int:
-    """Where to look for the beginning of the first turn, if it is not in what was loaded.
+    """Return from where to load so that the log begins with the beginning of a turn.
 
-    A turn can be stored in pieces, and the cut or a pin may be in one of the later ones.
+    A turn can be stored in pieces, and the cut or a pin can be in one of the later ones.
     """
     history = (
         message for turn in conversation.turns if turn.is_history for message in turn.messages
@@ -257,25 +241,8 @@ def _first_turn(conversation: Conversation) -> int:
 
 
 def item_for(message: Message) -> Item:
-    """What a window has to know of a message whose tokens are not counted yet."""
+    """Return the item of a message whose tokens are not counted yet."""
     return item_of(message.role, parts_of(message))
-
-
-def _sequences(
-    prompt: Prompt, conversation: Conversation | None, place: str | None
-) -> tuple[int, ...]:
-    """The sequence numbers of a prompt's messages; what is said now has those that it will have."""
-    if conversation is None:
-        return tuple(range(1, len(prompt.messages) + 1))
-    found: list[int] = []
-    number = conversation.first_sequence
-    for turn in conversation.turns:
-        if turn.place == place:
-            break
-        if turn.is_history:
-            found.extend(range(number, number + len(turn.messages)))
-        number += len(turn.messages)
-    return (*found, *range(number, number + len(prompt.messages) - len(found)))
 
 
 def _beside(prompt: Prompt, weights: Weights) -> Weighed:
@@ -287,21 +254,21 @@ def _beside(prompt: Prompt, weights: Weights) -> Weighed:
 
 
 def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
-    """What the model's provider counted in replies, by the positions of these."""
+    """Return the tokens that the provider counted in the model's replies, by position."""
     counts: dict[int, int] = {}
     end = 0
     for turn in turns:
         end += len(turn.messages)
-        if turn.model == model and turn.usage is not None and _is_one_call(turn):
-            counts[end - 1] = turn.usage.output
+        if turn.model == model and (usage := _usage_of_call(turn)) is not None:
+            counts[end - 1] = usage.output
     return counts
 
 
 def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | None) -> int | None:
-    """What the last prompt came to without the summary in it; None if that is not known."""
+    """Return the tokens of the last prompt without the summary in it; None if unknown."""
     tokens = window.counted
-    if tokens is None and _is_one_call(last) and last.usage is not None:
-        tokens = last.usage.prompt
+    if tokens is None and (usage := _usage_of_call(last)) is not None:
+        tokens = usage.prompt
     if not tokens or not last.messages or last.messages[-1].role != "assistant":
         return None
     if window.summary_through is None:
@@ -311,7 +278,9 @@ def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | No
     return None if standing is None or standing.tokens >= tokens else tokens - standing.tokens
 
 
-def _is_one_call(turn: Turn) -> bool:
-    """Whether the turn's usage is that of one call, counted by its provider."""
-    counted = turn.usage is not None and not turn.usage.estimated
-    return counted and sum(message.role == "assistant" for message in turn.messages) == 1
+def _usage_of_call(turn: Turn) -> Usage | None:
+    """Return the usage of the turn if it is that of one call, as the provider counted it."""
+    if turn.usage is None or turn.usage.estimated:
+        return None
+    calls = sum([message.role == "assistant" for message in turn.messages])
+    return turn.usage if calls == 1 else None

@@ -25,7 +25,7 @@ TRIMMED = "Trimmed old messages to fit context window"
 def windowed_prompt(
     conversation: Conversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Assemble the prompt that is sent, and cut it to its window if it has one."""
+    """Assemble the prompt that is sent, cut to its window if it has one."""
     prompt = whole_prompt(conversation, request, attempt)
     if request.policy.window is None:
         return prompt
@@ -51,15 +51,13 @@ def whole_prompt(
     new = request.input.messages if request.input.sent is None else request.input.sent
     context = attempt.context
     sent = with_context(new, context.now)
-    weights = weights_for(attempt.route.provider.name)
-    window = WindowRecord(
-        first_sequence=1 if conversation is None else conversation.first_sequence,
-        sent_messages=len(history) + len(new),
-        left_out_messages=0 if conversation is None else conversation.message_count - len(history),
-        context=weigh_text(context.now, weights).tokens if context.now else 0,
-    )
+    first, left_out, tokens = 1, 0, 0
+    if context.now:
+        tokens = weigh_text(context.now, weights_for(attempt.route.provider.name)).tokens
     continuity: Continuity | None = None
     if conversation is not None:
+        first = conversation.first_sequence
+        left_out = conversation.message_count - len(history)
         is_saved = not request.policy.read_only and request.input.sent is None
         passing = _changed(new, sent) if is_saved else len(new)
         continuity = Continuity(fresh=len(new) + _fresh_in_last(turns), passing=passing)
@@ -74,7 +72,12 @@ def whole_prompt(
         stream=request.target.stream,
         cache_key=request.policy.cache_key,
         foreign=_foreign(turns, len(new), model_of(conversation, request), attempt.model),
-        window=window,
+        window=WindowRecord(
+            first_sequence=first,
+            sent_messages=len(history) + len(new),
+            left_out_messages=left_out,
+            context=tokens,
+        ),
         continuity=continuity,
         notices=(
             *_fixed_model_notices(conversation, request),
@@ -91,9 +94,9 @@ def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
 
 
 def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
-    """How many messages of the last turn the last prompt did not have where they are now.
+    """Count the messages of the last turn that its prompt did not have at the same position.
 
-    That is its reply; if that prompt had a context of its own, all messages of the turn.
+    That is its reply; all its messages, if that prompt had a context of its own.
     """
     if not turns:
         return 0
@@ -110,19 +113,15 @@ def _changed(new: tuple[Message, ...], sent: tuple[Message, ...]) -> int:
 
 
 def _foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> frozenset[int]:
-    """The positions of messages that are by or for another model, as far as that is known."""
+    """Return the positions of messages that are known to be by or for another model."""
     positions: set[int] = set()
     start = 0
     for owner, count in (*((turn.model, len(turn.messages)) for turn in turns), (new_for, new)):
-        if owner is not None and owner != model and _own_name(owner) != _own_name(model):
+        # A request may name a model without its provider.
+        if owner is not None and owner.rpartition("/")[2] != model.rpartition("/")[2]:
             positions.update(range(start, start + count))
         start += count
     return frozenset(positions)
-
-
-def _own_name(model: str) -> str:
-    """Return the model's name without its provider's name, which is optional in requests."""
-    return model.rpartition("/")[2]
 
 
 def _fixed_model_notices(
@@ -148,18 +147,17 @@ def cut_to_window(
     place: str | None = None,
     tools: ToolBox | None = None,
 ) -> Prompt:
-    """The prompt with the window's messages in place of all; the conversation is not changed.
+    """Return the prompt with the messages of its window.
 
-    `place` is that of the turn which is asked again, and `tools` will be sent along.
-    WindowTooSmallError if what has to be sent is more than the model takes.
+    `place` is that of the turn which is answered again; `tools` will be sent with the prompt.
+    Raises WindowTooSmallError if the messages that have to be sent do not fit.
     """
     log = Log(prompt, conversation, served=served, place=place, tools=tools)
     # A strategy without limits of its own sends everything that the model takes.
     is_unlimited = isinstance(strategy, ByTokens) and (
         strategy.max_tokens is None and strategy.floor is None and strategy.block is None
     )
-    is_whole = log.standing is None and log.cut in (None, 1)
-    if is_unlimited and is_whole and (log.fits_at_a_glance or log.is_small):
+    if is_unlimited and log.standing is None and log.cut in (None, 1) and log.fits_whole:
         return prompt
     view = plan_window(
         log.ledger,
@@ -170,14 +168,15 @@ def cut_to_window(
         idle=log.idle,
         summary=log.summary,
     )
-    return _seen_through(prompt, view, log)
+    return _show(prompt, view, log)
 
 
-def _seen_through(prompt: Prompt, view: View, log: Log) -> Prompt:
+def _show(prompt: Prompt, view: View, log: Log) -> Prompt:
+    """Return the prompt with the messages of a view, behind the summary if there is one."""
     ahead = () if log.standing is None else summary_turn(log.standing.text)
     messages = (*ahead, *view.of(prompt.messages))
     positions = [n for start, stop in view.spans for n in range(start, stop)]
-    foreign = (place for place, n in enumerate(positions, len(ahead)) if n in prompt.foreign)
+    foreign = (index for index, n in enumerate(positions, len(ahead)) if n in prompt.foreign)
     record = WindowRecord(
         first_sequence=log.sequence(view.cut),
         sent_messages=view.sent_messages,

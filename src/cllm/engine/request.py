@@ -1,4 +1,4 @@
-"""What a surface asks of the engine, and what it hears of a turn: values, and nothing that acts."""
+"""The request for a turn, and the events of a turn, as values."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,14 +22,14 @@ Price = Callable[[Usage], float | None]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Who serves a model: a provider, and the model's name there."""
+    """The provider that serves a model, and the name of the model there."""
 
     provider: Provider
     model: str
 
 
 def unknown_window(_route: Route) -> int | None:
-    """Return None: the context window is unknown."""
+    """Return None, the window of a model that nobody knows."""
     return None
 
 
@@ -39,7 +39,7 @@ def unknown_price(_route: object) -> Price:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be called: who serves it, under which prompt and context, at what price.
+    """One model about to be called, with its system prompt, context and price.
 
     `model` is the name that turns are saved with, `route.model` the one at the provider.
     """
@@ -53,11 +53,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user says in a turn, and the prompt and context that go with it.
+    """The messages of a turn, and the system prompt and context that go with them.
 
     `messages` are saved; `sent` replaces them in the prompt if it differs. `prefix` is put before
-    every system prompt and is never saved. `context` are the commands whose output the model gets,
-    in the order of their blocks. `original` is the client's own body.
+    every system prompt and is never saved. `context` are commands whose output the model gets.
+    `original` is the client's own body.
     """
 
     messages: tuple[Message, ...]
@@ -72,8 +72,7 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The model that is called, and how.
 
     `fallbacks` are called in this order when the model before gives no reply. `parameters` are in
-    the format of `dialect`. `tools` are run for the model when it calls them. `strict` is
-    that of `Prompt`.
+    the format of `dialect`.
     """
 
     model: str
@@ -90,15 +89,13 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which conversation the turn belongs to, what is loaded of it, and what is saved.
 
     Without `ref` there is no conversation and nothing is saved. `create` creates a conversation
-    that does not exist yet. `found` is the conversation if the caller has loaded it already, None
-    if there was none. `at_once`: take the lease without loading first; an archived conversation is
-    not found then. `cache_key` is that of `Prompt`. `read_only` sends the history and saves
-    nothing. `place` answers that turn again, which stays as a variant. `system` says what a new
-    conversation does with its prompt.
-    `window` chooses, by the model, what of the conversation is sent; without it, everything is.
-    `visible` saves the turn when it starts, and also if it fails. `wait` is for how many seconds
-    the turn waits while another one runs in the conversation; None is without limit. `accept`
-    raises an error for a reply that must not be saved.
+    that does not exist. `found` is the conversation if the caller has loaded it, None if there was
+    none. `at_once`: take the lease without loading first; an archived conversation is not found
+    then. `read_only` sends the history and saves nothing. `place` answers that turn again, which
+    stays as a variant. `system` is the policy of a new conversation. `window` chooses by the model
+    which messages are sent; without it, all are. `visible` saves the turn when it starts, and also
+    if it fails. `wait` is the number of seconds to wait for another turn; None is without limit.
+    `accept` raises an error for a reply that must not be saved.
     """
 
     ref: str | None = None
@@ -130,22 +127,20 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     policy: TurnPolicy = TurnPolicy()
 
     def with_policy(self, **changes: Any) -> "TurnRequest":
-        """The request with other values for these fields of its policy."""
         return replace(self, policy=replace(self.policy, **changes))
 
     def with_input(self, **changes: Any) -> "TurnRequest":
-        """The request with other values for these fields of its input."""
         return replace(self, input=replace(self.input, **changes))
 
 
 class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Another turn is running in the conversation; this one begins when that has ended."""
+    """Another turn is running in the conversation; this one waits for its end."""
 
     conversation: str
 
 
 class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider is about to be asked with this prompt; the lease is that of a kept turn."""
+    """The provider is about to be called with this prompt; a saved turn has a lease."""
 
     conversation: str | None
     model: str
@@ -154,10 +149,9 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply is whole, and kept if there is a conversation to keep it in.
+    """The reply is complete, and saved if the turn is.
 
-    `model` is the one that answered, `cost` in US dollars what its provider charges for all rounds
-    of the turn, if known.
+    `model` is the one that answered, `cost` in US dollars that of all rounds of the turn.
     """
 
     reply: ReplyFinished

@@ -15,7 +15,6 @@ from cllm.core.errors import (
     WindowTooSmallError,
 )
 from cllm.core.notice import Notice, NoticeCollector
-from cllm.core.ports import Provider
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 
 Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
@@ -25,10 +24,10 @@ PASSING_STATUSES = (408, 409)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to ask again, and how long to wait: doubling from `first_wait`, never over a cap.
+    """How often to retry and how many seconds to wait: doubling from `first_wait` up to a cap.
 
-    A provider's own Retry-After is honoured up to `longest_wait`; one beyond that is an error now,
-    which is better than a program that seems to hang.
+    A provider's Retry-After applies up to `longest_wait`. A longer one is an error at once: a
+    program must not seem to hang.
     """
 
     retries: int = 2
@@ -37,7 +36,7 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float = 60.0
 
     def wait_before(self, attempt: int, error: ProviderError, jitter: float) -> float | None:
-        """Seconds to wait before asking again for the `attempt`-th time; None for giving up."""
+        """Return the seconds to wait before the retry with this number; None to give up."""
         if attempt > self.retries or not is_passing(error):
             return None
         if error.retry_after is not None:
@@ -47,38 +46,40 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_passing(error: ProviderError) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Whether the same request can succeed later."""
     return error.can_retry or error.status in PASSING_STATUSES
 
 
 async def ask_patiently(
     ask: Ask, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
-    """The events of the first attempt that answers. After its first event nothing is repeated.
+    """Yield the events of the first attempt that answers; nothing is retried after its first event.
 
     A notice that several attempts have in common is yielded once. An attempt has a bounded number
     of notices; the one that says how many were left out comes before the first other event.
     """
     attempt = 0
-    said: set[Notice] = set()
+    yielded: set[Notice] = set()
     while True:
-        seen = False
-        notices = _NewNotices(said)
+        is_answering = False
+        notices = NoticeCollector()
         try:
             async with aclosing(ask()) as events:
                 async for event in events:
                     if isinstance(event, Noticed):
-                        if notices.is_new(event.notice):
+                        if notices.append(event.notice) and event.notice not in yielded:
+                            yielded.add(event.notice)
                             yield event
                         continue
-                    if not seen or isinstance(event, ReplyFinished):
-                        seen = True
-                        for notice in notices.left_out():
+                    if not is_answering or isinstance(event, ReplyFinished):
+                        is_answering = True
+                        for notice in set(notices.left_out) - yielded:
+                            yielded.add(notice)
                             yield Noticed(notice=notice)
                     yield event
         except ProviderError as error:
             attempt += 1
-            wait = None if seen else rules.wait_before(attempt, error, jitter())
+            wait = None if is_answering else rules.wait_before(attempt, error, jitter())
             if wait is None:
                 raise
             await sleep(wait)
@@ -86,32 +87,11 @@ async def ask_patiently(
             return
 
 
-class _NewNotices:
-    """The notices of one attempt that are not in `said`, to which they are added."""
-
-    def __init__(self, said: set[Notice]) -> None:
-        self._said = said
-        self._collected = NoticeCollector()
-
-    def is_new(self, notice: Notice) -> bool:
-        return self._collected.append(notice) and self._is_unsaid(notice)
-
-    def left_out(self) -> list[Notice]:
-        """The notice that says how many the attempt left out, if it has to be said."""
-        return [notice for notice in self._collected.left_out if self._is_unsaid(notice)]
-
-    def _is_unsaid(self, notice: Notice) -> bool:
-        if notice in self._said:
-            return False
-        self._said.add(notice)
-        return True
-
-
 def may_fall_back(error: CllmError) -> bool:
-    """Whether another model could do better: never when the request itself is at fault.
+    """Whether another model could succeed, which it cannot if the request itself is at fault.
 
-    A prompt too long for one model, or for its window, may fit another, and a model that is gone
-    is not the request's fault.
+    A prompt too long for one model, or for its window, can fit another. A model that does not
+    exist any more (404) is not the fault of the request.
     """
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
@@ -119,7 +99,7 @@ def may_fall_back(error: CllmError) -> bool:
 
 
 def fell_back(model: str, following: str, error: CllmError) -> Noticed:
-    """The notice that another model is asked."""
+    """Return the notice that another model is called."""
     return Noticed(
         notice=Notice(
             code="fallback",
@@ -127,18 +107,3 @@ def fell_back(model: str, following: str, error: CllmError) -> Noticed:
             message=f"Model '{model}' gave no answer; asking '{following}'. {error}",
         )
     )
-
-
-class Readiness:
-    """Which models' providers are prepared, and what kept others from being."""
-
-    def __init__(self) -> None:
-        self.ready: set[str] = set()
-        self.failed: dict[str, CllmError] = {}
-
-    async def prepare(self, model: str, provider: Provider) -> None:
-        """Prepare it now, unless that has failed in this turn already."""
-        if model in self.failed:
-            raise self.failed[model]
-        await provider.prepare()
-        self.ready.add(model)

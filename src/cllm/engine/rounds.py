@@ -1,7 +1,6 @@
-"""A turn of several rounds: the model asks for tools, they are used, and it is asked again.
+"""A turn of several rounds: the model calls tools, they run, and the model is called again.
 
-The results go back to the model as messages of the same turn. Knows tools by a port; what one does
-is not known here.
+The results go back to the model as messages of the same turn. Tools are known by a port only.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -20,21 +19,21 @@ LIMIT_REACHED = "Not run: the limit of calls in this turn is reached. Answer wit
 
 
 class ToolBox(Protocol):
-    """Tools that cllm itself can use for the model.
+    """Tools that cllm itself can run for the model.
 
-    `definitions` are in OpenAI's words. At `most_uses` the model is asked a last time, without.
+    `definitions` are in OpenAI's format. After `most_uses` the model is called without tools.
     """
 
     definitions: list[dict[str, Any]]
     most_uses: int
 
     async def use(self, call: ToolCall) -> str:
-        """Use the tool that is asked for; a refusal and a failure are results too."""
+        """Run a tool and return its result; a refusal and a failure are results too."""
         ...
 
 
 class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The model asked for tools and they were used; it is asked again with their results."""
+    """The model called tools and they ran; the model is called again with their results."""
 
     reply: ReplyFinished
     results: tuple[Message, ...]
@@ -47,37 +46,34 @@ class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 async def ask_in_rounds(
     ask: AskPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
-    """The events of all rounds; the last is the reply that asks for no tool of ours."""
+    """Yield the events of all rounds; the last is the reply that calls no tool of ours."""
     uses = 0
     while True:
-        may_use = uses < tools.most_uses
-        asked = with_tools(prompt, tools) if may_use else prompt
-        paused: ReplyFinished | None = None
-        async with aclosing(ask(asked)) as events:
+        calls: list[ToolCall] = []
+        offers_tools = uses < tools.most_uses
+        async with aclosing(ask(with_tools(prompt, tools) if offers_tools else prompt)) as events:
             async for event in events:
-                if may_use and isinstance(event, ReplyFinished) and _calls(event):
-                    paused = event
-                else:
-                    yield event
-        if paused is None:
+                if offers_tools and isinstance(event, ReplyFinished):
+                    reply = event
+                    parts = parts_of(event.message)
+                    calls = [part for part in parts if isinstance(part, ToolCall)]
+                    if calls:
+                        continue
+                yield event
+        if not calls:
             return
-        calls = _calls(paused)
         results = [await _result(call, tools, uses + n) for n, call in enumerate(calls)]
         uses += len(calls)
-        ended = RoundEnded(reply=paused, results=tuple(results))
+        ended = RoundEnded(reply=reply, results=tuple(results))
         yield ended
         prompt = prompt.going_on(ended.messages)
 
 
 def with_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
-    """The prompt with our tools beside those that it has."""
+    """Return the prompt with our tools beside those that it has."""
     own = prompt.parameters.get("tools")
     offered = [*(own if isinstance(own, list) else []), *tools.definitions]
     return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": offered})
-
-
-def _calls(reply: ReplyFinished) -> list[ToolCall]:
-    return [part for part in parts_of(reply.message) if isinstance(part, ToolCall)]
 
 
 async def _result(call: ToolCall, tools: ToolBox, number: int) -> Message:

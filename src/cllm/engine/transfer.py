@@ -1,8 +1,7 @@
 """A whole conversation: copied into a store in one step, or read in parts.
 
-A copy is new in its store: its ID is passed in, and it does not record what it was copied from.
 Reading in parts shows the conversation as it was at one moment, and it can be larger than memory.
-Messages added later are not included; if something is deleted meanwhile, reading raises an error.
+Messages added later are not included; a deletion meanwhile raises an error.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -21,15 +20,15 @@ MOST_TURNS = 240
 async def copy_into(
     store: Store, conversation: Conversation, ref: str, *, owner: str = LOCAL_OWNER
 ) -> None:
-    """Keep it under that id, whole or not at all; ConversationExistsError if the id is taken."""
+    """Add a copy under this ID in one step; ConversationExistsError if the ID is taken."""
     await store.add(copy_of(conversation, ref), owner=owner)
 
 
 def copy_of(conversation: Conversation, ref: str) -> Conversation:
-    """The conversation under another id, with what a store can tell of it.
+    """Return the conversation under another ID, in a form that every store accepts.
 
-    The turns of a place have the id of one of them for it. Variants of places that are not on the
-    path, and pins and a summary of messages that are not there, are left out.
+    A place is named by the ID of one of its turns. Left out are variants of places off the path,
+    and pins and summaries of messages that do not exist.
     """
     named = {turn.place for turn in conversation.variants if turn.id == turn.place}
     places: dict[str, str] = {}
@@ -65,14 +64,14 @@ def _at(turn: Turn, place: str) -> Turn:
 
 
 def _system_record(conversation: Conversation) -> SystemRecord | None:
-    """The record of the system prompt; one that is stored without a record was captured."""
+    """Return the record of the system prompt; a prompt without a record was captured."""
     if conversation.system is None or conversation.system_record is not None:
         return conversation.system_record
     return SystemRecord(policy="captured")
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a turn that follow one another; with the last of them it `ends`."""
+    """Consecutive messages of a turn; `ends` if they include its last one."""
 
     turn: Turn
     messages: tuple[Message, ...]
@@ -80,7 +79,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outlined:
-    """The conversation: its turns and variants have no messages, they are read by `said_in`."""
+    """A conversation whose turns have no messages; `said_in` and `parts_of` read them."""
 
     def __init__(self, store: OutlinedStore, outline: Outline, *, owner: str, most: int) -> None:
         self.conversation = outline.conversation
@@ -90,13 +89,12 @@ class Outlined:
         self._most = most
 
     async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[Said]:
-        """What was said in these turns, one after the other."""
         async for part in self.parts_of(turns):
             for said in part:
                 yield said
 
     async def parts_of(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[Said]]:
-        """What was said in these turns, as much at a time as is read at once."""
+        """Yield the messages of these turns, in lists of what is read at once."""
         at, start = 0, 0
         while at < len(turns):
             wanted = turns[at : at + MOST_TURNS]
@@ -105,25 +103,22 @@ class Outlined:
             found = await self._store.messages_from(
                 self.conversation.id, parts, most=self._most, owner=self._owner
             )
-            # Turns in which nothing was said can be missing at the end.
+            # Turns without messages can be missing at the end.
             found = found or ((),)
             part: list[Said] = []
             for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
-                said = self._said(turn, messages, start)
+                # A turn that ran when the outline was made can have more messages by now.
+                left = self._counts[turn.id] - start
+                said = Said(turn=turn, messages=messages[:left], ends=len(messages) >= left)
                 if not said.ends and (place < len(found) or not messages):
                     raise TurnNotFoundError(self.conversation.ref, turn.id)
                 part.append(said)
                 at, start = (at + 1, 0) if said.ends else (at, start + len(said.messages))
             yield part
 
-    def _said(self, turn: Turn, messages: tuple[Message, ...], start: int) -> Said:
-        """As much of the messages as there was: of a turn that ran, more may have come."""
-        left = self._counts[turn.id] - start
-        return Said(turn=turn, messages=messages[:left], ends=len(messages) >= left)
-
 
 class _Loaded:
-    """A conversation that was loaded whole, in parts; for stores that have it no other way."""
+    """Parts of a conversation that was loaded whole, for a store that cannot read parts."""
 
     def __init__(self, conversation: Conversation) -> None:
         turns = (*conversation.turns, *conversation.variants)
@@ -164,10 +159,8 @@ def _bare(turn: Turn) -> Turn:
 async def open_outlined(
     store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MOST_BYTES
 ) -> Outlined:
-    """The conversation as it is now; its parts have about `most` bytes."""
-    parts: OutlinedStore
-    if isinstance(store, OutlinedStore):
-        parts = store
-    else:
-        parts = _Loaded(await store.load(ref, owner=owner))
+    """Open a conversation for reading in parts of about `most` bytes."""
+    parts: OutlinedStore = (
+        store if isinstance(store, OutlinedStore) else _Loaded(await store.load(ref, owner=owner))
+    )
     return Outlined(parts, await parts.outline(ref, owner=owner), owner=owner, most=most)

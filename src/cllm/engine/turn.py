@@ -1,7 +1,6 @@
-"""One turn, the same for every surface: load, assemble, ask, keep.
+"""One turn, the same for every interface: load, assemble, call, save.
 
-The engine knows ports, not what stands behind them, and prints nothing: what a person should see
-comes out as events.
+The engine knows ports, not the classes behind them, and prints nothing. It reports in events.
 """
 
 import asyncio
@@ -49,15 +48,17 @@ from cllm.engine.request import (
     unknown_price,
     unknown_window,
 )
-from cllm.engine.retry import Readiness, RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
-from cllm.engine.rounds import RoundEnded, ToolBox, ask_in_rounds
+from cllm.engine.retry import RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
+from cllm.engine.rounds import RoundEnded, ask_in_rounds
 from cllm.engine.summary_plan import summarises
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
+Prepared = dict[str, CllmError | None]
+"""The models whose providers were prepared in a turn, with the error of those that failed."""
 
 
 class Engine:
-    """Takes turns. Everything it uses from outside is given to it."""
+    """Takes turns, on the store, the routes and the clock that it gets as parameters."""
 
     def __init__(
         self,
@@ -91,61 +92,56 @@ class Engine:
         happens before the conversation is locked. `ReplyFinished` comes before the turn is saved,
         `TurnEnded` after it.
         """
+        policy = request.policy
         conversation: Conversation | None = None
-        if not request.policy.at_once:
-            tail = request.policy.tail if request.policy.read_only else 0
-            conversation = await self._peek(request, tail=tail)
+        if not policy.at_once:
+            conversation = await self._peek(request, tail=policy.tail if policy.read_only else 0)
         model = model_of(conversation, request)
-        readiness = await self._prepare((model, *request.target.fallbacks))
+        prepared = await self._prepare((model, *request.target.fallbacks))
         compacted: Noticed | None = None
-        if conversation is not None and model in readiness.ready and summarises(request, model):
+        if conversation is not None and prepared[model] is None and summarises(request, model):
             compacted = await self._compactor().before_turn(conversation, request, model)
         keeper: Keeper | Unkept = Unkept()
-        if request.policy.ref is not None and not request.policy.read_only:
+        if policy.ref is not None and not policy.read_only:
             lease = await self._begin_now(request, model)
             if lease is None:
-                yield TurnWaits(conversation=request.policy.ref)
-                lease = await self._begin(request, model, wait=request.policy.wait)
+                yield TurnWaits(conversation=policy.ref)
+                lease = await self._begin(request, model, wait=policy.wait)
             conversation = lease.conversation
             if is_gone(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = model_of(conversation, request)
-            keeper = Keeper(
-                self._store, lease, clock=self._clock, on_interrupt=request.policy.on_interrupt
-            )
+            keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt)
         async with keeper:
             if compacted is not None:
                 keeper.hear(compacted)
                 yield compacted
-            conversation = await self._reached(conversation, request, model, keeper.lease)
-            first = await self._first(conversation, request)
-            answer = self._try_models(first, conversation, request, keeper, readiness)
+            conversation = await self._load_window(conversation, request, model, keeper.lease)
+            context = await self._context(conversation, request)
+            first = self._first_attempt(conversation, request, model, context)
+            answer = self._try_models(first, conversation, request, keeper, prepared)
             async with aclosing(answer) as events:
                 async for event in events:
                     yield event
 
     async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
-        """Whom a turn would ask, and what, if it were taken now; it is not, and nothing is kept."""
+        """Return the route and the prompt of a turn, without taking the turn."""
         if isinstance(request.policy.found, Conversation):
             request = request.with_policy(found=msgspec.UNSET)
         conversation = await self._peek(request, tail=request.policy.tail)
         if conversation is not None and is_gone(conversation, request):
             raise ConversationNotFoundError(conversation.id)
         model = model_of(conversation, request)
-        conversation = await self._reached(conversation, request, model, None)
-        choice = choose_system(
-            conversation, request.input.system, new_policy=request.policy.system, now=self._clock()
-        )
-        attempt = self._attempt(model, under_prefix(choice, request.input.prefix), NO_CONTEXT)
-        prompt = windowed_prompt(conversation, request, attempt)
-        return attempt.route, prompt
+        conversation = await self._load_window(conversation, request, model, None)
+        attempt = self._first_attempt(conversation, request, model)
+        return attempt.route, windowed_prompt(conversation, request, attempt)
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
         """Put all but the newest turn of the request's conversation into a summary.
 
-        The request is one as for a turn, of which nothing is said. UsageError if there is nothing
-        to summarise; whatever goes wrong, nothing is changed before the summary is whole.
+        The request has no messages. Raises UsageError if there is nothing to summarise. An error
+        or an interruption leaves the conversation unchanged.
         """
         found = await self._peek(request.with_policy(create=None), tail=0)
         if found is None:
@@ -157,7 +153,7 @@ class Engine:
                 yield event
 
     async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
-        """Go back to the summary before the one that stands, or to none; the one that is gone."""
+        """Remove the newest summary, so that the one before it applies; return the removed one."""
         return await self._compactor().undo(ref, owner=owner)
 
     def _compactor(self) -> Compactor:
@@ -166,35 +162,23 @@ class Engine:
             clock=self._clock,
             new_id=self._new_id,
             ask=self._ask,
-            attempt=self._attempt,
+            attempt=self._first_attempt,
         )
 
-    async def _prepare(self, models: tuple[str, ...]) -> Readiness:
-        """Prepare the first provider that can be."""
-        readiness = Readiness()
+    async def _prepare(self, models: tuple[str, ...]) -> Prepared:
+        """Prepare the first provider that can be prepared; raise if none can."""
+        prepared: Prepared = {}
         for model in models:
             try:
-                await readiness.prepare(model, self._find_route(model).provider)
+                await self._find_route(model).provider.prepare()
             except CllmError as error:
                 if not may_fall_back(error) or model == models[-1]:
                     raise
-                readiness.failed[model] = error
+                prepared[model] = error
             else:
+                prepared[model] = None
                 break
-        return readiness
-
-    async def _first(self, conversation: Conversation | None, request: TurnRequest) -> Attempt:
-        """The model that is asked first, under the system prompt and the context of the turn."""
-        context = await self._context(conversation, request)
-        choice = choose_system(
-            conversation,
-            request.input.system,
-            new_policy=request.policy.system,
-            now=self._clock(),
-            context=context,
-        )
-        model = model_of(conversation, request)
-        return self._attempt(model, under_prefix(choice, request.input.prefix), context)
+        return prepared
 
     async def _try_models(
         self,
@@ -202,7 +186,7 @@ class Engine:
         conversation: Conversation | None,
         request: TurnRequest,
         keeper: Keeper | Unkept,
-        readiness: Readiness,
+        prepared: Prepared,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call one model after the other until one answers, and save the turn with its reply."""
         attempt, is_started = first, False
@@ -211,8 +195,7 @@ class Engine:
             provider = attempt.route.provider
             costs: list[float | None] = []
             try:
-                if attempt.model not in readiness.ready:
-                    await readiness.prepare(attempt.model, provider)
+                await _check_prepared(attempt, prepared)
                 prompt = windowed_prompt(conversation, request, attempt)
                 keeper.send(prompt, attempt)
                 if not is_started:
@@ -223,7 +206,7 @@ class Engine:
                         prompt=prompt,
                         lease=keeper.lease,
                     )
-                async with aclosing(self._call(prompt, attempt, request.target.tools)) as events:
+                async with aclosing(self._call(prompt, attempt, request)) as events:
                     async for event in events:
                         if isinstance(event, ReplyFinished):
                             if request.policy.accept is not None:
@@ -249,6 +232,23 @@ class Engine:
             yield notice
             attempt = self._attempt(following, first.choice, first.context)
 
+    def _first_attempt(
+        self,
+        conversation: Conversation | None,
+        request: TurnRequest,
+        model: str,
+        context: Context = NO_CONTEXT,
+    ) -> Attempt:
+        """Return the attempt with the model under the system prompt of the request."""
+        choice = choose_system(
+            conversation,
+            request.input.system,
+            new_policy=request.policy.system,
+            now=self._clock(),
+            context=context,
+        )
+        return self._attempt(model, under_prefix(choice, request.input.prefix), context)
+
     def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
         route = self._find_route(model)
         return Attempt(
@@ -267,51 +267,68 @@ class Engine:
 
     async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
         """Run the context commands that this turn needs."""
+        if not request.input.context or self._run_commands is None:
+            return NO_CONTEXT
         plan = plan_context(conversation, request.input.context, new_policy=request.policy.system)
-        if not plan.commands or self._run_commands is None:
-            return Context()
+        if not plan.commands:
+            return NO_CONTEXT
         return gather_context(plan, await self._run_commands(plan.commands))
 
     def _call(
-        self, prompt: Prompt, attempt: Attempt, tools: ToolBox | None
+        self, prompt: Prompt, attempt: Attempt, request: TurnRequest
     ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
         """Call the model of an attempt, in rounds if it has tools."""
-        ask = partial(self._ask, attempt.route.provider)
-        return ask(prompt) if tools is None else ask_in_rounds(ask, prompt, tools)
+        provider, tools = attempt.route.provider, request.target.tools
+        if tools is None:
+            return self._ask(provider, prompt)
+        return ask_in_rounds(partial(self._ask, provider), prompt, tools)
+
+    def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        return ask_patiently(
+            partial(provider.ask, prompt),
+            rules=self._retry,
+            sleep=self._sleep,
+            jitter=self._jitter,
+        )
 
     async def _peek(self, request: TurnRequest, *, tail: Tail) -> Conversation | None:
-        """The conversation as it is stored now; None if there is none, or none yet."""
-        if request.policy.ref is None:
+        """Load the conversation without a lease; None if it does not exist yet."""
+        policy = request.policy
+        if policy.ref is None:
             return None
-        if not isinstance(request.policy.found, msgspec.UnsetType):
-            return request.policy.found
+        if not isinstance(policy.found, msgspec.UnsetType):
+            return policy.found
         try:
-            return await self._store.load(request.policy.ref, owner=request.policy.owner, tail=tail)
+            return await self._store.load(policy.ref, owner=policy.owner, tail=tail)
         except ConversationNotFoundError:
-            if request.policy.create is None or request.policy.read_only:
+            if policy.create is None or policy.read_only:
                 raise
             return None
 
-    async def _reached(
+    async def _load_window(
         self,
         conversation: Conversation | None,
         request: TurnRequest,
         model: str,
         lease: Lease | None,
     ) -> Conversation | None:
-        """The conversation, with what its window needs more of it than was loaded."""
+        """Return the conversation, with older messages loaded if its window needs them."""
         if conversation is None or request.policy.window is None:
             return conversation
-        # What is said in this turn may be stored already, behind all that is to be loaded.
-        said = 0 if lease is None else len(lease.turn.messages)
+        # The messages of this turn can be stored already, after those that are loaded.
+        new = 0 if lease is None else len(lease.turn.messages)
         while (first := first_needed(conversation, model)) < conversation.first_sequence:
-            tail = conversation.message_count + 1 - first + said
-            found = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
-            conversation = found if lease is None else without_turn(found, lease.turn.id)
+            tail = conversation.message_count + 1 - first + new
+            conversation = await self._store.load(
+                conversation.id, owner=request.policy.owner, tail=tail
+            )
+            if lease is not None:
+                turns = tuple(turn for turn in conversation.turns if turn.id != lease.turn.id)
+                conversation = msgspec.structs.replace(conversation, turns=turns)
         return conversation
 
     async def _begin_now(self, request: TurnRequest, model: str) -> Lease | None:
-        """A lease, or None if the turn has to wait and may."""
+        """Take the lease; None if another turn has it and the request allows waiting."""
         try:
             return await self._begin(request, model, wait=0)
         except ConversationBusyError:
@@ -320,40 +337,35 @@ class Engine:
             return None
 
     async def _begin(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
+        policy = request.policy
         start = TurnStart(
             id=self._new_id(),
             messages=request.input.messages,
             model=model,
-            place=request.policy.place,
-            visible=request.policy.visible,
+            place=policy.place,
+            visible=policy.visible,
         )
         return await self._store.begin_turn(
-            request.policy.ref or "",
+            policy.ref or "",
             start,
-            owner=request.policy.owner,
-            create=request.policy.create,
+            owner=policy.owner,
+            create=policy.create,
             wait=wait,
-            tail=request.policy.tail,
-        )
-
-    def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        return ask_patiently(
-            lambda: provider.ask(prompt),
-            rules=self._retry,
-            sleep=self._sleep,
-            jitter=self._jitter,
+            tail=policy.tail,
         )
 
 
 def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
-    """Whether the conversation is not to be talked in any more."""
+    """Whether the conversation is archived, for a request that did not load it before."""
     return request.policy.at_once and conversation.archived_at is not None
 
 
-def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
-    """The conversation without a turn that runs in it."""
-    turns = tuple(turn for turn in conversation.turns if turn.id != turn_id)
-    return msgspec.structs.replace(conversation, turns=turns)
+async def _check_prepared(attempt: Attempt, prepared: Prepared) -> None:
+    """Prepare the provider of an attempt, or raise the error of the first try."""
+    if attempt.model not in prepared:
+        await attempt.route.provider.prepare()
+    elif (error := prepared[attempt.model]) is not None:
+        raise error
 
 
 def _cost(reply: ReplyFinished, price: Price) -> float | None:

@@ -15,6 +15,7 @@ from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import o200k
 
+from cllm.assembly import tokens
 from cllm.assembly.tokens import (
     GENERAL,
     HIGHEST_RATIO,
@@ -258,3 +259,18 @@ class TestLearning:
     def test_nothing_is_nothing(self):
         assert NOTHING.tokens == 0
         assert (NOTHING + Weighed(plain=1.5)).tokens == 2
+
+
+@given(text=st.text(max_size=50), repeat=st.sampled_from([1, 100]))
+def test_a_message_is_estimated_the_same_again_and_under_other_weights(text, repeat):
+    message = plain_message("user", text * repeat)
+    for weights in (GENERAL, LARGE, GENERAL, LARGE):
+        assert weigh(message, weights) == tokens._weigh(message.raw, weights)
+
+
+def test_the_cache_of_estimates_is_bounded_and_has_no_long_message():
+    tokens._weigh_again.cache_clear()
+    weigh(plain_message("user", "x" * tokens.LONGEST_REMEMBERED))
+
+    assert tokens._weigh_again.cache_info().currsize == 0
+    assert tokens._weigh_again.cache_info().maxsize == tokens.MOST_REMEMBERED

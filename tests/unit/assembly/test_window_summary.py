@@ -9,8 +9,8 @@ from cllm.assembly.validity import PROFILES, check
 from cllm.assembly.window import ByTokens, ByTurns, Summarise
 from cllm.assembly.window.ledger import Item, Ledger
 from cllm.assembly.window.summary import (
+    INSTRUCTION,
     INSTRUCTION_TOKENS,
-    instruction,
     plan_summary,
     summary_request,
     summary_turn,
@@ -60,7 +60,7 @@ def test_the_request_begins_with_what_was_sent_last_and_ends_with_the_instructio
     *before, last = summary_request(chunk, messages, None, words=50)
 
     assert before == messages[:8]
-    assert last == plain_message("user", instruction(50))
+    assert last == plain_message("user", f"{INSTRUCTION}, in at most 50 words.")
 
 
 def test_a_later_request_has_the_summary_so_far_where_every_prompt_has_it():

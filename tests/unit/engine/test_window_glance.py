@@ -1,4 +1,4 @@
-"""The first look at a prompt's bytes: what it lets through, the whole plan would send whole too."""
+"""A prompt of at most half the budget is not planned; a plan sends all of it too."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,16 +9,19 @@ from cllm.assembly.window import ByTokens
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
+from cllm.core.reply import Usage
 from cllm.engine.log import Log, Served
 from cllm.engine.prompt_builder import cut_to_window
 
 BEGAN = datetime(2026, 11, 15, tzinfo=UTC)
 WHOLE_PLAN = ByTokens(max_tokens=10**9)
 TEXTS = st.sampled_from(["a", "word ", "語", "\n", "0", "{}"])
+USAGES = st.builds(Usage, input=st.integers(0, 5000), output=st.integers(0, 500)) | st.none()
 
 
 @st.composite
 def conversations(draw) -> Conversation:
+    count = draw(st.integers(0, 12))
     turns = tuple(
         Turn(
             id=f"t{number}",
@@ -31,11 +34,13 @@ def conversations(draw) -> Conversation:
             started_at=BEGAN,
             ended_at=BEGAN,
             model="m",
+            usage=draw(USAGES),
             window=WindowRecord(first_sequence=1, sent_messages=2 * number + 1),
         )
-        for number in range(draw(st.integers(0, 12)))
+        for number in range(count)
     )
-    return Conversation(id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns)
+    pins = tuple(sorted(draw(st.sets(st.integers(1, 2 * count + 1), max_size=2))))
+    return Conversation(id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins)
 
 
 @given(
@@ -43,7 +48,7 @@ def conversations(draw) -> Conversation:
     window=st.integers(100, 40_000) | st.none(),
     seconds=st.sampled_from([0, 100_000]),
 )
-def test_what_fits_at_a_glance_is_sent_whole_by_the_whole_plan_too(conversation, window, seconds):
+def test_what_fits_whole_is_sent_whole_by_a_plan_too(conversation, window, seconds):
     said = plain_message("user", "And now?")
     prompt = Prompt(model="m", messages=(*conversation.messages, said))
     served = Served(
@@ -52,25 +57,25 @@ def test_what_fits_at_a_glance_is_sent_whole_by_the_whole_plan_too(conversation,
         context_window=lambda: window,
         now=BEGAN + timedelta(seconds=seconds),
     )
-    if Log(prompt, conversation, served=served).fits_at_a_glance:
+    if Log(prompt, conversation, served=served).fits_whole:
         planned = cut_to_window(prompt, conversation, WHOLE_PLAN, served=served)
         assert planned.messages == prompt.messages
 
 
-def glance(message: Message, window: int) -> bool:
+def fits(message: Message, window: int) -> bool:
     prompt = Prompt(model="m", messages=(message,))
     served = Served(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
-    return Log(prompt, None, served=served).fits_at_a_glance
+    return Log(prompt, None, served=served).fits_whole
 
 
-def test_what_is_less_than_half_of_what_a_model_takes_is_not_counted():
-    long = plain_message("user", "word " * 1000)
+def test_more_than_half_of_what_a_model_takes_is_planned():
+    long = plain_message("user", "word " * 2000)
 
-    assert glance(long, 100_000)
-    assert not glance(long, 6_000)
+    assert fits(long, 20_000)
+    assert not fits(long, 3_000)
 
 
-def test_a_file_is_never_weighed_by_its_name():
+def test_a_file_counts_as_more_than_its_address():
     raw = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y"}}]}'
 
-    assert not glance(Message(role="user", raw=raw), 100_000)
+    assert not fits(Message(role="user", raw=raw), 2_500)

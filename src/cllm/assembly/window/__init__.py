@@ -1,8 +1,8 @@
 """Which part of a conversation is sent: strategies as values, and the cache prices behind them.
 
-A window is a view of an append-only log and a remembered cut. It never edits or reorders messages
-and does no I/O. Prices are multiples of the price of an input token. A kept prefix is cheap to read
-and grows; to drop the oldest turns shortens it, but everything after them is written anew.
+A window is a view of an append-only log, and a remembered cut. It never edits or reorders messages.
+Prices are multiples of the price of an input token. A cached prefix is cheap to read; dropping the
+oldest turns shortens it, but everything after them has to be written to the cache again.
 """
 
 from math import inf, sqrt
@@ -12,18 +12,18 @@ import msgspec
 from cllm.core.errors import UsageError
 
 LARGEST_BLOCK = 0.5
-"""Of the budget. At least the other half survives a cut, however cheap reading is."""
+"""Of the budget. At least the other half remains after a cut, however cheap reading is."""
 
 
 class CachePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Writing to the cache, reading from it, and for how many seconds it is kept unread."""
+    """The prices of writing and reading, and for how many seconds a cache lasts unread."""
 
     write: float = 1.25
     read: float = 0.1
     lifetime: float = 300.0
 
     def weight(self, turn_size: float) -> float:
-        """With K tokens kept, the best block is the root of K times this."""
+        """Return the factor of a number of kept tokens whose square root is the best block."""
         gain = 2 * (self.write - self.read) * turn_size
         if gain <= 0:
             return 0.0
@@ -46,21 +46,19 @@ MODELS = (("claude", CLAUDE), ("nova", NOVA), ("gpt-5.6", OPENAI), ("gpt-6", OPE
 
 
 def prices_for(provider: str, model: str) -> CachePrices:
-    """What is known without a price list; an unknown server is taken to keep prompts in memory."""
+    """Return the prices by model, else by provider; an unknown server is treated as local."""
     name = model.lower()
-    for part, prices in MODELS:
-        if part in name:
-            return prices
-    return PROVIDERS.get(provider, LOCAL)
+    found = (prices for part, prices in MODELS if part in name)
+    return next(found, PROVIDERS.get(provider, LOCAL))
 
 
 def best_block(floor: float, *, turn_size: float, prices: CachePrices) -> float:
-    """How far a history may grow over its floor before it is cut back to that."""
+    """Return how far a history may grow over its floor before it is cut back to that."""
     return sqrt(prices.weight(turn_size) * floor)
 
 
 def best_floor(limit: float, *, turn_size: float, prices: CachePrices) -> float:
-    """The floor whose block just fills the limit: as much is kept as can be, in good blocks."""
+    """Return the floor whose best block just fills the limit."""
     weight = prices.weight(turn_size)
     lowest = limit * (1 - LARGEST_BLOCK)
     if weight == inf:
@@ -73,7 +71,7 @@ DEFAULT_MAX_TURNS = 10
 
 
 class ByTurns(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
-    """At most so many complete turns, and the one under way; the oldest leave one by one."""
+    """At most `max_turns` complete turns, and the current one; the oldest leave one by one."""
 
     max_turns: int = DEFAULT_MAX_TURNS
 
@@ -89,11 +87,10 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
-    """So many tokens at most, in blocks: over the high mark, cut back to the low one.
+    """At most `max_tokens`, in blocks: over the high mark, cut back to the low one.
 
-    `floor` is what survives a cut at least; `block` how far the history grows over it. What is not
-    given is what costs least by the prices of the model's cache. Without `max_tokens` the limit is
-    what the model takes.
+    `floor` is the least that remains after a cut; `block` how far the history grows over it.
+    Defaults are those that cost least by the prices of the cache, and the window of the model.
     """
 
     max_tokens: int | None = None
@@ -103,16 +100,15 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "floor", "block"):
-            if (given := getattr(self, name)) is not None:
-                _at_least_one(name, given)
+            if (number := getattr(self, name)) is not None:
+                _at_least_one(name, number)
 
     def limit(self, budget: int | None) -> int | None:
-        """The tokens that a view may have: the smaller of what was chosen and what is possible."""
-        given = [most for most in (self.max_tokens, budget) if most is not None]
-        return min(given) if given else None
+        """Return the smaller of `max_tokens` and the budget."""
+        return min((most for most in (self.max_tokens, budget) if most is not None), default=None)
 
     def marks(self, limit: int, turn_size: float) -> Marks:
-        """The two marks of a history of such turns, none of them over the limit."""
+        """Return the marks for turns of this mean size, none of them over the limit."""
         if self.floor is None and self.block is None:
             low = best_floor(limit, turn_size=turn_size, prices=self.prices)
             return Marks(low=low, high=limit)
@@ -123,7 +119,7 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):
-    """By tokens, and what leaves is first put into a summary of at most so many tokens."""
+    """By tokens; turns that leave are first put into a summary of `summary_tokens`."""
 
     tokens: ByTokens = ByTokens()
     summary_tokens: int = 1000
@@ -135,6 +131,6 @@ class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):
 Strategy = ByTurns | ByTokens | Summarise
 
 
-def _at_least_one(name: str, given: int) -> None:
-    if type(given) is not int or given < 1:
-        raise UsageError(f"{name} is {given!r}; give a whole number from 1 on.")
+def _at_least_one(name: str, number: int) -> None:
+    if type(number) is not int or number < 1:
+        raise UsageError(f"{name} is {number!r}; give a whole number from 1 on.")

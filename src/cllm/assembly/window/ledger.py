@@ -4,8 +4,7 @@ A turn is a run of plain user messages and everything until the next such run. I
 run, a unit is one assistant message (or several in a row) with all results of its calls; a system
 message belongs to the unit that follows it. Results are paired by position, never by ID.
 
-The provider's count of the last prompt is exact for everything in that prompt, its count of a reply
-for that reply; only the rest is estimated. Never holds a message.
+A provider's count of a prompt or a reply is exact for that; only the rest is estimated.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,9 +18,9 @@ from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the log. `says`: whether there is more in it than tool results.
+    """One message of the log. `says`: whether it has more than tool results.
 
-    The ids are those of the calls that it makes and of the calls that it answers.
+    `calls` and `results` are the IDs of the calls that it makes and answers.
     """
 
     role: Role
@@ -32,12 +31,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain_user(self) -> bool:
-        """Whether it can begin a turn: the user's own words, and no answer to a call."""
+        """Whether it can begin a turn: a user message that answers no call."""
         return self.role == "user" and not self.results
 
 
 def item_of(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> Item:
-    """Make the item of a message from its parts."""
     calls = tuple(part.id for part in parts if isinstance(part, ToolCall))
     results = tuple(part.call_id for part in parts if isinstance(part, ToolResult))
     says = len(results) < len(parts)
@@ -67,7 +65,6 @@ class Ledger:
         return len(self._sums) - 1
 
     def append(self, item: Item) -> None:
-        """Take in the next message of the log."""
         position = len(self)
         self._sums.append(self._sums[-1] + item.tokens)
         if not self._turns:
@@ -91,7 +88,7 @@ class Ledger:
         self._waiting.clear()
 
     def _begin_unit(self, position: int, item: Item) -> None:
-        """Neighbours are one message to most providers, so they stay together."""
+        """Begin a unit; consecutive assistant messages, which most providers merge, are one."""
         if self._last != "assistant":
             self._units.append(position if self._system_since is None else self._system_since)
             self._waiting.clear()
@@ -107,46 +104,46 @@ class Ledger:
 
     @property
     def turns(self) -> Sequence[int]:
-        """Where each turn begins."""
+        """The position at which each turn begins."""
         return self._turns
 
     @property
     def is_answered(self) -> bool:
-        """Whether the newest turn is complete: the assistant spoke last, and waits for nothing."""
+        """Whether the newest turn ends with the assistant, which waits for no results."""
         return self._last == "assistant" and not self._waiting
 
     @property
     def turn_size(self) -> float:
-        """The mean of the turns before the newest one, or of that one if it is the first."""
+        """The mean tokens of the turns before the newest one, or of that if it is the first."""
         if len(self._turns) > 1:
             return self._sums[self._turns[-1]] / (len(self._turns) - 1)
         return float(self._sums[-1])
 
     @property
     def unsent(self) -> int:
-        """From where on no prompt has had the messages yet: the last that the assistant said."""
+        """The position of the last assistant message: no prompt had it or a later one yet."""
         return self._units[-1] if self._units else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
-        """What the messages between two positions come to."""
+        """Return the tokens of the messages between two positions."""
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
 
     def turn_at(self, position: int) -> int:
-        """Where the turn begins to which a message belongs."""
+        """Return where the turn of a message begins."""
         return self._turns[bisect_right(self._turns, position) - 1]
 
     def turn_end(self, position: int) -> int:
-        """Where the turn of a message ends."""
+        """Return where the turn of a message ends."""
         after = bisect_right(self._turns, position)
         return self._turns[after] if after < len(self._turns) else len(self)
 
     def units(self, turn: int) -> Sequence[int]:
-        """Where the units begin of the turn that begins here."""
+        """Return where the units of the turn begin that begins here."""
         stop = bisect_left(self._units, self.turn_end(turn))
         return self._units[bisect_left(self._units, turn) : stop]
 
     def head(self, turn: int) -> tuple[int, int]:
-        """The run of user messages with which the turn begins; empty if the assistant began."""
+        """Return the run of user messages that begins the turn; it can be empty."""
         first = bisect_left(self._units, turn)
         end = self.turn_end(turn)
         if first < len(self._units):
@@ -154,9 +151,9 @@ class Ledger:
         return turn, end
 
     def spoken_before(self, cut: int) -> tuple[int, int] | None:
-        """The last unit before a cut, in its turn, in which the user says more than results.
+        """Return the last unit before a cut, in its turn, with user text beside results.
 
-        None if the unit at the cut is one itself: what the user said last is in the view then.
+        None if the unit at the cut has such text itself, so that the view has the newest.
         """
         index = bisect_left(self._spoken, cut)
         if self._spoken[index : index + 1] == [cut] or not index:
@@ -167,7 +164,7 @@ class Ledger:
         return start, self._units[bisect_right(self._units, start)]
 
     def cut_at(self, sequence: int | None) -> int:
-        """The position of a remembered cut: a border of this log, at or after it."""
+        """Return the position of a remembered cut: a border of this log, at or after it."""
         position = 0 if sequence is None else max(0, sequence - self.first_sequence)
         if position >= len(self):
             return self._turns[-1] if self._turns else 0
@@ -180,16 +177,16 @@ class Ledger:
         return end if end < len(self) else turn
 
     def last_turn_with(self, tokens: int) -> int:
-        """The newest beginning of a turn from which there are at least so many tokens."""
+        """Return the newest beginning of a turn from which there are this many tokens."""
         most = self._sums[-1] - tokens
         index = bisect_right(self._turns, most, key=self._sums.__getitem__) - 1
         return self._turns[max(index, 0)]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider counted in a prompt, and what was in it.
+    """A provider's count of a prompt, and what the prompt contained.
 
-    `beside` is what went along with the messages: system prompt, tools, the context of that turn.
+    `beside` is what was sent with the messages: system prompt, tools, the context of that turn.
     """
 
     spans: tuple[Span, ...]
@@ -198,7 +195,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of each message, of what stood beside them, and what can be learned from that."""
+    """The tokens of each message, of what is beside them, and what was learned."""
 
     messages: tuple[int, ...]
     beside: int
@@ -212,10 +209,10 @@ def count_messages(
     last: Report | None = None,
     beside: Weighed = NOTHING,
 ) -> Counted:
-    """The tokens of a log whose messages weigh this much.
+    """Return the tokens of the messages of a log from their estimates.
 
-    `replies` are the counts of the replies by their positions. Reports of another model, and usage
-    that was itself estimated, do not belong here.
+    `replies` are the counts of replies by position. Both reports must be of the same model, and
+    counted, not estimated.
     """
     if last is None:
         tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(weighed))
@@ -239,7 +236,7 @@ def _sent(weighed: Sequence[Weighed], report: Report) -> Weighed:
 def _covered(
     weighed: Sequence[Weighed], replies: Mapping[int, int], report: Report
 ) -> tuple[dict[int, int], int]:
-    """Shares of a report that add up to it: of each message, and of what stood beside them."""
+    """Divide a report: tokens of each message by position, and of what is beside them."""
     positions = [n for start, stop in report.spans for n in range(start, stop)]
     known = {n: replies[n] for n in positions if n in replies}
     rest = report.tokens - sum(known.values())

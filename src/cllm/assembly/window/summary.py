@@ -1,9 +1,8 @@
-"""Summaries: which turns are to be put into one, in which pieces, and where it stands.
+"""Summaries: which turns go into one, in which pieces, and its messages in a prompt.
 
-A plan says what to ask and asks nothing. Every turn that leaves is in a piece; pieces are asked for
-one after another, each with the summary so far before it. The first is what was sent last, up to
-its end, and one instruction: the cache of the provider has it. A summary that was not given changes
-nothing, and one that was can be undone: the log still has all it covers.
+Every turn that leaves the window is in a piece. Pieces are requested one after another, each behind
+the summary so far. The first request is a prefix of the last prompt, which the provider's cache
+has, and one instruction.
 """
 
 from bisect import bisect_right
@@ -26,13 +25,13 @@ INSTRUCTION = (
 INTRODUCTION = "Summary of the conversation until here:"
 ACKNOWLEDGED = "Understood."
 INSTRUCTION_TOKENS = 120
-"""Of the instruction and of what stands around a summary; more than they come to."""
+"""Upper bound for the instruction and the text around a summary."""
 UNLIMITED = 10**12
-"""Tokens; where nobody knows a limit, one request will do."""
+"""Tokens. Without a known limit, one request is enough."""
 
 
 class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages to be summarised by one request, up to and with a sequence number."""
+    """The messages that one request summarises, through a sequence number."""
 
     spans: tuple[Span, ...]
     through: int
@@ -47,11 +46,10 @@ def plan_summary(
     summary: StandingSummary | None = None,
     keep_turns: int | None = None,
 ) -> tuple[SummaryChunk, ...]:
-    """The requests to make before the next prompt, in order; none while all fits.
+    """Return the requests to make before the next prompt, in order; none while all fits.
 
-    `budget` and `pins` are those of `plan_window`. A cold cache is no reason to ask: a request
-    costs more than it saves. With `keep_turns` all but so many turns go into the summary, whether
-    they fit or not.
+    `budget` and `pins` are those of `plan_window`. A cold cache is no reason for a summary, which
+    costs more than it saves. With `keep_turns`, all turns but the newest go into the summary.
     """
     limit = strategy.tokens.limit(budget)
     if limit is None and keep_turns is not None:
@@ -83,9 +81,9 @@ def plan_summary(
 def _chunk(
     ledger: Ledger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
 ) -> SummaryChunk:
-    """As many whole turns as there is room for; of one that is too long, as many units.
+    """Return a chunk of as many whole turns as fit; of a turn that is too long, units.
 
-    A unit that fits the window goes alone if it has to: the model was sent as much before.
+    A unit that exceeds the room but fits the window goes alone.
     """
     inside = kept_inside(ledger, start)
     left = room - sum(ledger.tokens(*span) for span in inside)
@@ -107,9 +105,9 @@ def _chunk_to(ledger: Ledger, start: int, stop: int, before: tuple[Span, ...]) -
 
 
 def summary_turn(text: str) -> tuple[Message, ...]:
-    """A summary as it stands before the messages: said and acknowledged, so roles alternate."""
-    said = plain_message("user", f"{INTRODUCTION}\n\n{text}")
-    return said, plain_message("assistant", ACKNOWLEDGED)
+    """Return the messages of a summary in a prompt: two, so that roles alternate."""
+    summary = plain_message("user", f"{INTRODUCTION}\n\n{text}")
+    return summary, plain_message("assistant", ACKNOWLEDGED)
 
 
 def summary_request(
@@ -119,15 +117,7 @@ def summary_request(
     *,
     words: int,
 ) -> tuple[Message, ...]:
-    """The messages of the request for a chunk, of the log that was planned for.
-
-    The model is told to use at most so many `words`.
-    """
+    """Return the messages of the request for a chunk, from those of the log that was planned."""
     ahead = () if summary is None else summary_turn(summary.text)
     kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
-    return (*ahead, *kept, plain_message("user", instruction(words)))
-
-
-def instruction(words: int) -> str:
-    """What the model is asked for, at the end of what is to be summarised."""
-    return f"{INSTRUCTION}, in at most {words} words."
+    return (*ahead, *kept, plain_message("user", f"{INSTRUCTION}, in at most {words} words."))

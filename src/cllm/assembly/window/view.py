@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent: spans of positions, and the cut, to be remembered by its sequence number.
+    """The messages to send, as spans of positions, and the cut as a sequence number.
 
-    `tokens` leaves out the system prompt and whatever else stands beside the messages. `left_turns`
-    are those of which nothing is sent, and `newly_left` those of them that were sent until now.
+    `tokens` are those of the messages only. `left_turns` counts the turns of which nothing is
+    sent, `newly_left` those of them that the last view had.
     """
 
     spans: tuple[Span, ...]
@@ -36,12 +36,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     newly_left: int = 0
 
     def of(self, messages: Sequence[T]) -> tuple[T, ...]:
-        """The messages of the log that are in the view."""
         return tuple(message for start, stop in self.spans for message in messages[start:stop])
 
 
 class Pins:
-    """The pinned turns of a log, and what they come to before a cut."""
+    """The pinned turns of a log, and their tokens before a cut."""
 
     def __init__(self, ledger: Ledger, sequences: Iterable[int]) -> None:
         positions = (sequence - ledger.first_sequence for sequence in sequences)
@@ -53,7 +52,7 @@ class Pins:
             self._before.append(self._before[-1] + tokens)
 
     def before(self, turn: int) -> Iterator[Span]:
-        """The pinned turns that begin before another one does."""
+        """Yield the pinned turns that begin before this one."""
         for pinned in self._turns[: bisect_left(self._turns, turn)]:
             yield pinned, self._ledger.turn_end(pinned)
 
@@ -66,7 +65,7 @@ class Pins:
 
 
 def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
-    """What stays of the turn that a cut is in, before the cut."""
+    """Return what of the turn of a cut is sent although it is before the cut."""
     turn = ledger.turn_at(cut)
     if turn == cut:
         return ()
@@ -76,7 +75,7 @@ def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
 
 
 def used(ledger: Ledger, cut: int, pins: Pins) -> int:
-    """What a view with this cut comes to."""
+    """Return the tokens of the view with this cut."""
     turn = ledger.turn_at(cut)
     if cut != turn and turn in pins:
         cut = turn
@@ -85,7 +84,7 @@ def used(ledger: Ledger, cut: int, pins: Pins) -> int:
 
 
 def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
-    """The view with this cut; `before` is the one that was remembered."""
+    """Return the view with this cut; `before` is the remembered one."""
     if not len(ledger):
         return View(
             spans=(), cut=ledger.first_sequence, tokens=0, sent_messages=0, left_out_messages=0
@@ -107,7 +106,7 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
 
 
 def sent_spans(items: Iterable[Item], cut: int, pins: Iterable[int]) -> tuple[Span, ...]:
-    """What of these messages a prompt had that began at this cut, with these pins."""
+    """Return the spans of a prompt that began at this cut, with these pins."""
     ledger = Ledger(items)
     return view_from(ledger, ledger.cut_at(cut), Pins(ledger, pins)).spans
 
@@ -117,7 +116,7 @@ def _whole_turns_before(ledger: Ledger, turn: int, pins: Pins) -> int:
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Spans in order, neighbours as one and empty ones left out."""
+    """Return the spans with neighbours joined and without empty ones."""
     found: list[Span] = []
     for start, stop in spans:
         if start == stop:
@@ -132,7 +131,7 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 def cut_in_blocks(
     ledger: Ledger, strategy: ByTokens, *, limit: int, before: int, pins: Pins, idle: float = 0.0
 ) -> int:
-    """The cut as it was, until the history is over the high mark, or to drop some is cheap."""
+    """Return the next cut: the one before, unless the history is too long or cutting is cheap."""
     pinned = pins.tokens_before(ledger.turns[-1])
     marks = strategy.marks(max(0, limit - pinned), ledger.turn_size)
     low = int(marks.low)
@@ -149,10 +148,10 @@ def cut_in_blocks(
 
 
 def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
-    """How much has to leave to be worth a cut.
+    """Return how many tokens have to leave to be worth a cut.
 
-    A whole block is, where all that stays has to be written anew. What was never sent is written
-    in any case, so that after a long new message a smaller block is worth it too.
+    A whole block, if all that remains has to be written again. New messages are written in any
+    case, so that after a long one a smaller block is worth it too.
     """
     sent_before = max(0, ledger.tokens(cut, ledger.unsent))
     return (marks.high - marks.low) * sent_before / max(1.0, marks.low)
@@ -161,7 +160,7 @@ def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
 def cut_to_fit(
     ledger: Ledger, oldest: int, *, limit: int | None, pins: Pins, floor: int | None = None
 ) -> int:
-    """The first border from a position on with which the view is within the limit."""
+    """Return the first border from a position on whose view is within the limit."""
     if limit is None or used(ledger, oldest, pins) <= limit:
         return oldest
     turns = ledger.turns
@@ -174,12 +173,12 @@ def cut_to_fit(
 def _first_within(
     ledger: Ledger, borders: Sequence[int], first: int, limit: int, pins: Pins
 ) -> int:
-    """By bisection: what a view comes to never grows as its cut moves on."""
+    """Bisect: the tokens of a view never grow as its cut moves towards the end."""
     return bisect_left(borders, -limit, lo=first, key=lambda border: -used(ledger, border, pins))
 
 
 def _inside_newest(ledger: Ledger, limit: int, pins: Pins, *, floor: int) -> int:
-    """A cut in the newest turn, which is over the limit alone; its last unit stays."""
+    """Return a cut in the newest turn, which alone is over the limit; its last unit stays."""
     turn = ledger.turns[-1]
     units = ledger.units(turn)
     needed = used(ledger, units[-1] if units else turn, pins)
@@ -200,13 +199,13 @@ def plan_window(
     idle: float = 0.0,
     summary: StandingSummary | None = None,
 ) -> View:
-    """What of the log is sent next.
+    """Return the view of the log that is sent next.
 
-    `budget` is what the model takes beside the system prompt, the tools, this turn's context and
-    room for the answer; None is no limit. `cut` is the sequence number that the last view
-    remembered; None begins anew, as for another model. `pins` are sequence numbers of messages
-    whose turns stay. `idle` are the seconds since the model was last asked. What a `summary` covers
-    is not sent, and the summary takes its place in the budget.
+    `budget` are the tokens for messages, without system prompt, tools, context and room for the
+    answer; None is no limit. `cut` is the sequence number of the last view's cut; None starts
+    again, as for another model. `pins` are sequence numbers of messages whose turns stay. `idle`
+    are the seconds since the last call. The messages in a `summary` are not sent; the summary
+    counts towards the budget.
     """
     pinned = Pins(ledger, pins)
     if not len(ledger):
@@ -229,7 +228,7 @@ def plan_window(
     elif chosen is strategy:
         position = cut_in_blocks(ledger, chosen, limit=limit, before=before, pins=pinned, idle=idle)
     elif used(ledger, before, pinned) > limit:
-        # Turns leave without a summary only where there is no room for them.
+        # Turns leave without a summary only if there is no room for them.
         position = cut_in_blocks(ledger, chosen, limit=limit, before=before, pins=pinned)
     else:
         position = before
