@@ -1,4 +1,4 @@
-"""Context commands, and what became of them. Values only; running one is the work of `commands`."""
+"""Context commands and their outcomes, as values."""
 
 from typing import Literal
 
@@ -12,11 +12,11 @@ DEFAULT_TIMEOUT = 10.0
 
 
 class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command whose output the model is to know.
+    """A command whose output the model gets.
 
-    `static` runs once, when a conversation is created; `dynamic` for every turn; `exec` was given
-    with this turn, and is static if the turn creates the conversation. `written` is the command
-    as it stands in the settings, before variables were filled in.
+    `static` runs once, when a conversation is created; `dynamic` for every turn; `exec` came with
+    this turn, and is static if the turn creates the conversation. `written` is the command as in
+    the settings, before variables were filled in.
     """
 
     name: str
@@ -28,9 +28,9 @@ class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command did. `output` is its standard output, then its standard error.
+    """What a command did; `output` is its standard output, then its standard error.
 
-    `cut` is a command that was stopped because it said too much; what it said first is kept.
+    A `cut` command was stopped because its output was too long; the beginning is used.
     """
 
     command: ContextCommand

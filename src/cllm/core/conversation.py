@@ -1,12 +1,9 @@
-"""Conversations and their turns: the same values behind every store.
-
-Values are frozen: a conversation with one turn more is a new conversation. Nothing here reads
-or writes a file, and nothing here decides what is sent.
-"""
+"""Conversations and their turns: the same frozen values for every store."""
 
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -27,9 +24,9 @@ Policy = Literal["captured", "dynamic", "pinned"]
 
 
 class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Under which policy a conversation goes, and where its system prompt came from.
+    """The policy of a conversation and the source of its system prompt.
 
-    `prompt` is that of a pinned one, which is kept here and not among the messages.
+    `prompt` is that of a pinned conversation, which is stored here and not among the messages.
     """
 
     policy: Policy
@@ -38,7 +35,7 @@ class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One static context command that ran; `command` as it was written in the settings."""
+    """One static context command that ran; `command` is as in the settings."""
 
     name: str
     command: str
@@ -47,18 +44,17 @@ class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That the static context of a conversation was captured, when, and by which commands."""
+    """When the static context of a conversation was captured, and by which commands."""
 
     executed_at: datetime
     commands: tuple[ContextCommandRecord, ...] = ()
 
 
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the history a turn sent: from which sequence number on, and how much.
+    """The part of the history that a turn sent: its first sequence number, and how much.
 
-    `summary_through` is the last message that a summary stood for. `counted` is what the provider
-    counted in the last prompt of the turn, which is longer than the first by what was said in
-    between; about so many of these as `context` says were of what was for that turn only.
+    `summary_through` is the last message in a summary. `counted` are the tokens of the last prompt
+    of the turn as the provider counted them; about `context` of them were context of that turn.
     """
 
     first_sequence: int
@@ -70,10 +66,10 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary that was given: it stands in place of the messages up to a sequence number.
+    """A summary that replaces the messages through a sequence number in prompts.
 
-    `tokens` is what it takes in a prompt; `usage` and `cost` are what it took to make. `before` is
-    the one that it took the place of; to undo it is to go back to that.
+    `tokens` is its length in a prompt; `usage` and `cost` are those of making it. `before` is the
+    summary that it replaced, which undoing it restores.
     """
 
     text: str
@@ -86,7 +82,7 @@ class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
     before: "StandingSummary | None" = None
 
     def up_to(self, sequence: int) -> "StandingSummary | None":
-        """The newest summary, of those that followed one another, that tells of nothing later."""
+        """Return the newest of this summary and those before it that goes no further."""
         found: StandingSummary | None = self
         while found is not None and found.through > sequence:
             found = found.before
@@ -94,14 +90,14 @@ class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a turn failed; `code` is the name of the error's type."""
+    """Why a turn failed; `code` is the name of the type of the error."""
 
     code: str
     message: str
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn: what the user said and everything that answered it.
+    """One turn: the messages of the user and everything that answered them.
 
     Turns with the same `place` are variants of one another; one of them is on the default path.
     """
@@ -122,30 +118,28 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> tuple[Message, ...]:
-        """What was said in the turn before anything answered it."""
-        answers = (place for place, one in enumerate(self.messages) if one.role == "assistant")
-        return self.messages[: next(answers, len(self.messages))]
+        """The messages before the first reply."""
+        return tuple(takewhile(lambda message: message.role != "assistant", self.messages))
 
     @property
     def is_history(self) -> bool:
-        """Whether the turn may be sent as history: not while it runs, and not if it failed."""
+        """Whether the turn is sent as history: not while it runs, and not if it failed."""
         return self.state in HISTORY_STATES
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a branch left its parent: after the message with this sequence number."""
+    """The parent of a branch, and the sequence number of the last shared message."""
 
     conversation: str
     sequence: int
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation: its stored system prompt, its default path of turns, and what is off it.
+    """A conversation: its system prompt, the turns of its default path, and their variants.
 
-    `first_sequence` is the sequence number of the first message in `turns`: more than 1 when a
-    store loaded only the tail that a window can use. The system prompt has no number. `pins` are
-    the sequence numbers of messages that stay in every window, `summary` is what stands for the
-    oldest ones where a window has it so.
+    `first_sequence` is the sequence number of the first message in `turns`: more than 1 if a store
+    loaded only the end. The system prompt has no number. `pins` are the sequence numbers of
+    messages that stay in every window; `summary` replaces the oldest messages in windows.
     """
 
     id: str
@@ -169,36 +163,35 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What people call it by: its name if it can be looked up by that, else its id."""
         return ref_of(self.name, self.id)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The default path as one list, the stored system prompt first."""
+        """The system prompt and the messages of the default path."""
         head = () if self.system is None else (self.system,)
         return head + tuple(message for turn in self.turns for message in turn.messages)
 
     @property
     def message_count(self) -> int:
-        """The messages on the default path, the system prompt not counted."""
+        """The number of messages on the default path without the system prompt."""
         return self.first_sequence - 1 + sum([len(turn.messages) for turn in self.turns])
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing has been said yet, so that it is captured as if it were new."""
-        said = self.first_sequence > 1 or any(turn.is_history for turn in self.turns)
-        return self.system is None and not said
+        """Whether it has no message yet, so that it is captured as if it were new."""
+        has_history = self.first_sequence > 1 or any(turn.is_history for turn in self.turns)
+        return self.system is None and not has_history
 
     @property
     def kept_prompt(self) -> Message | None:
-        """The system prompt that it keeps: the first of its messages, or one pinned beside them."""
+        """The stored system prompt: the first of its messages, or a pinned one."""
         record = self.system_record
         if self.system is not None or record is None or record.prompt is None:
             return self.system
         return plain_message("system", record.prompt)
 
     def history(self, *, before: str | None = None) -> tuple[Turn, ...]:
-        """The turns that may be sent: all, or those before the place that is answered anew."""
+        """Return the turns that are sent: all, or those before a place that is answered again."""
         turns = self.turns
         if before is not None:
             places = [turn.place for turn in turns]
@@ -206,18 +199,16 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         return tuple([turn for turn in turns if turn.state in HISTORY_STATES])
 
     def has_system_message(self) -> bool:
-        """Whether the conversation stores a system prompt."""
         return self.system is not None
 
     def has_context_in_system_message(self) -> bool:
-        """Whether the stored system prompt holds a whole context block, by both of its markers."""
+        """Whether the system prompt has a whole context block, by both of its markers."""
         if self.system is None:
             return False
         text = self.system.text
         return CONTEXT_MARK.search(text) is not None and CONTEXT_END in text
 
     def numbered_messages(self) -> Iterator[tuple[int, Turn, Message]]:
-        """Every message of the default path with its sequence number and its turn."""
         number = self.first_sequence
         for turn in self.turns:
             for message in turn.messages:
@@ -226,13 +217,13 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_tokens(self) -> int:
-        """The tokens of all turns, variants included, as reported or estimated."""
+        """The tokens of all turns and variants, as reported or estimated."""
         turns = self.turns + self.variants
         return sum(turn.usage.total for turn in turns if turn.usage is not None)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list: everything but what was said."""
+    """A conversation in a list: everything but its messages."""
 
     id: str
     created_at: datetime
@@ -246,7 +237,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """What people call it by: its name if it can be looked up by that, else its id."""
         return ref_of(self.name, self.id)
 
 
@@ -254,12 +244,12 @@ TITLE_LENGTH = 100
 
 
 def ref_of(name: str | None, conversation_id: str) -> str:
-    """The name, unless it is no valid id: such a name in somebody's file finds nothing."""
+    """Return the name, or the ID if the name, which a file may have, cannot be looked up."""
     return name if name and is_valid_id(name) else conversation_id
 
 
 def title_from(text: str) -> str | None:
-    """A title from the first user message: one line, at most 100 characters."""
+    """Return a title of one line and at most TITLE_LENGTH characters; None for blank text."""
     line = " ".join(text.split())
     if not line:
         return None
@@ -274,7 +264,7 @@ def is_valid_id(ref: str) -> bool:
 
 
 def check_id(ref: str) -> str:
-    """The id itself, if it is one."""
+    """Return the ID; raise InvalidIdError if it is none."""
     if not is_valid_id(ref):
         raise InvalidIdError(ref)
     return ref

@@ -1,34 +1,34 @@
 """Every error that cllm raises on purpose.
 
     CllmError
-    ├── UsageError                    the person asked for something that cannot be
+    ├── UsageError                    the request cannot be met
     │   ├── InvalidIdError
-    │   ├── InvalidTextError            a ValueError as well
+    │   ├── InvalidTextError            also a ValueError
     │   ├── MissingExtraError
-    │   └── WindowTooSmallError         what has to be sent is more than may be
+    │   └── WindowTooSmallError         the messages exceed the window
     ├── SettingsError                 a Cllmfile or a setting is wrong
     │   └── UntrustedFileError
-    ├── ContextError                  a context command failed that must not
+    ├── ContextError                  a context command with on_failure `fail` failed
     ├── VariableError                 a variable of a template is missing or wrong
     ├── SchemaError                   a JSON schema cannot be read or used
-    │   └── SchemaUnavailableError      its address gives nothing now, and could later
-    ├── ReplySchemaError              the reply is not what the JSON schema asks for
-    ├── ModelNotFoundError            no provider is known for the model
-    ├── MissingKeyError               the provider wants a key and none is configured
-    ├── ProviderError                 the provider was asked and there is no answer
+    │   └── SchemaUnavailableError      cannot be fetched now
+    ├── ReplySchemaError              the reply does not match its JSON schema
+    ├── ModelNotFoundError            no provider serves the model
+    ├── MissingKeyError               the provider needs a key and none is configured
+    ├── ProviderError                 the provider was called and gave no reply
     │   ├── UnreachableError            no connection
-    │   ├── ProviderTimeoutError        connected, but silent for too long
+    │   ├── ProviderTimeoutError        connected, but no data for too long
     │   ├── AuthenticationError         401
     │   ├── PermissionDeniedError       403
     │   ├── InvalidRequestError         400, 404, 413, 422
     │   │   ├── PromptTooLongError
-    │   │   ├── UnsendableError         no request can be made of the prompt for this provider
-    │   │   └── StrictError             it would have to be changed, and strict mode forbids that
+    │   │   ├── UnsendableError         the prompt cannot be converted for this provider
+    │   │   └── StrictError             it would have to be changed, which strict mode forbids
     │   ├── RateLimitedError            429
     │   ├── UpstreamError               500 and above
-    │   ├── BadReplyError               an answer that is not what the protocol promises
-    │   └── BrokenStreamError           a stream that ended before the answer did
-    ├── LocalModelError               the local model cannot be fetched or run
+    │   ├── BadReplyError               a reply that violates the protocol
+    │   └── BrokenStreamError           a stream that ended before the reply did
+    ├── LocalModelError               the local model cannot be downloaded or run
     │   └── DownloadError
     └── StoreError
         ├── ConversationNotFoundError
@@ -36,14 +36,14 @@
         ├── ConversationBusyError       another turn is running
         ├── SequenceNotFoundError
         ├── TurnNotFoundError
-        ├── StaleLeaseError             the right to write was lost
-        ├── RequestInFlightError        the same request is being answered now
-        ├── RequestConflictError        an idempotency key came with another request
-        ├── BrokenConversationError     what is stored cannot be read
+        ├── StaleLeaseError             the lease was lost
+        ├── RequestInFlightError        the same request is running
+        ├── RequestConflictError        an idempotency key was used for another request
+        ├── BrokenConversationError     the stored data cannot be read
         └── StoreUnavailableError       unwritable folder, full disk, no connection
 
-The text of an error is one sentence for a person, and says what to do. Programs look at the type
-and the fields, never at the text. Each class also declares how the server reports it to a client.
+The text of an error is one sentence for a person that says what to do. Programs use the type and
+the fields, never the text. Each class also declares how the server reports it to a client.
 """
 
 from collections.abc import Mapping
@@ -54,13 +54,12 @@ import msgspec
 from cllm.core.notice import Notice
 from cllm.core.secret import without_secrets
 
-RETRY_SECONDS = 1.0
 CLIENT_ERRORS = range(400, 500)
 SERVER_ERRORS = range(500, 600)
 
 
 class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as the server reports it to a client, in no protocol yet."""
+    """An error as the server reports it to a client, independent of the protocol."""
 
     status: int
     code: str
@@ -72,12 +71,11 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CllmError(Exception):
-    """The root of the tree.
+    """The root of the tree, with the status, code and text for clients of the server.
 
-    `http_status` and `http_code` are the status and the code over HTTP. `http_message` is the text
-    for a client of the server, formatted with the error as `error`; None stands for the text of
-    the error itself, where that names no path, address or key of the server. `param` names the
-    field of the request. `can_retry` says whether the same request can succeed later.
+    `http_message` is formatted with the error as `error`; None is the text of the error itself,
+    if that has no path, address or key of the server. `param` names the field of the request.
+    `can_retry`: whether the same request can succeed later.
     """
 
     http_status: int = 500
@@ -90,7 +88,6 @@ class CllmError(Exception):
     can_retry: bool = False
 
     def report(self) -> ErrorReport:
-        """Return the error as the server reports it."""
         text = self.http_message
         return ErrorReport(
             status=self.http_status,
@@ -102,8 +99,6 @@ class CllmError(Exception):
 
 
 class UsageError(CllmError):
-    """The person asked for something that cannot be done as asked."""
-
     http_status, http_code = 422, "validation_error"
     http_message: str | None = None
 
@@ -124,17 +119,10 @@ class InvalidIdError(UsageError):
 
 
 class InvalidTextError(UsageError, ValueError):
-    """What should be a text says nothing, or has something in it that is no character."""
-
     http_message = "A text is empty, or has something in it that is no character."
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
 
 
 class MissingExtraError(UsageError):
-    """Something was used whose packages are not installed."""
-
     http_status, http_code = 501, "not_supported"
     http_message = "This server was installed without the packages for that; ask its operator."
 
@@ -146,7 +134,7 @@ class MissingExtraError(UsageError):
 
 
 class WindowTooSmallError(UsageError):
-    """What cannot be left out of a prompt is more than its budget; all numbers are tokens."""
+    """The messages that have to be sent exceed the budget; all numbers are tokens."""
 
     http_status, http_code, param = 400, "context_length_exceeded", "messages"
     http_message = (
@@ -166,8 +154,6 @@ class WindowTooSmallError(UsageError):
 
 
 class SettingsError(CllmError):
-    """A setting is wrong; `path` and `line` say where, when it came from a file."""
-
     http_code = "server_misconfigured"
     http_message = "The server's settings are wrong; ask its operator."
 
@@ -179,7 +165,7 @@ class SettingsError(CllmError):
 
 
 class UntrustedFileError(SettingsError):
-    """A Cllmfile in the current directory has keys that need the person's trust."""
+    """A Cllmfile in the current directory has keys that need the user's trust."""
 
     http_message = "The server's settings are not trusted; ask its operator."
 
@@ -195,8 +181,6 @@ class UntrustedFileError(SettingsError):
 
 
 class ContextError(CllmError):
-    """A context command with `on_failure: fail` failed, so the model was not asked."""
-
     http_status, http_code = 502, "context_failed"
     http_message = "A context command of this server failed; ask its operator."
 
@@ -210,8 +194,6 @@ class ContextError(CllmError):
 
 
 class VariableError(CllmError):
-    """A template cannot be filled in; the sentence says what to give."""
-
     http_code = "server_misconfigured"
     http_message = "A template of this server's misses a variable."
 
@@ -221,29 +203,25 @@ class VariableError(CllmError):
 
 
 class SchemaError(CllmError):
-    """A JSON schema cannot be used. `source` is where it came from, `place` is inside it."""
+    """A JSON schema cannot be used; `source` is its origin, `place` the path inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema cannot be used{error._where}; correct it and ask again."
+    http_message = "The JSON schema cannot be used{error._at}; correct it and ask again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
-        where = "" if place is None else f" at {place}"
-        super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
+        self._at = "" if place is None else f" at {place}"
+        super().__init__(f"The JSON schema of {source} cannot be used{self._at}: {problem}")
         self.problem = problem
         self.source = source
         self.place = place
 
-    @property
-    def _where(self) -> str:
-        return "" if self.place is None else f" at {self.place}"
-
 
 class SchemaUnavailableError(SchemaError):
-    """The address of a schema gives nothing now; one that was fetched earlier will do."""
+    """The schema cannot be fetched now; one that was fetched earlier can be used."""
 
 
 class ReplySchemaError(CllmError):
-    """The reply does not fit its JSON schema, and was not kept. `place` is inside the reply."""
+    """The reply does not match its JSON schema and was not saved; `place` is a path inside it."""
 
     http_status, http_code = 502, "reply_schema_mismatch"
     http_message = "The reply does not fit the JSON schema at {error.place}; ask again."
@@ -283,14 +261,11 @@ class MissingKeyError(CllmError):
 
 
 class ProviderError(CllmError):
-    """A provider was asked and gave no answer. `status` is the HTTP status, if there was one.
-
-    `details` are what it said for programs, beside the words for people.
-    """
+    """The provider gave no reply; `code` and `details` are the provider's own, for programs."""
 
     http_status, http_code = 502, "upstream_error"
     http_message: str | None = (
-        "Provider '{error.provider}' failed{error._shown_status}; ask again later."
+        "Provider '{error.provider}' failed{error._in_status}; ask again later."
     )
 
     def __init__(
@@ -309,13 +284,10 @@ class ProviderError(CllmError):
         self.retry_after = retry_after
         self.code = code
         self.details = details
-
-    @property
-    def _shown_status(self) -> str:
-        return "" if self.status is None else f" (HTTP {self.status})"
+        self._in_status = "" if status is None else f" (HTTP {status})"
 
     def report(self) -> ErrorReport:
-        """Return the error under the provider's own status if that says what failed."""
+        """Return the report, with the provider's own status if no subclass has a better one."""
         report = super().report()
         if self.http_code != ProviderError.http_code or self.status not in SERVER_ERRORS:
             return report
@@ -323,8 +295,6 @@ class ProviderError(CllmError):
 
 
 class UnreachableError(ProviderError):
-    """No connection could be made."""
-
     http_code, can_retry = "upstream_unreachable", True
     http_message = (
         "Provider '{error.provider}' cannot be reached from this server; ask again later."
@@ -332,34 +302,28 @@ class UnreachableError(ProviderError):
 
 
 class ProviderTimeoutError(ProviderError):
-    """Connected, but nothing came for too long."""
-
     http_status, http_code = 504, "upstream_timeout"
     http_message = "Provider '{error.provider}' sent nothing for too long; ask again."
 
 
 class AuthenticationError(ProviderError):
-    """The key was refused."""
-
     http_status, http_code = 401, "provider_key_refused"
     http_message = "Provider '{error.provider}' refused the key it was asked with; check that key."
 
 
 class PermissionDeniedError(ProviderError):
-    """The key is known and may not do this."""
-
     http_status, http_code = 403, "provider_permission_denied"
     http_message = "Provider '{error.provider}' does not allow this with the key it was asked with."
 
 
 class InvalidRequestError(ProviderError):
-    """The provider understood the request and refuses it; asking again will not help."""
+    """The provider refuses the request; a retry does not help."""
 
     http_status, http_code = 400, "invalid_request"
     http_message = None
 
     def report(self) -> ErrorReport:
-        """Return the provider's words, which are about the request, without addresses."""
+        """Return the provider's text, which is about the request, without addresses."""
         status, text = self.status, str(self)
         return ErrorReport(
             status=status if status and status in CLIENT_ERRORS else self.http_status,
@@ -370,8 +334,6 @@ class InvalidRequestError(ProviderError):
 
 
 class PromptTooLongError(InvalidRequestError):
-    """The prompt does not fit the model's context window."""
-
     http_code, param = "context_length_exceeded", "messages"
 
     def report(self) -> ErrorReport:
@@ -381,87 +343,69 @@ class PromptTooLongError(InvalidRequestError):
 
 
 class UnsendableError(InvalidRequestError):
-    """No request can be made of the prompt for this provider; it was not asked. `path`: where."""
+    """The prompt cannot be converted for this provider, which was not called."""
+
+    # The text is ours, so that it has no addresses to remove.
+    report = ProviderError.report
 
     def __init__(self, message: str, *, provider: str, path: str | None = None) -> None:
         super().__init__(message, provider=provider)
-        self.path = path
-
-    def report(self) -> ErrorReport:
-        if self.path is None:
-            return ErrorReport(status=400, code="invalid_request", message=str(self))
-        return ErrorReport(status=422, code="validation_error", message=str(self), param=self.path)
+        self.path = self.param = path
+        if path is not None:
+            self.http_status, self.http_code = 422, "validation_error"
 
 
 class StrictError(InvalidRequestError):
-    """The prompt cannot be sent as it is; in strict mode it is not sent otherwise."""
-
     http_code = "strict_mode"
+    report = ProviderError.report
 
     def __init__(self, *, provider: str, notices: tuple[Notice, ...]) -> None:
-        said = " ".join(
+        texts = " ".join(
             f"{notice.path}: {notice.message}" if notice.path else notice.message
             for notice in notices
         )
         super().__init__(
-            f"Provider '{provider}' cannot be sent this as it is, and strict mode is on: {said}",
+            f"Provider '{provider}' cannot be sent this as it is, and strict mode is on: {texts}",
             provider=provider,
         )
         self.notices = notices
-
-    def report(self) -> ErrorReport:
-        path = self.notices[0].path if self.notices else None
-        return ErrorReport(
-            status=self.http_status, code=self.http_code, message=str(self), param=path or None
-        )
+        self.param = (notices[0].path or None) if notices else None
 
 
 class RateLimitedError(ProviderError):
-    """Too many requests; `retry_after` says when to come back, if the provider did."""
-
     http_status, http_code, can_retry = 429, "rate_limited", True
     http_message = "Provider '{error.provider}' takes no more requests for now; wait and ask again."
 
 
 class UpstreamError(ProviderError):
-    """The provider failed by itself."""
-
     can_retry = True
 
 
 class BadReplyError(ProviderError):
-    """The answer is not what the protocol promises."""
-
     http_code = "upstream_bad_reply"
     http_message = "Provider '{error.provider}' gave an answer that cannot be read; ask again."
 
 
 class BrokenStreamError(ProviderError):
-    """The stream ended before the answer did."""
-
     http_code, can_retry = "upstream_broken_stream", True
     http_message = "Provider '{error.provider}' broke off in the middle of its answer; ask again."
 
 
 class LocalModelError(CllmError):
-    """The local model cannot be fetched or run."""
-
     http_status, http_code = 503, "local_model_unavailable"
     http_message = "The local model does not run here now; ask again later."
 
 
 class DownloadError(LocalModelError):
-    """A model file could not be fetched whole."""
-
     http_message = "The local model could not be fetched; ask again later."
 
 
 class StoreError(CllmError):
-    """A conversation could not be read or kept."""
-
     http_status, http_code = 503, "conversation_storage_unavailable"
-    http_message = "Conversations cannot be read or kept at the moment; ask again later."
-    retry_after: float | None = RETRY_SECONDS
+    http_message: str | None = (
+        "Conversations cannot be read or kept at the moment; ask again later."
+    )
+    retry_after: float | None = 1.0
     can_retry = True
 
 
@@ -538,18 +482,14 @@ class StaleLeaseError(StoreError):
 
 
 class RequestInFlightError(StoreError):
-    """The same request is being answered at this moment."""
-
     http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
-    http_message = "The same request is still being answered; ask again in a moment."
+    http_message = None
 
     def __init__(self) -> None:
         super().__init__("The same request is still being answered; ask again in a moment.")
 
 
 class RequestConflictError(StoreError):
-    """A key that stands for one request came with another."""
-
     http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
     http_message = (
         "This idempotency key came with another request; use a new key for a new request."

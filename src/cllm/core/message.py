@@ -1,7 +1,6 @@
-"""What was said: a message, kept as it arrived, and the parts that are a view of it.
+"""A message, stored as it arrived, and the parts that are a view of it.
 
-A message is never edited; a changed message is another message. Nothing here knows a
-protocol: turning JSON into parts, and parts into JSON, is the work of `cllm.wire`.
+Nothing here knows a protocol: `cllm.wire` converts between JSON and parts.
 """
 
 from collections.abc import Iterator
@@ -14,11 +13,11 @@ Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message: who said it, in which protocol's words, and its JSON untouched.
+    """One message: its role, its protocol, and its unchanged JSON.
 
-    `raw` is compact JSON in UTF-8. Sent back in its own dialect it is the same bytes, which is
-    what provider caches compare. `role` is the role in our words: a `developer` message of
-    OpenAI's has the role `system`, and its `raw` still says `developer`.
+    `raw` is compact JSON in UTF-8. Sent back in its own dialect it is the same bytes, which
+    provider caches compare. An OpenAI `developer` message has the role `system`, and its `raw` is
+    unchanged.
     """
 
     role: Role
@@ -26,25 +25,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dialect: Dialect = "openai"
 
     def json(self) -> dict[str, Any]:
-        """The message as a new dictionary, which the caller may change."""
+        """Return the message as a new dictionary, which the caller may change."""
         decoded: dict[str, Any] = msgspec.json.decode(self.raw)
         return decoded
 
     @property
     def text(self) -> str:
-        """The plain text in the message, blocks joined by a line break; no tools, no thinking.
+        """The plain text, blocks joined by a line break; no tools, no thinking.
 
-        A refusal is text as well: it is what the model said. What is nested too deeply to be looked
-        into has none.
+        A refusal is text too. JSON that is nested too deeply has none.
         """
         try:
-            return "\n".join(msgspec.json.decode(self.raw, type=_Said).texts())
+            return "\n".join(msgspec.json.decode(self.raw, type=_Content).texts())
         except RecursionError:
             return ""
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
-    """The texts of a list of blocks; one that is a message itself has some of its own."""
+    """Yield the texts of a list of blocks; a block can be a message with a list of its own."""
     for block in content:
         if not isinstance(block, dict):
             continue
@@ -60,8 +58,8 @@ def _text(block: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-class _Said(msgspec.Struct):
-    """The field that every dialect has, and OpenAI's own for a refusal."""
+class _Content(msgspec.Struct):
+    """The field that every dialect has, and OpenAI's field for a refusal."""
 
     content: Any = None
     refusal: Any = None
@@ -76,21 +74,21 @@ class _Said(msgspec.Struct):
 
 
 def plain_message(role: Role, text: str) -> Message:
-    """A message of one text, in OpenAI's words: the form in which the surfaces speak."""
+    """Return a message of one text in OpenAI's format."""
     return Message(role=role, raw=msgspec.json.encode({"role": role, "content": text}))
 
 
 class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A place up to which the provider is asked to keep the prompt in its cache."""
+    """A position up to which the provider shall cache the prompt."""
 
     ttl: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every part of a message has; the kinds are its subclasses.
+    """The base of all parts of a message.
 
-    `extra` holds the fields of a block that no kind has a name for, so that going through
-    parts loses nothing. `cache` is the cache mark that stood on the block.
+    `extra` has the fields of a block that have no name here, so that a conversion through parts
+    loses nothing. `cache` is the cache mark of the block.
     """
 
     cache: CacheMark | None = None
@@ -110,7 +108,7 @@ class Image(Part, frozen=True, kw_only=True, tag="image"):
 
 
 class Document(Part, frozen=True, kw_only=True, tag="document"):
-    """A file beside the text, by data (base64), plain text, URL, or an id at the provider."""
+    """A file, by its data (base64), plain text, URL, or ID at the provider."""
 
     media_type: str | None = None
     data: str | None = None
@@ -121,7 +119,7 @@ class Document(Part, frozen=True, kw_only=True, tag="document"):
 
 
 class ToolCall(Part, frozen=True, kw_only=True, tag="tool_call"):
-    """The model asks for a tool. `arguments` is the JSON text as the model wrote it."""
+    """A call of a tool by the model; `arguments` is the JSON text as the model wrote it."""
 
     id: str
     name: str
@@ -142,7 +140,7 @@ class Refusal(Part, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
-    """A block of a kind we have no name for, as it came, and the list in which it stood."""
+    """A block of an unknown kind, unchanged; `field` is the list that it was in."""
 
     dialect: Dialect
     raw: bytes
@@ -150,7 +148,7 @@ class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
 
 
 class ToolResult(Part, frozen=True, kw_only=True, tag="tool_result"):
-    """The answer to a tool call: text, images or documents; never another call."""
+    """The result of a tool call."""
 
     call_id: str
     content: tuple["Text | Image | Document | Unknown", ...] = ()

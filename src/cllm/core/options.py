@@ -1,8 +1,7 @@
-"""What a request asks for beside its messages, in no protocol's words.
+"""The options of a request beside its messages, independent of the protocol.
 
-A codec reads its protocol's fields into these and writes them out of these. A field that no name
-here fits stays in `extra`, under the name it had, for the codec of the same protocol; another one
-says in a notice that it was left out.
+A codec converts the fields of its protocol to these and back. A field without a name here stays in
+`extra` for the codec of the same protocol; another codec leaves it out, with a notice.
 """
 
 from typing import Any, Literal
@@ -15,7 +14,7 @@ ToolChoiceKind = Literal["auto", "any", "none", "tool"]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the model may call. `schema` is the JSON schema of its arguments."""
+    """A function that the model may call; `schema` is the JSON schema of its arguments."""
 
     name: str
     description: str | None = None
@@ -26,7 +25,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a kind that only one protocol has, as it came; no other can be asked for it."""
+    """A tool of a kind that only one protocol has, unchanged."""
 
     dialect: Dialect
     name: str
@@ -37,14 +36,14 @@ AnyTool = Tool | ForeignTool
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the model must call a tool, may, or may not; `name` with the kind `tool`."""
+    """Whether the model must, may or must not call a tool; `name` is for the kind `tool`."""
 
     kind: ToolChoiceKind
     name: str | None = None
 
 
 class JsonOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer is to be JSON, of this schema if one is given."""
+    """The reply has to be JSON, of this schema if there is one."""
 
     schema: dict[str, Any] | None = None
     name: str | None = None
@@ -52,10 +51,7 @@ class JsonOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the model is to think: not at all, by effort, or up to so many tokens.
-
-    `raw` is the setting as it came, in the words of `dialect`.
-    """
+    """How much the model thinks; `raw` is the unchanged setting in the format of `dialect`."""
 
     enabled: bool
     effort: str | None = None
@@ -65,7 +61,7 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. None is not said; 0, False and empty lists are."""
+    """All options; None is an absent field, 0, False and empty lists are values."""
 
     max_tokens: int | None = None
     temperature: float | None = None

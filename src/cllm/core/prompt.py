@@ -1,4 +1,4 @@
-"""What is sent: one prompt, assembled for one model, in no protocol's words yet."""
+"""A prompt, assembled for one model and independent of the protocol."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,31 +11,30 @@ from cllm.core.notice import Notice
 
 
 class Continuity(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt's place among those of its conversation, in messages counted from its end.
+    """What a prompt shares with those before and after it, in messages from its end.
 
-    The last `fresh` were not in the prompt before, or stood behind what was for that turn only;
-    the last `passing` are not what the next prompt will go on with.
+    The last `fresh` were not in the prompt before, or came after its context; the next prompt will
+    not have the last `passing`.
     """
 
     fresh: int
     passing: int = 0
 
     def after(self, more: int) -> "Continuity":
-        """That of the next prompt of the same turn, which has so many messages more."""
+        """Return that of the next prompt of the turn, which has `more` messages more."""
         if self.passing:
             return Continuity(fresh=self.fresh + more, passing=self.passing + more)
         return Continuity(fresh=more)
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a provider needs to ask its model once.
+    """Everything a provider needs to call its model once.
 
-    `parameters` are the fields of the request beside messages and model (sampling, tools), in the
-    words of `dialect`. The `cache_key` names the conversation to providers that keep something of
-    their own for it. `foreign` are the positions of messages that another model wrote, whose
-    thinking this one does not take back. With `strict`, what cannot be sent as it is is an error
-    where it would be a notice. `original` is the client's own body, for a provider that speaks
-    its protocol. Without `continuity` no other prompt will begin like this one.
+    `parameters` are the other fields of the request (sampling, tools), in the format of `dialect`.
+    `cache_key` names the conversation to providers with a cache of their own. `foreign` are the
+    positions of messages by another model, whose thinking this one refuses. `strict` makes an
+    error of what would be a notice about a change. `original` is the client's own body, for a
+    provider of its protocol. Without `continuity` no other prompt will begin like this one.
     """
 
     model: str
@@ -54,11 +53,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        """The system prompt, if there is one, and the messages, in the order they are sent."""
         return self.messages if self.system is None else (self.system, *self.messages)
 
     def going_on(self, messages: Sequence[Message]) -> "Prompt":
-        """The next prompt of the same turn: this one, and what was said since."""
+        """Return the next prompt of the turn: this one with more messages."""
         continuity = self.continuity
         return msgspec.structs.replace(
             self,
@@ -69,10 +67,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the bytes in which a client sent it, and what they say.
+    """The bytes of a client's request, and their fields.
 
-    The bytes stand for a prompt only as long as that says the same; whatever changed it, a
-    stored history or a system prompt of ours, they are not what is to be sent any more.
+    The bytes can be sent for a prompt only if it `says` the same: a stored history or a system
+    prompt of ours changes it.
     """
 
     body: bytes
@@ -84,7 +82,6 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
 
     def says(self, prompt: Prompt) -> bool:
-        """Whether the body is exactly this prompt."""
         return (
             self.dialect == prompt.dialect
             and self.model == prompt.model
@@ -96,7 +93,6 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_of(original: Original) -> Prompt:
-    """The prompt that a client's body asks for."""
     return Prompt(
         model=original.model,
         system=original.system,

@@ -1,8 +1,4 @@
-"""What a provider answers: events as they come, and the reply they add up to.
-
-A whole answer is the same events in a burst, so nothing above a provider asks how the answer
-travelled.
-"""
+"""The reply of a provider, as events. A reply that is not streamed is the same events at once."""
 
 from typing import Literal
 
@@ -19,9 +15,9 @@ StopReason = Literal[
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of one call, as the provider counted them.
 
-    The five numbers are disjoint and add up: `input` is what was neither read from nor written
-    to a cache, `output` is what was not reasoning. `cache_write_hour` is how much of `cache_write`
-    is to be kept for an hour, which costs more.
+    The first five numbers are disjoint: `input` is what was neither read from nor written to a
+    cache, `output` what was not reasoning. `cache_write_hour` is the part of `cache_write` that
+    lasts an hour, which costs more.
     """
 
     input: int = 0
@@ -38,11 +34,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompt(self) -> int:
-        """What the prompt came to."""
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: "Usage") -> "Usage":
-        """What two calls used; estimated if one of them is."""
         return Usage(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -55,21 +49,21 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """A piece of the text. `index` is the place of its part in the reply, in every delta."""
+    """A piece of the text; in every delta, `index` is that of its part in the reply."""
 
     text: str
     index: int = 0
 
 
 class RefusalDelta(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
-    """A piece of what the model says instead of an answer, where its protocol tells them apart."""
+    """A piece of a refusal, if the protocol distinguishes it from text."""
 
     text: str
     index: int = 0
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
-    """A piece of the thinking; its signature comes when the part is whole."""
+    """A piece of the thinking; the signature comes at its end."""
 
     text: str = ""
     signature: str | None = None
@@ -77,7 +71,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
-    """A piece of a tool call. `id` and `name` come with its first piece."""
+    """A piece of a tool call; `id` and `name` come with the first one."""
 
     index: int
     id: str | None = None
@@ -86,17 +80,16 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
-    """A part that came whole: redacted thinking, or one of a kind we have no name for."""
+    """A part that comes whole: redacted thinking, or one of an unknown kind."""
 
     part: AnyPart
     index: int = 0
 
 
 class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
-    """Events of a provider's stream as it sent them, for a client that speaks its protocol.
+    """Unchanged events of a provider's stream, for a client of the same protocol.
 
-    What they say is told by the other events as well. `closes` from the one on that announces the
-    end of the answer.
+    The other events have their content too. `closes` from the event on that announces the end.
     """
 
     dialect: Dialect
@@ -105,15 +98,15 @@ class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
-    """Something of the prompt could not be sent as it was; comes before anything of the answer."""
+    """A notice about the prompt; comes before any part of the reply."""
 
     notice: Notice
 
 
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The provider said that its answer is over. Without this event there was no whole answer.
+    """The reply is complete; without this event it is not.
 
-    `raw` is the answer in the provider's own JSON, where its protocol has one for it in one piece.
+    `raw` is the reply as one JSON in the provider's protocol, if it has such a form.
     """
 
     message: Message

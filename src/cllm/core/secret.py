@@ -1,4 +1,4 @@
-"""A text that must not be seen: it cannot be printed, logged or written by accident."""
+"""Secrets: texts that cannot be printed, logged or saved by accident."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ SHORTEST = 6
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """The text with every one of these blotted out; what is too short to be one is left."""
+    """Return the text with these secrets replaced; those under SHORTEST characters stay."""
     for secret in sorted({one for one in secrets if len(one) >= SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 
 
 class Secret:
-    """Holds a key. Only `reveal` gives it away, so every place that does can be found."""
+    """Holds a key. Only `reveal` returns it, so that every use can be found."""
 
     __slots__ = ("_text",)
 
@@ -41,9 +41,9 @@ class Secret:
 
 
 class CallersKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that a caller brings for one call; a `token` is sent as a bearer's.
+    """A caller's key for one call; a `token` is sent as a bearer token.
 
-    It is for one `provider` and goes to no other, also where another is asked in that one's place.
+    It is for one `provider` and never goes to another, also not to a fallback.
     """
 
     secret: Secret
