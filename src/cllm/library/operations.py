@@ -22,8 +22,7 @@ from cllm.engine.prompt_builder import cut_to_window
 from cllm.library.given import check_choice, check_text
 from cllm.stores.lists import calls_of
 from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation
-from cllm.wire.conversation_file.transcript import transcript_of
-from cllm.wire.conversation_file.transcript_markdown import encode_markdown
+from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,13 +15,13 @@ from cllm.providers.fitting import marking_for, mending_for
 from cllm.providers.http import Http, Response, Timeouts
 from cllm.providers.http_provider import HttpProvider, Request, SseReader, StreamReader, check_key
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
-from cllm.wire.anthropic.betas import allowed_betas, read_betas
+from cllm.wire.anthropic.models import allowed_betas, read_betas
 from cllm.wire.anthropic.options import default_max_tokens, limit_notices
 from cllm.wire.anthropic.request import NOT_COUNTED, EncodedRequest, encode_count, goes_on_elsewhere
 from cllm.wire.anthropic.verbatim import VerbatimReader
-from cllm.wire.body import encode_anthropic
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.spoken import Mend, unmended
+from cllm.wire.translate import encode_anthropic
 
 # The version after this one takes no temperature from any model, also where the model would.
 VERSION = "2023-06-01"

@@ -28,8 +28,8 @@ from cllm.providers.http_provider import HttpProvider, Request, StreamReader, ch
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.bedrock.request import encode_count
-from cllm.wire.body import encode_bedrock
 from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.translate import encode_bedrock
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"

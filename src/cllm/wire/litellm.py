@@ -14,13 +14,12 @@ from cllm.core.message import Message, RedactedThinking, Unknown
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
-from cllm.wire.body import encode_openai
 from cllm.wire.malformed import FieldError, MalformedError
-from cllm.wire.notes import Notes
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.openai.options import SENTENCES
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
-from cllm.wire.spoken import Mend, unmended
+from cllm.wire.spoken import Mend, Notes, unmended
+from cllm.wire.translate import encode_openai
 
 KEPT_THINKING = DETAILS
 SENT_THINKING = "thinking_blocks"

@@ -1,9 +1,14 @@
 """The errors of the codecs. Whoever carried the bytes knows whose they were, and says so."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+NO_NAMES: Mapping[str, str] = {}
 
 
 class MalformedError(ValueError):

@@ -50,12 +50,11 @@ from cllm.core.reply import (
 )
 from cllm.server.turns.encoders import COMMENT
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.notes import Notes
 from cllm.wire.openai.history import at_home
-from cllm.wire.openai.notices import SENTENCES
+from cllm.wire.openai.options import SENTENCES
 from cllm.wire.openai.request import encode_options, encode_request
 from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer
-from cllm.wire.spoken import Spoken
+from cllm.wire.spoken import Notes, Spoken
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
 

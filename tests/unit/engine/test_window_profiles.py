@@ -29,11 +29,10 @@ from cllm.engine.turn import Engine
 from cllm.providers.fitting import Mending, marking_for
 from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
-from cllm.wire.anthropic.blocks import encode_block
-from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai
+from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.openai.parts import encode_parts
 from cllm.wire.spoken import Mended, Spoken
-from cllm.wire.translate import parts_of
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 pytestmark = pytest.mark.torture
 MODELS: dict[str, tuple[Dialect, str]] = {

@@ -13,9 +13,8 @@ from tests.judges import judge_anthropic, judge_bedrock
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
 from cllm.providers.fitting import marking_for, mending_for
-from cllm.wire.body import encode_anthropic, encode_bedrock
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import Mark, unmarked
+from cllm.wire.translate import Mark, encode_anthropic, encode_bedrock, unmarked
 
 LONG = "All work and no play makes Jack a dull boy. " * 120
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -35,8 +35,8 @@ from cllm.providers.bedrock import Account, BedrockProvider
 from cllm.providers.fitting import ADVICE, Mending, mending_for
 from cllm.providers.http_provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.anthropic.blocks import encode_block
-from cllm.wire.bedrock.blocks import encode_blocks
+from cllm.wire.anthropic.parts import encode_block
+from cllm.wire.bedrock.parts import encode_blocks
 from cllm.wire.openai.parts import encode_parts
 from cllm.wire.spoken import Spoken
 from cllm.wire.translate import parts_of

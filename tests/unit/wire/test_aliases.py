@@ -9,13 +9,12 @@ import pytest
 from cllm.core.message import Message, ToolCall, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, ToolCallDelta
-from cllm.wire.aliases import Aliases, Rule, named
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai
+from cllm.wire.calls import Aliases, Rule, named
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.spoken import Encoded
-from cllm.wire.translate import parts_of
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 NAME = "mcp.files/read file"
 LONG = "n" * 200

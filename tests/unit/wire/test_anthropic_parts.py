@@ -23,8 +23,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.anthropic.blocks import encode_block
-from cllm.wire.anthropic.parts import decode_block, decode_message, decode_parts
+from cllm.wire.anthropic.parts import decode_block, decode_message, decode_parts, encode_block
 from cllm.wire.malformed import MalformedError, NotExpressibleError
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)

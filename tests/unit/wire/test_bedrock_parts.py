@@ -24,10 +24,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.blocks import DOCUMENT_FORMATS
-from cllm.wire.bedrock.parts import NotExpressibleError, decode_parts, encode_blocks
-from cllm.wire.files import IMAGE_FORMATS
-from cllm.wire.malformed import MalformedError
+from cllm.wire.bedrock.parts import DOCUMENT_FORMATS, decode_parts, encode_blocks
+from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.media import IMAGE_FORMATS
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
 BASE64 = st.binary(min_size=1, max_size=12).map(base64.b64encode)

@@ -35,13 +35,8 @@ from cllm.core.options import (
 )
 from cllm.providers.fitting import mending_for
 from cllm.wire.bedrock.parts import decode_parts
-from cllm.wire.bedrock.request import (
-    NotExpressibleError,
-    decode_options,
-    encode_options,
-    encode_request,
-)
-from cllm.wire.malformed import MalformedError
+from cllm.wire.bedrock.request import decode_options, encode_options, encode_request
+from cllm.wire.malformed import MalformedError, NotExpressibleError
 from cllm.wire.spoken import Encoded, Spoken
 
 CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"

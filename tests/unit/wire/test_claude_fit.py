@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from cllm.core.message import Text
 from cllm.core.options import Options, Reasoning, Tool, ToolChoice
-from cllm.wire.anthropic.betas import KNOWN, allowed_betas, read_betas
-from cllm.wire.anthropic.models import DISABLED, Notices, claude_model, fit
+from cllm.wire.anthropic.models import (
+    DISABLED,
+    KNOWN,
+    Notices,
+    allowed_betas,
+    claude_model,
+    fit,
+    read_betas,
+)
 from cllm.wire.anthropic.options import default_max_tokens, encode_options, limit_notices
 from cllm.wire.anthropic.request import encode_request
 from cllm.wire.bedrock.models import BETAS, features

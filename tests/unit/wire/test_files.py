@@ -3,8 +3,8 @@
 import pytest
 
 from cllm.core.message import Document, Image
-from cllm.wire.files import checked, plain_type
 from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.media import checked, plain_type
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from cllm.core.message import (
 )
 from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.core.prompt import Prompt
-from cllm.wire.body import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.malformed import FieldError, NotExpressibleError
 from cllm.wire.openai import options as openai_options
 from cllm.wire.reasoning import TAKES_NONE
@@ -38,6 +37,7 @@ from cllm.wire.responses.request import (
 )
 from cllm.wire.responses.response_body import Heading, encode_answer
 from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 MODEL = "gpt-5-codex"
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}

@@ -12,14 +12,15 @@ from tests.conversations import messages
 from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnState
 from cllm.core.message import Message, plain_message
 from cllm.wire.conversation_file.transcript import (
+    HTML_END,
     Prose,
     Speech,
     Transcript,
     Verbatim,
+    begin_html,
+    encode_markdown,
     transcript_of,
 )
-from cllm.wire.conversation_file.transcript_html import END, begin_html
-from cllm.wire.conversation_file.transcript_markdown import encode_markdown
 
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 
@@ -31,7 +32,7 @@ def conversation(*said: Message, state: TurnState = "complete", **fields) -> Con
 
 
 def encode_html(transcript: Transcript) -> str:
-    return begin_html(transcript) + END
+    return begin_html(transcript) + HTML_END
 
 
 class _Words(HTMLParser):

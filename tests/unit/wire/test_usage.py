@@ -14,7 +14,7 @@ from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.openai.usage import decode_usage, encode_usage
+from cllm.wire.openai.fields import decode_usage, encode_usage
 
 COUNTS = st.integers(0, 10_000)
 USAGES = st.builds(

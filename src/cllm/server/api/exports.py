@@ -26,11 +26,10 @@ from cllm.server.http.parameters import ExportQuery, decode, read_query
 from cllm.server.http.request_log import record_of
 from cllm.server.http.responses import answer, aside
 from cllm.server.serving import caller_of, serving_of
-from cllm.wire.conversation_file import transcript_html, transcript_markdown
+from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
 from cllm.wire.conversation_file.pieces import FileWriter
-from cllm.wire.conversation_file.transcript import Speech, speeches_of, transcript_of
-from cllm.wire.conversation_file.transcript_html import POLICY
+from cllm.wire.conversation_file.transcript import POLICY, Speech, speeches_of, transcript_of
 from cllm.wire.malformed import FieldError
 
 WHOLE_ONLY = ("1.0", "0.9")
@@ -252,13 +251,13 @@ async def _transcript(
     head = transcript_of(conversation, shown_id=shown_id)
     number = conversation.first_sequence
     is_page = form == "html"
-    begin = transcript_html.begin_html if is_page else transcript_markdown.begin_markdown
-    add = transcript_html.add_html if is_page else transcript_markdown.add_markdown
+    begin = transcripts.begin_html if is_page else transcripts.begin_markdown
+    add = transcripts.add_html if is_page else transcripts.add_markdown
     yield begin(head).encode()
     async for part in read.parts_of(conversation.turns):
         yield await _written(partial(_shown, part, add, first=number), part)
         number += sum(len(said.messages) for said in part)
-    yield (transcript_html.END if is_page else transcript_markdown.END).encode()
+    yield (transcripts.HTML_END if is_page else transcripts.MARKDOWN_END).encode()
 
 
 def _shown(part: Sequence[Said], add: Callable[[Speech], str], *, first: int) -> bytes:

@@ -23,7 +23,7 @@ from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import CONVERSATION, NOTICE, STATELESS, Continue, Wish, read_wish
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import JSON, encode_notices
-from cllm.wire.anthropic.betas import read_betas
+from cllm.wire.anthropic.models import read_betas
 from cllm.wire.anthropic.request import decode_request
 
 BETAS = "anthropic-beta"

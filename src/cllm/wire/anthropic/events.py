@@ -3,9 +3,13 @@
 Shapes only: nothing here keeps anything of a stream.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+from cllm.core.message import Text
+from cllm.wire.malformed import UNREADABLE, ErrorDetails, counts_too_many
 
 Fields = dict[str, Any]
 
@@ -113,3 +117,115 @@ KNOWN_EVENTS = frozenset(
         "ping",
     )
 )
+
+
+INVALID_REQUEST = "invalid_request_error"
+STATUSES = {
+    INVALID_REQUEST: 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+
+def decode_error(body: bytes) -> ErrorDetails:
+    """What an error body says, whatever shape it has; nothing if it is not JSON."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except UNREADABLE:
+        return ErrorDetails()
+    return error_details(decoded.get("error", decoded) if isinstance(decoded, dict) else decoded)
+
+
+def error_details(error: Any) -> ErrorDetails:
+    """What is under `error` in a body or an event."""
+    if not isinstance(error, dict):
+        return ErrorDetails(message=error if isinstance(error, str) else "")
+    message, kind = (str(error.get(name) or "") for name in ("message", "type"))
+    details = error.get("details")
+    code = details.get("error_code") if isinstance(details, dict) else None
+    return ErrorDetails(
+        message=message,
+        type=kind,
+        code=code if isinstance(code, str) else "",
+        status=STATUSES.get(kind),
+        given=details if isinstance(details, dict) else None,
+        too_long=kind == INVALID_REQUEST and counts_too_many(message),
+    )
+
+
+CITED = "citationsContent"
+
+
+class _CitedSource(msgspec.Struct):
+    text: str = ""
+
+
+class _CitedPlace(msgspec.Struct, rename="camel"):
+    start: int
+    end: int
+    document_index: int = 0
+    search_result_index: int = 0
+
+
+class _Citation(msgspec.Struct, rename="camel"):
+    location: dict[str, Any]
+    title: str | None = None
+    source: str | None = None
+    source_content: list[_CitedSource] = []
+
+
+# The type in Anthropic's words, and how it names where the cited piece starts and ends.
+PLACES = {
+    "documentChar": ("char_location", "start_char_index", "end_char_index"),
+    "documentPage": ("page_location", "start_page_number", "end_page_number"),
+    "documentChunk": ("content_block_location", "start_block_index", "end_block_index"),
+    "searchResultLocation": ("search_result_location", "start_block_index", "end_block_index"),
+}
+
+
+def shared_citation(given: Any) -> dict[str, Any] | None:
+    """A citation in Anthropic's words; None if it has no place that they can name."""
+    try:
+        citation = msgspec.convert(given, _Citation)
+        kind = next((kind for kind in PLACES if kind in citation.location), None)
+        if kind is None:
+            return None
+        place = msgspec.convert(citation.location[kind], _CitedPlace)
+    except msgspec.ValidationError:
+        return None
+    name, start, end = PLACES[kind]
+    cited = "".join(source.text for source in citation.source_content)
+    said = {"type": name, "cited_text": cited, start: place.start, end: place.end}
+    return said | _what(kind, citation, place)
+
+
+def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
+    """What was cited: a document of the prompt, or a result of a search."""
+    if kind != "searchResultLocation":
+        return {"document_index": place.document_index, "document_title": citation.title}
+    index = place.search_result_index
+    source = citation.source or ""
+    return {"search_result_index": index, "source": source, "title": citation.title}
+
+
+def citations_of(part: Text) -> list[Any]:
+    """The citations of a text of any protocol that has them, in Anthropic's words."""
+    cited = part.extra.get(CITED)
+    if not isinstance(cited, Mapping):
+        own = part.extra.get("citations")
+        return own if isinstance(own, list) else []
+    given = cited.get("citations")
+    told = [shared_citation(citation) for citation in given] if isinstance(given, list) else []
+    return [citation for citation in told if citation is not None]
+
+
+def cited_text(citation: dict[str, Any]) -> Text:
+    """A citation of the text at its place: a text of no length, which adds nothing but it."""
+    return Text(text="", extra={"citations": [citation]})

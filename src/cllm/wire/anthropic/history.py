@@ -26,13 +26,12 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.anthropic.options import Fields, version_of
+from cllm.wire.anthropic.models import Fields, version_of
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
-from cllm.wire.files import IMAGE_FORMATS, checked, plain_type
+from cllm.wire.calls import INVALID_JSON, is_json_object, wrapped
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.notes import Notes
-from cllm.wire.spoken import NOTHING, Spoken, check_still_asks, rewritten, telling_fields
+from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
+from cllm.wire.spoken import NOTHING, Notes, Spoken, check_still_asks, rewritten, telling_fields
 
 MAX_MARKS = 4
 HOUR = "1h"

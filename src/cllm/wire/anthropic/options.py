@@ -23,33 +23,17 @@ from cllm.core.options import (
     ToolChoiceKind,
 )
 from cllm.wire.anthropic.models import (
-    DISABLED,
     Fields,
     Notices,
     asked_thinking,
     claude_model,
     fit,
     version_of,
-    without_idle_choice,
 )
 from cllm.wire.anthropic.models import dropped as _dropped
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.malformed import FieldError, NotExpressibleError
-from cllm.wire.notes import shortened
-
-__all__ = [
-    "DISABLED",
-    "Fields",
-    "Notices",
-    "decode_options",
-    "default_max_tokens",
-    "encode_options",
-    "field_error",
-    "fit",
-    "limit_notices",
-    "version_of",
-    "without_idle_choice",
-]
+from cllm.wire.spoken import shortened
 
 OWN_FIELDS = frozenset(
     (

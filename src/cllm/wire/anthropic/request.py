@@ -18,9 +18,6 @@ from cllm.core.message import (
     ToolResult,
 )
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
-from cllm.wire.anthropic.betas import read_betas
-from cllm.wire.anthropic.blocks import encode_block
 from cllm.wire.anthropic.history import (
     MAX_MARKS,
     Turn,
@@ -30,19 +27,27 @@ from cllm.wire.anthropic.history import (
     order_marks,
     system_parts,
 )
-from cllm.wire.anthropic.options import (
+from cllm.wire.anthropic.models import (
     DISABLED,
     Fields,
     Notices,
-    decode_options,
-    encode_options,
-    field_error,
     fit,
+    read_betas,
     without_idle_choice,
 )
-from cllm.wire.anthropic.parts import DIALECT, UNREADABLE
-from cllm.wire.notes import Notes
-from cllm.wire.spoken import Encoded, Mend, Spoken, called_names, starts_with_thinking, unmended
+from cllm.wire.anthropic.options import decode_options, encode_options, field_error
+from cllm.wire.anthropic.parts import DIALECT, encode_block
+from cllm.wire.calls import Aliases, Rule, address, with_named_tools
+from cllm.wire.malformed import UNREADABLE
+from cllm.wire.spoken import (
+    Encoded,
+    Mend,
+    Notes,
+    Spoken,
+    called_names,
+    starts_with_thinking,
+    unmended,
+)
 
 __all__ = ["EncodedRequest", "decode_options", "decode_request", "encode_options", "encode_request"]
 

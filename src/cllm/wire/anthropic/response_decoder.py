@@ -6,7 +6,7 @@ call that was cut off is kept as `cut_calls` says, and told as the model wrote i
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -21,7 +21,6 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic.errors import decode_error, error_details
 from cllm.wire.anthropic.events import (
     KNOWN_EVENTS,
     KNOWN_PIECES,
@@ -38,17 +37,24 @@ from cllm.wire.anthropic.events import (
     SignaturePiece,
     TextPiece,
     ThinkingPiece,
+    decode_error,
+    error_details,
     events,
     loose_events,
 )
-from cllm.wire.anthropic.parts import DIALECT, UNREADABLE, decode_block, decode_parts
-from cllm.wire.cut_calls import as_object
-from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.anthropic.parts import DIALECT, decode_block, decode_parts
+from cllm.wire.calls import as_object
+from cllm.wire.malformed import (
+    NO_NAMES,
+    UNREADABLE,
+    Count,
+    MalformedError,
+    ProviderSaidError,
+    check_utf8,
+)
 from cllm.wire.sse import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error"]
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _OutputDetails(msgspec.Struct):
@@ -100,7 +106,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_calls",
 }
-NO_NAMES: Mapping[str, str] = {}
 
 
 class _Answer(msgspec.Struct):

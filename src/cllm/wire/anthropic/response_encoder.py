@@ -26,10 +26,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic.blocks import encode_block
-from cllm.wire.anthropic.parts import DIALECT, decode_parts
-from cllm.wire.bedrock.blocks import citations_of
-from cllm.wire.cut_calls import ObjectScanner, as_object
+from cllm.wire.anthropic.events import citations_of
+from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
+from cllm.wire.calls import ObjectScanner, as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError
 
 Fields = dict[str, Any]

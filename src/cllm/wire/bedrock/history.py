@@ -24,12 +24,11 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.blocks import TTLS, Block, encode_blocks, encode_mark
 from cllm.wire.bedrock.models import Features
-from cllm.wire.cut_calls import INVALID_JSON, is_json_object, wrapped
-from cllm.wire.files import checked, is_base64
-from cllm.wire.notes import Notes
-from cllm.wire.spoken import Spoken, check_still_asks, rewritten, telling_fields
+from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
+from cllm.wire.calls import INVALID_JSON, is_json_object, wrapped
+from cllm.wire.media import checked, is_base64
+from cllm.wire.spoken import Notes, Spoken, check_still_asks, rewritten, telling_fields
 
 EMPTY = "(empty)"
 CACHE_POINT = b'{"cachePoint"'

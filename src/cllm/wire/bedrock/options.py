@@ -22,10 +22,10 @@ from cllm.core.options import (
 )
 from cllm.wire.anthropic.models import DISABLED, SAMPLING, asked_thinking, fit
 from cllm.wire.anthropic.options import default_max_tokens
-from cllm.wire.bedrock.blocks import Block, encode_mark
 from cllm.wire.bedrock.models import BETAS, Features, features
+from cllm.wire.bedrock.parts import Block, encode_mark
 from cllm.wire.malformed import MalformedError, NotExpressibleError
-from cllm.wire.notes import Notes, shortened
+from cllm.wire.spoken import Notes, shortened
 
 MATCHED_STOP = "/stop_sequence"
 """Where Claude says at which stop sequence it stopped; our encoder asks for it by itself."""

@@ -15,25 +15,21 @@ from cllm.core.message import (
     Document,
     Image,
     Message,
+    Part,
     RedactedThinking,
+    Refusal,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.blocks import BROKEN, DOCUMENT_TYPES, IMAGE_TYPES, Block, encode_blocks
-from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.calls import is_json_object
+from cllm.wire.malformed import UNREADABLE, MalformedError, NotExpressibleError
+from cllm.wire.media import IMAGE_FORMATS, plain_type
 from cllm.wire.spoken import NOTHING
 
-__all__ = [
-    "NotExpressibleError",
-    "decode_blocks",
-    "decode_message",
-    "decode_parts",
-    "encode_blocks",
-]
-
+Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
 ResultPart = Text | Image | Document | Unknown
 
@@ -110,7 +106,7 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
     """The parts of a message, in order; a cache point is the mark of the part before it."""
     try:
         return decode_blocks(_content_decoder.decode(message.raw).content)
-    except BROKEN as error:
+    except UNREADABLE as error:
         raise MalformedError(f"not a message of Converse's: {error}") from error
 
 
@@ -278,3 +274,163 @@ def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
     """The fields of a block that its kind has no name for."""
     fields = _fields_decoder.decode(raw)
     return {key: msgspec.json.decode(fields[key]) for key in fields if key not in named}
+
+
+DOCUMENT_FORMATS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
+DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
+S3 = "s3://"
+TTLS = ("5m", "1h")
+
+
+def encode_blocks(part: AnyPart) -> list[Block]:
+    """The block of a part, and the cache point that follows it."""
+    block = _encode_block(part)
+    return [block] if part.cache is None else [block, encode_mark(part.cache)]
+
+
+def encode_mark(mark: CacheMark) -> Block:
+    """A cache point, which is a block of its own."""
+    ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
+    return {"cachePoint": {"type": "default", **ttl}}
+
+
+def _encode_block(part: AnyPart) -> Any:
+    return ENCODERS[type(part)](part)
+
+
+def _encode_refusal(part: Refusal) -> Block:
+    return {"text": part.text}
+
+
+def _encode_thinking(part: Thinking) -> Block:
+    signature = {} if part.signature is None else {"signature": part.signature}
+    return {"reasoningContent": {"reasoningText": {"text": part.text, **signature}}}
+
+
+def _encode_redacted(part: RedactedThinking) -> Block:
+    return {"reasoningContent": {"redactedContent": part.data}}
+
+
+def _encode_text(part: Text) -> Block:
+    if not part.extra:
+        return {"text": part.text}
+    if "citationsContent" in part.extra:
+        return {"citationsContent": part.extra["citationsContent"]}
+    if part.extra.get("json") is True:
+        return {"json": msgspec.Raw(part.text.encode())}
+    return {"text": part.text}
+
+
+def _encode_image(part: Image) -> Block:
+    if part.data is None and not (part.url or "").startswith(S3):
+        raise NotExpressibleError(
+            "Bedrock takes no image by its URL: fetch it and give its data in base64, "
+            "or put it into S3 and give the s3:// URL."
+        )
+    name = format_of(part.media_type, IMAGE_FORMATS) or _extension(part.url, IMAGE_TYPES)
+    if name is None:
+        raise NotExpressibleError(
+            f"Bedrock takes no image of type {part.media_type}: "
+            f"convert it to one of {', '.join(IMAGE_TYPES)}."
+        )
+    source = {"bytes": part.data} if part.data is not None else _encode_location(part)
+    return {"image": {"format": name, "source": source, **_tail(part)}}
+
+
+def _encode_document(part: Document) -> Block:
+    name = format_of(part.media_type, DOCUMENT_FORMATS) or _extension(
+        part.url or part.name, DOCUMENT_TYPES
+    )
+    if part.file_id is not None and part.data is None and part.text is None:
+        raise NotExpressibleError(
+            f"Bedrock takes no document by a file id ({part.file_id}): give its data in base64."
+        )
+    if name is None and part.text is None:
+        raise NotExpressibleError(
+            f"Bedrock takes no document of type {part.media_type}: "
+            f"give it as one of {', '.join(DOCUMENT_TYPES)}."
+        )
+    kind = {} if name is None else {"format": name}
+    title = part.name or "document"
+    return {"document": {**kind, "name": title, "source": _encode_source(part), **_tail(part)}}
+
+
+def _encode_source(part: Document) -> Block:
+    if "source" in part.extra:
+        return dict(part.extra["source"])
+    if part.data is not None:
+        return {"bytes": part.data}
+    if part.text is not None:
+        return {"text": part.text}
+    if (part.url or "").startswith(S3):
+        return _encode_location(part)
+    raise NotExpressibleError(
+        f"Bedrock takes no document by its URL ({part.url}): "
+        "give its data in base64, or put it into S3 and give the s3:// URL."
+    )
+
+
+def _encode_location(part: Image | Document) -> Block:
+    owner = part.extra.get("bucketOwner")
+    return {"s3Location": {"uri": part.url, **({} if owner is None else {"bucketOwner": owner})}}
+
+
+def format_of(media_type: str | None, formats: dict[str, str]) -> str | None:
+    """The word for a media type, whatever its case and parameters; None if there is none."""
+    return formats.get(plain_type(media_type))
+
+
+def _extension(name: str | None, types: dict[str, str]) -> str | None:
+    ending = (name or "").rpartition(".")[2].lower()
+    ending = {"jpg": "jpeg", "htm": "html"}.get(ending, ending)
+    return ending if ending in types else None
+
+
+def _encode_call(part: ToolCall) -> Block:
+    """Arguments stay the text that the model wrote; what is no object travels as a string."""
+    said: Any = msgspec.Raw((part.arguments or "{}").encode())
+    if part.arguments and not is_json_object(part.arguments):
+        said = part.arguments
+    call = {"toolUseId": part.id, "name": part.name, "input": said}
+    return {"toolUse": {**call, **part.extra}}
+
+
+def _encode_result(part: ToolResult) -> Block:
+    content = [_encode_block(piece) for piece in part.content]
+    status = {"status": "error"} if part.is_error else {}
+    return {"toolResult": {"toolUseId": part.call_id, "content": content, **status, **part.extra}}
+
+
+def _encode_unknown(part: Unknown) -> msgspec.Raw:
+    if part.dialect != "bedrock":
+        raise NotExpressibleError(f"a block that only {part.dialect} has: {part.raw[:60]!r}")
+    return msgspec.Raw(part.raw)
+
+
+def _tail(part: Part) -> Block:
+    """The unnamed fields of a part, without those that its source is made of."""
+    return {key: part.extra[key] for key in part.extra if key not in ("bucketOwner", "source")}
+
+
+ENCODERS: dict[type, Callable[[Any], Any]] = {
+    Document: _encode_document,
+    Image: _encode_image,
+    RedactedThinking: _encode_redacted,
+    Refusal: _encode_refusal,
+    Text: _encode_text,
+    Thinking: _encode_thinking,
+    ToolCall: _encode_call,
+    ToolResult: _encode_result,
+    Unknown: _encode_unknown,
+}

@@ -17,14 +17,21 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.aliases import Aliases, Rule, address, named
-from cllm.wire.bedrock.blocks import Block, encode_blocks, encode_mark
 from cllm.wire.bedrock.history import Cleaner, Sent, clean_history, encode_message
 from cllm.wire.bedrock.models import Features, features
 from cllm.wire.bedrock.options import decode_options, encode_options
+from cllm.wire.bedrock.parts import Block, encode_blocks, encode_mark
+from cllm.wire.calls import Aliases, Rule, address, named
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.notes import Notes
-from cllm.wire.spoken import Encoded, Mend, Spoken, called_names, starts_with_thinking, unmended
+from cllm.wire.spoken import (
+    Encoded,
+    Mend,
+    Notes,
+    Spoken,
+    called_names,
+    starts_with_thinking,
+    unmended,
+)
 
 __all__ = ["NotExpressibleError", "decode_options", "encode_options", "encode_request"]
 

@@ -6,7 +6,7 @@ over when Bedrock says so, never because the stream ended.
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -21,23 +21,18 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.bedrock.blocks import (
-    BROKEN,
-    citations_of,
-    cited_text,
-    encode_blocks,
-    shared_citation,
-)
-from cllm.wire.bedrock.parts import decode_blocks
+from cllm.wire.anthropic.events import citations_of, cited_text, shared_citation
+from cllm.wire.bedrock.parts import decode_blocks, encode_blocks
 from cllm.wire.malformed import (
+    NO_NAMES,
+    UNREADABLE,
+    Count,
     ErrorDetails,
     MalformedError,
     ProviderSaidError,
     check_utf8,
     counts_too_many,
 )
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):
@@ -205,7 +200,6 @@ STATUSES = {
     INVALID_REQUEST: 400,
 }
 HOUR = "1h"
-NO_NAMES: Mapping[str, str] = {}
 
 
 _answer_decoder = msgspec.json.Decoder(Answer)
@@ -229,7 +223,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
             for block in answer.output.message.content
         ]
         events, blocks = _whole_events(blocks, names)
-    except BROKEN as error:
+    except UNREADABLE as error:
         raise MalformedError(f"not an answer of Converse's: {error}") from error
     finished = ReplyFinished(
         message=_message(blocks),
@@ -326,7 +320,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
     """What an error body says; `kind` is its type where that travelled beside the body."""
     try:
         error = _error_decoder.decode(body)
-    except BROKEN:
+    except UNREADABLE:
         error = ErrorBody()
     said = (error.type or "").rpartition("#")[2]
     name = kind or said
@@ -370,7 +364,7 @@ class StreamDecoder:
             return []
         try:
             return decode(payload)
-        except BROKEN as error:
+        except UNREADABLE as error:
             raise MalformedError(f"not an event of Converse's: {error}") from error
 
     def _block(self, place: int) -> BuiltBlock:

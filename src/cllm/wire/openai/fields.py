@@ -6,6 +6,7 @@ of the field in which they stood, and only an OpenAI client is shown them. Only 
 the reply that is kept; that is said.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ import msgspec
 
 from cllm.core.message import Unknown
 from cllm.core.notice import Notice
-from cllm.core.reply import Noticed, PartAdded, ReplyFinished
+from cllm.core.reply import Noticed, PartAdded, ReplyFinished, Usage
+from cllm.wire.malformed import Count, ErrorDetails
 from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"
@@ -133,3 +135,99 @@ def with_message(body: bytes, message: Mapping[str, Any]) -> bytes:
     fields = msgspec.json.decode(body)
     fields[CHOICES][0]["message"] = message
     return msgspec.json.encode(fields)
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    """OpenAI's fields, DeepSeek's for what was in its cache, and Moonshot's."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    total_tokens: Count | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    cached_tokens: Count | None = None
+
+
+def decode_usage(reported: Any) -> Usage | None:
+    """The counts as reported. Counts that make no sense are unknown; the answer stays one."""
+    try:
+        usage = msgspec.convert(reported, _Usage | None)
+    except msgspec.ValidationError:
+        return None
+    if usage is None or usage.prompt_tokens is None:
+        return None
+    prompt = usage.prompt_tokens
+    details = usage.prompt_tokens_details or _Details()
+    said = (details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
+    read = min(next((count for count in said if count is not None), 0), prompt)
+    write = min(details.cache_write_tokens or 0, prompt - read)
+    output, reasoning = _answered(usage)
+    return Usage(
+        input=prompt - read - write,
+        cache_read=read,
+        cache_write=write,
+        output=output,
+        reasoning=reasoning,
+    )
+
+
+def _answered(usage: _Usage) -> tuple[int, int]:
+    """The tokens of the answer and of the reasoning before it, which some count beside it."""
+    completion = usage.completion_tokens or 0
+    reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
+    if usage.total_tokens == (usage.prompt_tokens or 0) + completion + reasoning:
+        return completion, reasoning
+    reasoning = min(reasoning, completion)
+    return completion - reasoning, reasoning
+
+
+def encode_usage(usage: Usage) -> dict[str, Any]:
+    """The counts, added up as OpenAI counts."""
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    completion = usage.output + usage.reasoning
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+STATUS = re.compile(r"[45]\d\d")
+TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
+
+
+def decode_error(body: bytes) -> ErrorDetails:
+    """What an error body says, whatever shape it has; nothing if it is not JSON."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ErrorDetails()
+    if not isinstance(decoded, dict):
+        return ErrorDetails()
+    return error_details(decoded.get("error", decoded))
+
+
+def error_details(error: Any) -> ErrorDetails:
+    """What is under `error` in a body or a chunk."""
+    if isinstance(error, str):
+        return ErrorDetails(message=error)
+    if not isinstance(error, dict):
+        return ErrorDetails()
+    message, kind, code = (
+        "" if error.get(name) is None else str(error[name]) for name in ("message", "type", "code")
+    )
+    too_long = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
+    status = int(code) if STATUS.fullmatch(code) else None
+    return ErrorDetails(message=message, type=kind, code=code, status=status, too_long=too_long)

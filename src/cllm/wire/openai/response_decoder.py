@@ -17,8 +17,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
 )
-from cllm.wire.malformed import MalformedError, ProviderSaidError, check_utf8
-from cllm.wire.openai.errors import decode_error, error_details
+from cllm.wire.malformed import NO_NAMES, UNREADABLE, MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,
@@ -27,6 +26,9 @@ from cllm.wire.openai.fields import (
     TOOL_CALLS,
     Gathered,
     beside,
+    decode_error,
+    decode_usage,
+    error_details,
     joined,
     more_choices,
     with_message,
@@ -39,13 +41,10 @@ from cllm.wire.openai.tool_calls import (
     odd_piece,
     whole_calls,
 )
-from cllm.wire.openai.usage import decode_usage
 from cllm.wire.reasoning import DETAILS, TEXT_FIELDS, StreamedThinking, is_thinking
 from cllm.wire.sse import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error"]
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -156,7 +155,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-NO_NAMES: Mapping[str, str] = {}
 DONE = b"[DONE]"
 NOTHING: tuple[Any, ...] = (None, [], {})
 

@@ -36,8 +36,14 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
-from cllm.wire.openai.fields import CHOICES, FUNCTION_CALL, LOGPROBS, TOOL_CALLS, said_of_answer
-from cllm.wire.openai.usage import encode_usage
+from cllm.wire.openai.fields import (
+    CHOICES,
+    FUNCTION_CALL,
+    LOGPROBS,
+    TOOL_CALLS,
+    encode_usage,
+    said_of_answer,
+)
 
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.reply import ReplyEvent, ToolCallDelta
-from cllm.wire.cut_calls import ObjectScanner
+from cllm.wire.calls import ObjectScanner
 from cllm.wire.malformed import MalformedError
 from cllm.wire.openai.fields import TOOL_CALLS, beside, joined, merge
 

@@ -14,16 +14,15 @@ import msgspec
 from cllm.core.notice import Notice
 from cllm.core.options import AnyTool, ForeignTool, Options
 from cllm.wire.malformed import FieldError
-from cllm.wire.notes import Notes
-from cllm.wire.openai import notices as openai_notices
 from cllm.wire.openai import options as openai_options
 from cllm.wire.openai.options import Fields
 from cllm.wire.responses.parts import DIALECT
+from cllm.wire.spoken import Notes
 
 MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"
 SENTENCES = {
-    **openai_notices.SENTENCES,
+    **openai_options.SENTENCES,
     "document": ("part_left_out", "A document needs data, a URL or a file id at OpenAI."),
     "field": ("field_left_out", "OpenAI's Responses API has no such field."),
     "image": ("part_left_out", "An image needs a URL, a file id, or data and a media type."),

@@ -40,7 +40,6 @@ AUTO = "auto"
 BETWEEN_SUMMARIES = "\n\n"
 # The name of reasoning that another protocol's model did, in our answers to clients of this API.
 LENT_NAME = "rs_cllm"
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 ENVELOPE = ("id", "role", "status", "type")
 
 

@@ -27,9 +27,8 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.aliases import Aliases, Rule, address, with_named_tools
+from cllm.wire.calls import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
-from cllm.wire.notes import Notes
 from cllm.wire.openai.history import (
     OTHERS,
     Place,
@@ -40,7 +39,7 @@ from cllm.wire.openai.history import (
 from cllm.wire.openai.options import NO_REASONING, Fields
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
-from cllm.wire.spoken import Encoded, Mend, Spoken, rewritten, unmended
+from cllm.wire.spoken import Encoded, Mend, Notes, Spoken, rewritten, unmended
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 

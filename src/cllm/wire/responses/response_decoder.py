@@ -5,7 +5,7 @@ for a client, and never calls an answer finished that its provider did not finis
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -21,20 +21,25 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError, check_utf8
-from cllm.wire.openai.errors import decode_error
+from cllm.wire.malformed import (
+    NO_NAMES,
+    UNREADABLE,
+    Count,
+    ErrorDetails,
+    MalformedError,
+    ProviderSaidError,
+    check_utf8,
+)
+from cllm.wire.openai.fields import decode_error
 from cllm.wire.responses.parts import (
     BETWEEN_SUMMARIES,
     DIALECT,
-    UNREADABLE,
     Block,
     decode_item,
     decode_parts,
     item_kind,
 )
 from cllm.wire.sse import HalfCharacters
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _InputDetails(msgspec.Struct):
@@ -91,7 +96,6 @@ def error_details(error: Any) -> ErrorDetails:
     return msgspec.structs.replace(details, status=status)
 
 
-NO_NAMES: Mapping[str, str] = {}
 # An answer with one of these waits for the client to do something.
 CALLS = frozenset(
     {
