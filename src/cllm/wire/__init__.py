@@ -1,1 +1,1 @@
-"""Pure codecs between JSON and values, both ways. They carry nothing and decide nothing."""
+"""Codecs: JSON to values and back, one package per protocol. No I/O."""

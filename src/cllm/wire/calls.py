@@ -1,8 +1,8 @@
-"""What stands in a request for a tool's name or a call's id that the target refuses.
+"""Names, ids and arguments of tool calls in the form that a target accepts.
 
-An alias is made of what it stands for and nothing else, so the same request is the same bytes. The
-same id twice in one message is told apart here, by position, because only the whole history says
-which result is whose. What an alias stands for is remembered, and a reply is given back under it.
+A name or id that the target refuses gets an alias, computed from it alone, so that equal requests
+are equal bytes. Arguments that are no JSON object, as after a cut answer, are sent under the key
+INVALID_JSON where a protocol requires an object, and unwrapped when read back.
 """
 
 import hashlib
@@ -20,10 +20,7 @@ DIGEST = 16
 
 
 class Rule:
-    """What a target takes: words of these characters, at least one, at most so many.
-
-    With `allowed` None it takes any characters.
-    """
+    """Which words a target accepts: 1 to `longest` of these characters, any if None."""
 
     def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", longest: int = 64) -> None:
         self._longest = longest
@@ -36,7 +33,7 @@ class Rule:
         return self._taken.fullmatch(word) is not None
 
     def alias(self, word: str, *, again: int = 0) -> str:
-        """As much of the word as can be read, and what tells it from every other."""
+        """Return a readable prefix of the word and a digest of the whole."""
         readable = word if self._other is None else self._other.sub("_", word)
         whole = f"{word}#{again}" if again else word
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
@@ -46,8 +43,8 @@ class Rule:
 class Aliases:
     """The aliases of one request.
 
-    `names` None leaves names as they are. With `keeps_own` an id in a message of the target's own
-    words stays: it was taken before.
+    `names` None leaves names unchanged. `keeps_own` keeps ids in messages of the target's own
+    protocol.
     """
 
     def __init__(self, *, names: Rule | None, ids: Rule, keeps_own: bool = False) -> None:
@@ -72,7 +69,7 @@ class Aliases:
         return alias
 
     def id(self, call_id: str, *, again: int = 0, own: bool = False) -> str:
-        """The id to send; `again` tells apart calls that share one id in one message."""
+        """Return the id to send; `again` numbers calls that share one id in a message."""
         if not again and ((own and self._keeps_own) or self._id_rule.takes(call_id)):
             return call_id
         alias = self._id_rule.alias(call_id, again=again)
@@ -81,10 +78,10 @@ class Aliases:
 
 
 def address(messages: Sequence[Spoken], aliases: Aliases) -> Iterator[Spoken]:
-    """The messages with calls and results under the names and ids that they are sent with.
+    """Give calls and results the names and ids to send.
 
-    Of several calls with one id, the first result is the first one's. A message in which nothing
-    has to change is the same object.
+    Results of calls with the same id are assigned in order. An unchanged message is the same
+    object.
     """
     seen: dict[str, int] = {}
     waiting: dict[str, deque[str]] = {}
@@ -147,7 +144,7 @@ def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, deque[str]])
 
 
 def named(holder: Any, aliases: Aliases, *path: str) -> Any:
-    """A piece of JSON with the name at this path as it is sent; the same object if that is it."""
+    """Return JSON with the alias for the name at this path; the same object if there is none."""
     if not isinstance(holder, dict):
         return holder
     field, *rest = path
@@ -163,7 +160,7 @@ def named(holder: Any, aliases: Aliases, *path: str) -> Any:
 def with_named_tools(
     parameters: Mapping[str, Any], aliases: Aliases, *path: str
 ) -> Mapping[str, Any]:
-    """Parameters whose tools and choice of a tool, named at this path, are as they are sent."""
+    """Return parameters with aliases in `tools` and `tool_choice`, whose names are at this path."""
     fields = dict(parameters)
     if isinstance(tools := fields.get("tools"), list):
         fields["tools"] = [named(tool, aliases, *path) for tool in tools]
@@ -177,7 +174,6 @@ PREFIX = b'{"INVALID_JSON":'
 BLANKS = " \t\n\r"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 
-# What opens and closes outside of a JSON string, and what matters inside one.
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
 
@@ -186,7 +182,6 @@ _values = msgspec.json.Decoder(msgspec.Raw)
 
 
 def is_json(text: str) -> bool:
-    """Whether this text is one JSON value and nothing else."""
     try:
         _values.decode(text)
     except UNREADABLE:
@@ -195,7 +190,6 @@ def is_json(text: str) -> bool:
 
 
 def is_json_object(text: str) -> bool:
-    """Whether this text is one JSON object and nothing else."""
     try:
         _objects.decode(text)
     except UNREADABLE:
@@ -204,10 +198,10 @@ def is_json_object(text: str) -> bool:
 
 
 class ObjectScanner:
-    """Tells whether pieces of text, to which more are added, are one JSON object so far.
+    """Tells whether a growing list of text pieces is one complete JSON object.
 
-    Each piece is scanned once and the text is parsed at most once, so that asking after every piece
-    takes time proportional to the length of the text.
+    Scans each piece once and parses the text at most once, so repeated checks take linear time
+    in total.
     """
 
     def __init__(self, pieces: Sequence[str]) -> None:
@@ -220,11 +214,9 @@ class ObjectScanner:
         self._is_object: bool | None = None
 
     def is_object(self) -> bool:
-        """Whether the pieces are one JSON object and nothing else, at this moment."""
         while self._scanned < len(self._pieces):
             self._take(self._pieces[self._scanned])
             self._scanned += 1
-        # The beginning of an object is always inside of its first bracket.
         is_open = self._is_blank or self._in_string or self._depth > 0
         if self._is_object is None and not is_open:
             self._is_object = is_json_object("".join(self._pieces))
@@ -237,11 +229,11 @@ class ObjectScanner:
         if self._is_object is None:
             self._scan(piece)
         else:
-            # Nothing can follow an object, and what was none never becomes one.
+            # Nothing can follow an object, and invalid JSON stays invalid.
             self._is_object = False
 
     def _scan(self, piece: str) -> None:
-        """Follow the brackets outside of strings."""
+        """Count the brackets outside of strings."""
         at = 0
         while at < len(piece):
             if self._is_escaped:
@@ -264,19 +256,18 @@ class ObjectScanner:
 
 
 def wrapped(arguments: str) -> str:
-    """The text as the only value of an object."""
     return msgspec.json.encode({INVALID_JSON: arguments}).decode()
 
 
 def as_object(arguments: str) -> str:
-    """Arguments where an object has to stand: themselves if they are one, else wrapped."""
+    """Return the arguments if they are a JSON object, else wrapped in one."""
     if not arguments:
         return "{}"
     return arguments if is_json_object(arguments) else wrapped(arguments)
 
 
 def unwrapped(given: bytes) -> str:
-    """Arguments as the model wrote them; `given` is an object, which may be our wrapping."""
+    """Return the arguments as the model wrote them; `given` is an object, perhaps our wrapper."""
     if given.startswith(PREFIX):
         fields: Any = msgspec.json.decode(given)
         text = fields[INVALID_JSON]

@@ -1,8 +1,7 @@
-"""LiteLLM's words: OpenAI's, and what it adds to them about thinking and caches.
+"""LiteLLM's format: OpenAI's, with additions for thinking and caches. Extends the OpenAI codec.
 
-Extends the OpenAI codec, the only one that does. A request names what the model is asked and
-nothing of how it is reached: fields by which LiteLLM could be sent elsewhere are not let through.
-Signed thinking is kept in the message as `reasoning_details`, and goes back as the blocks it was.
+Requests only contain fields for the model: those that could redirect LiteLLM are dropped. Signed
+thinking is stored as `reasoning_details` and sent back as the blocks it was.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from cllm.wire.translate import encode_openai
 
 KEPT_THINKING = DETAILS
 SENT_THINKING = "thinking_blocks"
-# What LiteLLM says about its own work on a message or a call.
+# Fields that LiteLLM adds to messages and calls.
 ADDED_FIELDS = ("provider_specific_fields", SENT_THINKING)
 ADDED_CALL_FIELDS = ("index", "provider_specific_fields")
 REQUEST_FIELDS = frozenset(
@@ -68,7 +67,7 @@ REQUEST_FIELDS = frozenset(
 
 
 class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The request as LiteLLM's keyword arguments, and what could not be said in it."""
+    """The request as LiteLLM's keyword arguments."""
 
     fields: dict[str, Any]
     notices: tuple[Notice, ...] = ()
@@ -81,9 +80,10 @@ def encode_request(
     takes_texts_as_they_are: bool = True,
     reasoning: ReasoningRule = TAKES_REASONING_CONTENT,
 ) -> LitellmRequest:
-    """The request for a prompt; MalformedError if LiteLLM must not be asked it.
+    """Encode a prompt; raises MalformedError for a model name with a URL.
 
-    `reasoning` is what the service behind LiteLLM takes of past reasoning, beside signed thinking.
+    `reasoning` says which past reasoning the service behind LiteLLM accepts, beside signed
+    thinking.
     """
     if "://" in prompt.model:
         raise FieldError("model", "the name of a model holds no address")
@@ -110,7 +110,7 @@ def _left_out(name: str) -> Notice:
 
 
 def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
-    """Give the model back the thinking that it signed; details of another server are left out."""
+    """Move signed thinking back to its field; drop details of other servers."""
     notes = Notes(SENTENCES)
     for place, fields in enumerate(encoded):
         details = fields.pop(KEPT_THINKING, None)
@@ -123,7 +123,7 @@ def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:
-    """The thinking blocks in a list; details of another server's reasoning are none."""
+    """Return the signed thinking blocks of a list."""
     listed = value if isinstance(value, list) else []
     return [b for b in listed if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
 
@@ -155,7 +155,6 @@ _chunk_decoder = msgspec.json.Decoder(_Chunk)
 
 
 def decode_answer(body: bytes) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece."""
     *deltas, finished = _without_added(openai_decoder.decode_answer(body))
     if not isinstance(finished, ReplyFinished):
         raise MalformedError("a chat completion without an end")
@@ -170,7 +169,7 @@ def decode_answer(body: bytes) -> list[ReplyEvent]:
 
 
 def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
-    """The events without those that carry nothing but an addition of LiteLLM's."""
+    """Drop events that only carry a field of LiteLLM's."""
     return [event for event in events if type(event) is not PartAdded or not _is_added(event)]
 
 
@@ -200,7 +199,7 @@ def _without_place(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Message:
-    """The reply as it is kept: without LiteLLM's additions, its thinking under our name."""
+    """Return the reply to save: without LiteLLM's fields, its thinking as `reasoning_details`."""
     said = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
     calls = said.get("tool_calls")
     if isinstance(calls, list):
@@ -217,7 +216,7 @@ def _plain_call(call: Any) -> Any:
 
 
 def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
-    """The counts, with what was written to a cache; zeros stand for counts that never came."""
+    """Add the cache writes to the counts; zeros mean that the counts never came."""
     try:
         more = msgspec.convert(reported, _Usage | None)
     except msgspec.ValidationError:
@@ -232,8 +231,6 @@ def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
 
 
 class StreamDecoder:
-    """Decodes one stream: LiteLLM's chunks in, reply events out."""
-
     def __init__(self) -> None:
         self._openai = openai_decoder.StreamDecoder()
         self._blocks: list[dict[str, Any]] = []
@@ -242,7 +239,6 @@ class StreamDecoder:
         self._usage: Any = None
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
-        """The events in one chunk."""
         events = _without_added(self._openai.decode(data))
         if b'"thinking_blocks"' not in data and b'"usage"' not in data:
             return events
@@ -273,7 +269,7 @@ class StreamDecoder:
             yield event
 
     def _place(self, piece: dict[str, Any]) -> int:
-        """Where a piece belongs: by its number, else to the last block while that is open."""
+        """Return the block of a piece: by its index, else the last block while it is open."""
         number = piece.get("index")
         if isinstance(number, int):
             return self._places.setdefault(number, len(self._blocks))
@@ -282,7 +278,7 @@ class StreamDecoder:
         return len(self._blocks) - 1 if is_open else len(self._blocks)
 
     def finish(self) -> ReplyFinished | None:
-        """The last event, if the answer is whole."""
+        """Return the last event, or None if the answer is incomplete."""
         finished = self._openai.finish()
         if finished is None:
             return None

@@ -1,4 +1,4 @@
-"""The errors of the codecs. Whoever carried the bytes knows whose they were, and says so."""
+"""Errors of the codecs, and names that every protocol shares."""
 
 import re
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ NO_NAMES: Mapping[str, str] = {}
 
 
 class MalformedError(ValueError):
-    """What arrived, or what is to be sent, is not what its protocol promises."""
+    """Bytes that do not follow their protocol."""
 
 
 def check_utf8(data: bytes) -> None:
-    """UnicodeDecodeError if it is no text: msgspec does not look at what it passes on unread."""
+    """Raise UnicodeDecodeError for invalid UTF-8, which msgspec does not check in Raw values."""
     str(data, "utf-8")
 
 
 class NotExpressibleError(MalformedError):
-    """A protocol has no words for something that cannot be left out; the text names it."""
+    """Content that a protocol cannot express and that cannot be left out."""
 
 
 class FieldError(MalformedError):
-    """A field of a request is not what its protocol takes; `path` says which, empty for all."""
+    """An invalid field of a request; `path` names it, empty for the whole body."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
@@ -33,10 +33,10 @@ class FieldError(MalformedError):
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What an error body or event says; empty where it says nothing.
+    """What an error body or event contains; empty fields where it has none.
 
-    `status` is the one that an error of this type has when it comes before an answer. `given` is
-    what is said for programs.
+    `status` is the HTTP status of an error of this type. `given` holds its machine-readable
+    details.
     """
 
     message: str = ""
@@ -48,7 +48,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderSaidError(MalformedError):
-    """Where an answer should be, or in the middle of one, there is an error of the provider's."""
+    """The provider sent an error instead of an answer, or in the middle of one."""
 
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or details.type or "an error without a text")
@@ -60,9 +60,10 @@ TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
 
 
 def counts_too_many(message: str) -> bool:
-    """Whether a prompt is said to have more tokens than its model holds, perhaps with its answer's.
+    """Whether an error message says that a prompt exceeds the context window.
 
-    A limit on the answer that is too high by itself is no such thing: no larger window helps there.
+    A limit on the answer that is too high by itself does not count: a larger window does not
+    help.
     """
     return _has_more(TOKENS, message) or _has_more(TOKENS_AND_LIMIT, message)
 

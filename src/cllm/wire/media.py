@@ -1,4 +1,4 @@
-"""What a message holds beside words: images and files; and a history without them."""
+"""Images and files: media types, base64 checks, and histories for models that read text only."""
 
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ KINDS = {Image: "an image", Document: "a file"}
 
 
 def first_media(prompt: Prompt) -> tuple[str, str] | None:
-    """Where the first image or file of a prompt stands, and which of them it is."""
+    """Return the path and kind of the first image or file of a prompt."""
     for place, message in enumerate(prompt.messages):
         for part in media_in(message):
             return f"messages[{place}]", KINDS[type(part)]
@@ -25,7 +25,7 @@ def first_media(prompt: Prompt) -> tuple[str, str] | None:
 
 
 def asked_about(prompt: Prompt) -> tuple[str, str] | None:
-    """The same for what was said last: media that a person showed, not those of tools."""
+    """Return the same for user messages after the last answer, ignoring tool results."""
     for place in range(len(prompt.messages) - 1, -1, -1):
         message = prompt.messages[place]
         if message.role == "assistant":
@@ -37,7 +37,7 @@ def asked_about(prompt: Prompt) -> tuple[str, str] | None:
 
 
 def in_words(mend: Mend) -> Mend:
-    """What mends a history for a model that reads text only: its media are named instead."""
+    """Wrap `mend` for a model that reads text only: media are replaced by their names."""
 
     def mended(messages: Sequence[Spoken]) -> Mended:
         told = [_told(spoken) for spoken in messages]
@@ -78,7 +78,7 @@ def _is_media(part: AnyPart) -> bool:
 
 
 def media_in(message: Message) -> Iterator[Image | Document]:
-    """The images and files of a message, those in tool results too, in order."""
+    """Yield the images and files of a message, including those in tool results."""
     return _media(parts_of(message))
 
 
@@ -96,7 +96,7 @@ IMAGE_FORMATS = {
     "image/gif": "gif",
     "image/webp": "webp",
 }
-"""The images that Claude takes, everywhere, and the word for each."""
+"""The image types that Claude accepts, and their short names."""
 
 OTHER_NAMES = {
     "image/jpg": "image/jpeg",
@@ -107,13 +107,13 @@ File = TypeVar("File", Image, Document)
 
 
 def plain_type(media_type: str | None) -> str:
-    """A media type in small letters, under its usual name and without its parameters."""
+    """Return a media type in lower case, under its usual name, without parameters."""
     plain = (media_type or "").partition(";")[0].strip().lower()
     return OTHER_NAMES.get(plain, plain)
 
 
 def checked(part: File, data: str) -> File:
-    """The file with this data, in base64 without breaks."""
+    """Return the file with its base64 data without line breaks."""
     plain = "".join(data.split())
     if not plain or not is_base64(plain):
         kind = type(part).__name__.lower()

@@ -1,7 +1,7 @@
 """Reasoning in OpenAI-compatible messages, for which OpenAI's own protocol has no field.
 
-A rule says which reasoning of past assistant messages a server takes back, and a message is fitted
-to it here. Pieces of streamed `reasoning_details` are joined here too. Knows no provider by name.
+A rule says which past reasoning a server accepts; messages are fitted to it here. Streamed
+`reasoning_details` are joined here. Knows no provider by name.
 """
 
 import re
@@ -19,22 +19,22 @@ CONTENT = "content"
 DETAILS = "reasoning_details"
 TEXT_FIELDS = ("reasoning_content", "reasoning")
 REASONING_FIELDS = (*TEXT_FIELDS, DETAILS)
-# The types of reasoning details whose text comes in pieces, with the field that holds it.
+# Types of reasoning details that come in pieces, with the field of their text.
 JOINED = {"reasoning.text": "text", "reasoning.summary": "summary"}
 SEALS = ("signature", "data")
 SIGNED_BLOCKS = ("thinking", "redacted_thinking")
-"""The types of Claude's own blocks, which cllm keeps as reasoning details for LiteLLM."""
+"""Types of Claude's own blocks, stored as reasoning details for LiteLLM."""
 
 Place = Literal["reasoning_content", "reasoning", "content"]
 
 
 class ReasoningRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server takes of the reasoning in past assistant messages.
+    """Which reasoning of past assistant messages a server accepts.
 
-    `fields` are sent back unchanged; `content` among them stands for thinking blocks in the
-    content. `text` is where plain reasoning text goes that came in another field or protocol. A
-    server that refuses a tool call without reasoning is sent `blank` if there is none. Details that
-    are Claude's own blocks go to a server that takes `signed_blocks`, and to no other.
+    `fields` are sent unchanged; `content` stands for thinking blocks in the content. `text` is
+    the field for plain reasoning text from elsewhere. `blank` is sent with a tool call to a
+    server that refuses one without reasoning. Details that are Claude's blocks are sent only if
+    `signed_blocks`.
     """
 
     fields: frozenset[str]
@@ -60,7 +60,7 @@ NAMED_RULES: Mapping[str, ReasoningRule] = {
     "reasoning": TAKES_REASONING,
     "reasoning_content": TAKES_REASONING_CONTENT,
 }
-"""The rules that the settings of a provider can choose by name."""
+"""The rules that a provider's settings can name."""
 
 
 class Fitted(NamedTuple):
@@ -72,10 +72,10 @@ class Fitted(NamedTuple):
 
 
 def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> Fitted:
-    """An assistant message's JSON with the reasoning that a server takes; the same bytes if it can.
+    """Fit an assistant message's JSON to the rule; returns the same bytes if nothing changes.
 
-    What is sealed in a foreign message, which another model wrote, is not sent; details always
-    count as sealed. Only a foreign message is given a blank: any other says itself what it has.
+    Sealed reasoning of a foreign message is not sent; details always count as sealed. Only a
+    foreign message is filled with a blank.
     """
     may_fill = is_foreign and rule.blank is not None and CALLS in raw
     if not may_fill and REASONING_OR_THINKING.search(raw) is None:
@@ -100,7 +100,7 @@ def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) 
 
 
 def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    """The fields of a message that hold reasoning, decoded; of the content its thinking blocks."""
+    """Return the decoded reasoning fields, and the thinking blocks of the content."""
     found = {name: msgspec.json.decode(fields[name]) for name in REASONING_FIELDS if name in fields}
     content = fields.get(CONTENT)
     if content is not None and THINKING_BLOCK in bytes(content):
@@ -110,7 +110,7 @@ def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
 
 
 def _find_sealed(found: Mapping[str, Any], rule: ReasoningRule, *, is_foreign: bool) -> set[str]:
-    """The fields that the server is not sent because another one sealed what they hold."""
+    """Return the fields that are not sent because another server sealed them."""
     sealed: set[str] = set()
     if is_foreign or (_are_signed_blocks(found.get(DETAILS)) and not rule.signed_blocks):
         sealed.add(DETAILS)
@@ -129,7 +129,7 @@ def _has_calls(fields: Mapping[str, msgspec.Raw]) -> bool:
 
 
 def put_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
-    """Put plain reasoning text into a message's fields, where the server takes it."""
+    """Add plain reasoning text where the server accepts it."""
     if rule.text == CONTENT:
         content = fields.get(CONTENT)
         if isinstance(content, msgspec.Raw):
@@ -142,7 +142,7 @@ def put_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
 
 
 def reasoning_text(fields: Mapping[str, Any]) -> str:
-    """The plain text of a message's reasoning, from the first field that has any."""
+    """Return the plain reasoning text, from the first field that has any."""
     for name in TEXT_FIELDS:
         if isinstance(fields.get(name), str) and fields[name]:
             return str(fields[name])
@@ -162,12 +162,11 @@ def _details_text(details: Any) -> str:
 
 
 def thinking_blocks(content: Any) -> list[dict[str, Any]]:
-    """The blocks of a content that are thinking, in Mistral's form."""
+    """Return the blocks that are thinking, in Mistral's form."""
     return [block for block in content if is_thinking(block)] if isinstance(content, list) else []
 
 
 def is_thinking(block: Any) -> bool:
-    """Whether a block of a content is thinking, in Mistral's form."""
     return (
         isinstance(block, dict)
         and block.get("type") == "thinking"
@@ -176,13 +175,12 @@ def is_thinking(block: Any) -> bool:
 
 
 def block_text(block: Mapping[str, Any]) -> str:
-    """The plain text of a thinking block."""
     pieces = [piece.get("text") for piece in block["thinking"] if isinstance(piece, dict)]
     return "".join(piece for piece in pieces if isinstance(piece, str))
 
 
 def _without_blocks(content: list[Any]) -> Any:
-    """The content without its thinking blocks; one plain text is a string, as all servers take."""
+    """Drop thinking blocks; a single plain text becomes a string, which all servers accept."""
     rest = [block for block in content if not is_thinking(block)]
     only = rest[0] if len(rest) == 1 and isinstance(rest[0], dict) else {}
     is_plain = only.keys() == {"type", "text"} and only["type"] == "text"
@@ -190,7 +188,7 @@ def _without_blocks(content: list[Any]) -> Any:
 
 
 def _is_lost(name: str, value: Any, sent: str) -> bool:
-    """Whether leaving a field out loses something that is not sent in another one."""
+    """Whether dropping the field loses something that no other field contains."""
     if not value:
         return False
     if name in TEXT_FIELDS:
@@ -203,10 +201,10 @@ def _is_sealed(item: Any) -> bool:
 
 
 class StreamedDetails:
-    """The `reasoning_details` of a stream: pieces of one type and index are joined.
+    """Joins streamed `reasoning_details`: pieces of the same type and index.
 
-    Texts and summaries are joined; all other fields have the last value that is not null.
-    Encrypted details come whole, and so does everything of a type that has no name here.
+    Texts are concatenated; other fields take the last value that is not null. Encrypted details
+    and unknown types come whole.
     """
 
     def __init__(self) -> None:
@@ -228,7 +226,7 @@ class StreamedDetails:
             self._merge(place, JOINED[kind], piece)
 
     def _find(self, kind: str, index: int | None, named: Any) -> int | None:
-        """The item that a piece belongs to; one without an index belongs to the last item only."""
+        """Return the item that a piece continues; without `index` only the last one."""
         place = self._places.get((kind, index))
         if place is None or (index is None and place != len(self._items) - 1):
             return None
@@ -245,7 +243,6 @@ class StreamedDetails:
                 item[name] = value
 
     def whole(self) -> list[Any]:
-        """The details so far, each in one piece."""
         joined = {place: "".join(texts) for place, texts in self._texts.items()}
         return [
             {**item, JOINED[item["type"]]: joined[place]} if place in joined else item
@@ -254,13 +251,13 @@ class StreamedDetails:
 
 
 class StreamedThinking:
-    """The thinking blocks of a stream, each with its place among the pieces of text around it."""
+    """Joins streamed thinking blocks, each with its position among the pieces of text."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[int, dict[str, Any]]] = []
 
     def add(self, block: Mapping[str, Any], *, before: int) -> None:
-        """Add a block, or a piece of the last one, which stands before that piece of text."""
+        """Add a block, or a piece of the last one, before that piece of text."""
         if not self._blocks or self._blocks[-1][0] != before:
             self._blocks.append((before, {**block, "thinking": list(block["thinking"])}))
             return
@@ -269,7 +266,7 @@ class StreamedThinking:
         last.update({k: v for k, v in block.items() if k != "thinking" and v is not None})
 
     def whole(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """The content with these pieces of text; nothing if there was no thinking."""
+        """Return the content with these texts; empty if there was no thinking."""
         content: list[dict[str, Any]] = []
         start = 0
         for place, block in self._blocks:
@@ -285,7 +282,7 @@ def _text_block(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _joined(pieces: Iterable[Any]) -> list[Any]:
-    """Pieces of thinking, with texts that follow one another in one."""
+    """Join consecutive plain texts."""
     joined: list[Any] = []
     texts: list[str] = []
     for piece in (*pieces, None):
@@ -301,7 +298,7 @@ def _joined(pieces: Iterable[Any]) -> list[Any]:
 
 
 def without_reasoning(raw: bytes) -> bytes:
-    """A message's JSON without its reasoning fields; the same bytes if it has none."""
+    """Return a message's JSON without reasoning fields; the same bytes if it has none."""
     if REASONING not in raw:
         return raw
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
@@ -313,7 +310,7 @@ EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def nearest_effort(wanted: str, efforts: tuple[str, ...]) -> str | None:
-    """The effort closest to the one wanted, rather more than less; None if that is no effort."""
+    """Return the closest effort, the higher one of two; None for an unknown effort."""
     if wanted not in EFFORT_ORDER or not efforts:
         return None
     rank = EFFORT_ORDER.index

@@ -1,7 +1,6 @@
-"""What the codecs share: a message on its way into another protocol, and a request made of many.
+"""Types that the codecs share: a message to be encoded, an encoded request, its notices.
 
-Types, and what is told of them in every protocol alike. A codec imports this and core, and no other
-codec.
+A codec imports this module and core, and no other codec.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +16,16 @@ from cllm.wire.reasoning import TEXT_FIELDS
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
-# What is lost with a field of which the rest is said in another way.
+# What is lost with a field whose rest is sent in another form.
 LOST_WITH: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
 
 
 class Spoken(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to be encoded: its parts, and its own bytes if it is in the codec's dialect.
+    """One message to be encoded. `raw` is set if it is in the target's dialect already.
 
-    A codec sends `raw` as it is where nothing has to change, and goes through the parts otherwise.
-    `place` is its position in the prompt, by which a notice names it. `dialect` is the protocol it
-    came in, None if it came in none; `extra` are its fields beside the parts, for that one only.
+    A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `place` is the
+    index in the prompt, for notices. `dialect` is the source protocol; `extra` holds fields
+    beside the parts, for that protocol only.
     """
 
     role: Role
@@ -37,12 +36,11 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Any] = NOTHING
 
     def is_own(self, dialect: Dialect) -> bool:
-        """Whether it came in the words of this protocol."""
         return self.raw is not None or self.dialect == dialect
 
 
 def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
-    """The message with other parts: its own bytes no longer say the same."""
+    """Return the message with other parts, without `raw`."""
     return Spoken(
         role=spoken.role,
         parts=tuple(parts),
@@ -53,10 +51,7 @@ def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
 
 
 def check_still_asks(before: Spoken, after: Spoken, target: str) -> None:
-    """An error if nothing is left of a message of the user's that said something.
-
-    For the newest one only: that nothing is asked is for the person to know.
-    """
+    """Raise NotExpressibleError if the newest user message has nothing left to send."""
     if after.role == "user" and before.parts and not after.parts:
         raise NotExpressibleError(
             f"messages[{before.place}]: nothing in it can be said to {target}: "
@@ -65,35 +60,32 @@ def check_still_asks(before: Spoken, after: Spoken, target: str) -> None:
 
 
 def telling_fields(part: AnyPart) -> set[str]:
-    """The names of a part's fields of another protocol that say more than is so without them."""
+    """Return the names of a part's foreign fields that differ from their defaults."""
     return {
         LOST_WITH.get(name, name) for name, value in part.extra.items() if value != UNSAID.get(name)
     }
 
 
 class Mended(msgspec.Struct, frozen=True, kw_only=True):
-    """A history as the target takes it, and what had to be changed for that."""
+    """A history that the target accepts, and what was changed for that."""
 
     messages: tuple[Spoken, ...]
     notices: tuple[Notice, ...] = ()
 
 
 Mend = Callable[[Sequence[Spoken]], Mended]
-"""Makes a history one that the target takes. A codec calls it with messages that the protocol has
-words for, and takes care of nothing that it does; it raises what cannot be sent at all."""
+"""Repairs a history for the target. Raises an error if it cannot be sent."""
 
 
 def unmended(messages: Sequence[Spoken]) -> Mended:
-    """The history as it is, for a caller who knows it to be in order."""
     return Mended(messages=tuple(messages))
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's body, and what could not be said in it.
+    """A request body and its notices.
 
-    `names` and `ids` are the aliases that stand in it for names of tools and ids of calls which
-    the target refuses: alias → the client's own. `own` says that all of it is what the codec was
-    given in its own words, and nothing else.
+    `names` and `ids` map aliases in the body to the client's tool names and call ids. `own` is
+    True if the body only contains input that was in the codec's own protocol.
     """
 
     body: bytes
@@ -104,7 +96,7 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def called_names(parts: Iterable[AnyPart]) -> tuple[str, ...]:
-    """The names of the tools that are called, each once."""
+    """Return the names of the called tools, each once."""
     return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ToolCall)))
 
 
@@ -113,9 +105,9 @@ def starts_with_thinking(parts: Sequence[AnyPart]) -> bool:
 
 
 def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
-    """What is to be told of messages whose fields beside their parts are not sent.
+    """Return notices for the fields of these messages that are not sent.
 
-    Reasoning text is one of the parts as well, and is told of as such.
+    Reasoning text is excluded: it is also a part, which has its own notice.
     """
     places: dict[str, list[int]] = {}
     for spoken in messages:
@@ -135,26 +127,25 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
 
 
 Sentences = Mapping[str, tuple[str, str]]
-"""What a codec has to tell again and again: reason → the notice's code and its sentence."""
+"""Reason → notice code and sentence."""
 
 NO_SENTENCES: Sentences = MappingProxyType({})
 LONGEST_NAME = 128
 
 
 class Notes:
-    """The notices of one request: one for each thing, at the first place it stood.
+    """The notices of one request: one for each subject, with its first path and a count.
 
-    Of more than MAX_NOTICES things the first are told; the others are counted, each time.
+    At most MAX_NOTICES are listed; the others are counted.
     """
 
     def __init__(self, sentences: Sentences = NO_SENTENCES) -> None:
         self._sentences = sentences
-        # The first path of each thing, and how often it happened.
         self._told: dict[tuple[str, str, str], tuple[str, int]] = {}
         self._left_out = 0
 
     def add(self, code: str, path: str, message: str, *, subject: str = "") -> None:
-        """Tell of something; about another `subject` the same sentence is another notice."""
+        """Add a notice; the same sentence about another `subject` is another notice."""
         key = (code, message, subject)
         first, count = self._told.get(key, (path, 0))
         if count or len(self._told) < MAX_NOTICES:
@@ -163,7 +154,7 @@ class Notes:
             self._left_out += 1
 
     def tell(self, reason: str, path: str, *, subject: str = "") -> None:
-        """Tell what the codec has a sentence for."""
+        """Add the notice that the codec's table has for this reason."""
         code, message = self._sentences[reason]
         self.add(code, path, message, subject=subject)
 
@@ -180,7 +171,7 @@ class Notes:
 
 
 def shortened(name: str) -> str:
-    """A name that a client chose, as it can stand in the path of many notices."""
+    """Return a client's name, shortened for the path of a notice."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in pieces of any size become events. Knows no protocol above it."""
+"""Server-sent events: bytes in pieces of any size become events."""
 
 import re
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024
 
 
 class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event; `name` is empty when the stream gave none."""
+    """One event; `name` is empty if the stream has none."""
 
     data: bytes
     name: str = ""
 
 
 class SseDecoder:
-    """Feed it what the network gave; it yields each event once its blank line has come.
+    """Decodes a stream: feed it bytes, it yields each event after its blank line.
 
-    Lines may end in LF, CRLF or CR, split anywhere between two pieces, also inside a character.
-    Comments are passed over. What stands unfinished at the end of the stream is no event.
+    Lines end in LF, CRLF or CR, split anywhere. Comments and an unfinished last event are
+    ignored.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -34,7 +34,6 @@ class SseDecoder:
         self._data_bytes = 0
 
     def feed(self, piece: bytes) -> Iterator[SseEvent]:
-        """The events that this piece completes."""
         for line in self._lines(piece):
             if line:
                 self._take(line)
@@ -45,7 +44,7 @@ class SseDecoder:
         self._check_size(self._pending_bytes)
 
     def _lines(self, piece: bytes) -> list[bytes]:
-        """The lines that this piece completes; what it begins is held."""
+        """Return the lines that this piece completes, and hold the rest."""
         if not piece:
             return []
         if self._after_cr:
@@ -68,7 +67,6 @@ class SseDecoder:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            # Less than the whole line, which was not too much.
             self._data.append(value)
             self._data_bytes += len(value) + 1
         elif field == b"event":
@@ -86,8 +84,8 @@ class SseDecoder:
 
 FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
 SECOND = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-# Every escape is matched, so that a backslash which is escaped itself begins none. A quotation
-# mark before a half opens its text, and one after it closes it.
+# Match every escape, so that an escaped backslash starts none. A quotation mark before a half opens
+# its string, one after it closes it.
 _escapes = re.compile(
     rb"%b%b|(?P<last>%b)(?=\")|(?<=[^\\]\")(?P<first>%b)|(?P<alone>%b|%b)|\\."
     % (FIRST, SECOND, FIRST, SECOND, FIRST, SECOND)
@@ -96,16 +94,16 @@ NO_CHARACTER = rb"\ufffd"
 
 
 class HalfCharacters:
-    """Puts the halves of one stream together: the first waits for the event with the second.
+    """Joins surrogate halves of a stream: the first waits for the event with the second.
 
-    A half that stands alone is shown as no character; one whose other never comes is not shown.
+    A lone half becomes U+FFFD; one whose other half never comes is dropped.
     """
 
     def __init__(self) -> None:
         self._held = b""
 
     def mend(self, data: bytes) -> bytes | None:
-        """The data with whole characters only; None if there was no half in it."""
+        """Return the data with whole characters only, or None if it has no half."""
         held, self._held = self._held, b""
         found = False
 

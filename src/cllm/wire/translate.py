@@ -1,7 +1,6 @@
-"""A prompt's pieces in the words of one protocol.
+"""A prompt as a request body: unchanged where possible, otherwise converted through parts.
 
-A table of the dialects and the one way through parts between any two of them. What a target
-cannot say comes back as notices. Decides nothing about what is sent, and writes no body.
+What a target cannot express comes back as notices. The `mend` callback repairs histories.
 """
 
 from collections.abc import Callable
@@ -53,7 +52,7 @@ from cllm.wire.spoken import (
 
 
 class RequestCodec(Protocol):
-    """What a dialect's request module offers."""
+    """The interface of a dialect's request module."""
 
     def decode_options(self, parameters: dict[str, Any]) -> Options: ...
 
@@ -66,7 +65,7 @@ class RequestCodec(Protocol):
 
 @cache
 def _module(dialect: Dialect, name: str) -> Any:
-    """A module of a protocol's package, imported when it is used: most programs speak one."""
+    """Import a module of a protocol's package on first use: most programs use one."""
     return import_module(f"cllm.wire.{dialect}.{name}")
 
 
@@ -76,20 +75,19 @@ def request_codec(dialect: Dialect) -> RequestCodec:
 
 
 def is_plain_user(message: Message) -> bool:
-    """Whether a person said it: in some protocols tool results have the user's role too."""
+    """Whether it is a user message without tool results, which some protocols give that role."""
     if message.role != "user" or message.dialect == "openai":
         return message.role == "user"
     return not any(isinstance(part, ToolResult) for part in parts_of(message))
 
 
 def parts_of(message: Message) -> tuple[AnyPart, ...]:
-    """The parts of a message, whatever its dialect."""
     parts: tuple[AnyPart, ...] = _module(message.dialect, "parts").decode_parts(message)
     return parts
 
 
 def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
-    """A message on its way into a dialect, with its own bytes if it is in that dialect already."""
+    """Return a message for a dialect, with its own bytes if it is in that dialect already."""
     dialect = message.dialect
     parts, beside = _module(dialect, "parts").decode_message(message)
     return Spoken(
@@ -103,7 +101,7 @@ def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces of a request in the words of one dialect; `marked` with cache marks of ours."""
+    """The pieces of a request for one dialect; `marked` if it has cache marks of ours."""
 
     system: tuple[AnyPart, ...] | None
     system_raw: bytes | None
@@ -114,16 +112,15 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Mark = Callable[[Translated], Translated]
-"""Puts cache marks on parts, for a target that keeps what it is told to."""
+"""Adds cache marks to parts."""
 
 
 def unmarked(said: Translated) -> Translated:
-    """The pieces as they are."""
     return said
 
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
-    """The prompt's pieces for that dialect; the codec makes a body of them."""
+    """Convert the pieces of a prompt for a dialect; its codec makes the body."""
     kept = with_ids_of_calls(prompt.messages, call_ids)
     kept = kept if target == "openai" else with_calls_for_functions(kept)
     messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
@@ -135,7 +132,7 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
     parameters = prompt.parameters
     if prompt.dialect != target:
         options = _options_for(target, prompt)
-        # Only Bedrock wants tools described that were called before and are not offered now.
+        # Only Bedrock requires descriptions of tools that the history calls.
         known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
         codec = request_codec(target)
         parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
@@ -155,19 +152,19 @@ def call_ids(message: Message) -> list[str]:
 
 
 def _options_for(target: Dialect, prompt: Prompt) -> Options:
-    """What the prompt asks for, without forms that only its own protocol has."""
+    """Return the prompt's options without forms that only its own protocol has."""
     parameters = prompt.parameters
     if prompt.dialect == "openai":
         parameters = with_tools_for_functions(parameters)
     options = request_codec(prompt.dialect).decode_options(parameters)
-    # Both of OpenAI's protocols can say that only some of the tools are allowed.
+    # Both OpenAI protocols can restrict the choice to some tools.
     return options if target in ("openai", "responses") else restricted_to_allowed(options)
 
 
 def _without_foreign_fields(
     messages: tuple[Spoken, ...],
 ) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
-    """The messages without the fields beside their parts that another protocol gave them."""
+    """Drop message fields of other protocols."""
     lost = [spoken for spoken in messages if spoken.extra and spoken.raw is None]
     if not lost:
         return messages, ()
@@ -186,7 +183,7 @@ def _has_tools(messages: tuple[Spoken, ...]) -> bool:
 def _sealed_by_openai(
     prompt: Prompt, messages: tuple[Spoken, ...], target: Dialect
 ) -> frozenset[int]:
-    """Where there is thinking that only OpenAI can read, which is known by the id it has."""
+    """Return the indexes of messages with thinking that only OpenAI can read: it has an id."""
     if target == "responses" or all(m.dialect != "responses" for m in prompt.messages):
         return frozenset()
     thoughts = (Thinking, RedactedThinking)
@@ -200,7 +197,7 @@ def _sealed_by_openai(
 def _without_foreign_thinking(
     messages: tuple[Spoken, ...], foreign: frozenset[int]
 ) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
-    """The messages without what another model thought: a signature is good for its own only."""
+    """Drop thinking of other models: its signature is valid for its own model only."""
     kept: list[Spoken] = []
     places: list[int] = []
     for spoken in messages:
@@ -221,7 +218,7 @@ def _without_foreign_thinking(
 
 
 def is_refused_by_chat(prompt: Prompt) -> bool:
-    """Whether OpenAI takes the prompt by its Responses API only: tools for a model that thinks."""
+    """Whether OpenAI accepts the prompt only by its Responses API: tools for a reasoning model."""
     tools = prompt.parameters.get("tools") or prompt.parameters.get("functions")
     if not tools or not calls_elsewhere(prompt.model, thinks=True):
         return False
@@ -236,11 +233,11 @@ def encode_openai(
     takes_texts_as_they_are: bool = True,
     reasoning: ReasoningRule = AS_SENT,
 ) -> Encoded:
-    """A chat completion's body, spliced from the messages' own bytes where all are OpenAI's.
+    """Encode a chat completion, spliced from the messages' own bytes if all are OpenAI's.
 
-    With `takes_texts_as_they_are` a history whose calls are answered in order is not looked into:
-    all but the strictest servers take it, whatever else is said in it. `reasoning` says what the
-    server takes of past reasoning.
+    `takes_texts_as_they_are`: do not inspect a history whose calls are answered in order, which
+    all but the strictest servers accept. `reasoning` says which past reasoning the server
+    accepts.
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
@@ -250,7 +247,6 @@ def encode_openai(
     prompt = _for_model(_with_ids(prompt))
     own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
     plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
-    # What the client asks for is judged by its own messages, not by those that are sent.
     parameters, unfit = _fitted(prompt)
     prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
     notices = (*unsent, *unfit)
@@ -275,7 +271,7 @@ def encode_openai(
 def _with_fitted_reasoning(
     prompt: Prompt, rule: ReasoningRule
 ) -> tuple[Prompt, tuple[Notice, ...]]:
-    """The prompt with the past reasoning that the server takes, in messages of OpenAI's own."""
+    """Fit past reasoning in OpenAI messages to what the server accepts."""
     notes = Notes(SENTENCES)
     messages = list(prompt.messages)
     for place, message in enumerate(messages):
@@ -294,14 +290,14 @@ def _with_fitted_reasoning(
 
 
 def _with_ids(prompt: Prompt) -> Prompt:
-    """The prompt with answers of functions under the ids of their calls, where these have any."""
+    """Give answers of functions the ids of their calls, if these have any."""
     messages = tuple(with_ids_of_calls(prompt.messages, call_ids))
     same = all(map(is_, messages, prompt.messages))
     return prompt if same else msgspec.structs.replace(prompt, messages=messages)
 
 
 def _for_model(prompt: Prompt) -> Prompt:
-    """The prompt in roles that its model knows."""
+    """Replace the developer role for models that do not know it."""
     if knows_developer(prompt.model):
         return prompt
     messages = tuple(map(without_developer, prompt.messages))
@@ -311,10 +307,7 @@ def _for_model(prompt: Prompt) -> Prompt:
 
 
 def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
-    """Parameters in OpenAI's words as the model takes them; a client's own request keeps its own.
-
-    What is said of a stream is left out where there is none.
-    """
+    """Fit OpenAI parameters to the model, unless the client's body is sent unchanged."""
     parameters = prompt.parameters
     if prompt.dialect != "openai":
         return parameters, ()
@@ -326,7 +319,7 @@ def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
 
 
 def _original_for_openai(prompt: Prompt) -> bytes | None:
-    """The client's own body, if the one that is spliced would say the same."""
+    """Return the client's body if splicing would give the same request."""
     original = prompt.original
     if original is None or original.dialect != "openai" or not original.says(prompt):
         return None
@@ -337,7 +330,7 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
 
 
 def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
-    """A body for OpenAI's Responses API, which is sent the whole history and keeps none."""
+    """Encode a Responses API body with the whole history."""
     said = translate(prompt, "responses")
     encoded = request_codec("responses").encode_request(
         model=prompt.model,
@@ -358,7 +351,7 @@ def encode_anthropic(
     mend: Mend = unmended,
     mark: Mark = unmarked,
 ) -> Encoded:
-    """A body for the Messages API, which wants a limit on the answer."""
+    """Encode a Messages API body, which requires a limit on the answer."""
     said = mark(translate(prompt, "anthropic"))
     given = said.parameters
     if "max_tokens" in given and given["max_tokens"] is None:
@@ -378,7 +371,7 @@ def encode_anthropic(
 
 
 def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:
-    """A body for Converse; the model is named in the address."""
+    """Encode a Converse body; the model is named in the URL."""
     said = mark(translate(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
@@ -391,12 +384,12 @@ def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmark
 
 
 def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
-    """The same request, with what was noticed before it was encoded."""
+    """Put these notices before those of the request."""
     return msgspec.structs.replace(encoded, notices=(*more, *encoded.notices)) if more else encoded
 
 
 def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
-    """The client's own body, if it is in the target's words and says all that is to be said."""
+    """Return the client's own body if it has the same meaning as the encoded one."""
     original = prompt.original
     if original is None or original.dialect != target or not original.says(prompt):
         return encoded
@@ -408,6 +401,6 @@ def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
 
 
 def _meaning(body: bytes) -> dict[str, Any]:
-    """What a body says; not to stream, and no system prompt, are said by silence too."""
+    """Decode a body without the fields whose absence means the same."""
     fields: dict[str, Any] = msgspec.json.decode(body)
     return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}

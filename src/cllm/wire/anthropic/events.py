@@ -1,7 +1,4 @@
-"""The events of an Anthropic stream, as they are read; `response_decoder` makes a reply of them.
-
-Shapes only: nothing here keeps anything of a stream.
-"""
+"""Events of an Anthropic stream, errors and citations: shapes without state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +12,7 @@ Fields = dict[str, Any]
 
 
 class Piece(msgspec.Struct, tag_field="type"):
-    """What a delta carries."""
+    pass
 
 
 class TextPiece(Piece, tag="text_delta"):
@@ -42,7 +39,7 @@ AnyPiece = TextPiece | JsonPiece | ThinkingPiece | SignaturePiece | CitationPiec
 
 
 class Event(msgspec.Struct, tag_field="type"):
-    """What an event's data says of itself; the event's name says the same."""
+    pass
 
 
 class MessageStart(Event, tag="message_start"):
@@ -82,7 +79,7 @@ class ErrorEvent(Event, tag="error"):
 
 
 class LooseEvent(msgspec.Struct):
-    """An event of a kind that has no struct here, or a delta of one."""
+    """An event, or a delta, of an unknown kind."""
 
     type: str
     index: int | None = None
@@ -135,7 +132,7 @@ STATUSES = {
 
 
 def decode_error(body: bytes) -> ErrorDetails:
-    """What an error body says, whatever shape it has; nothing if it is not JSON."""
+    """Decode an error body of any shape; empty if it is not JSON."""
     try:
         decoded = msgspec.json.decode(body)
     except UNREADABLE:
@@ -144,7 +141,6 @@ def decode_error(body: bytes) -> ErrorDetails:
 
 
 def error_details(error: Any) -> ErrorDetails:
-    """What is under `error` in a body or an event."""
     if not isinstance(error, dict):
         return ErrorDetails(message=error if isinstance(error, str) else "")
     message, kind = (str(error.get(name) or "") for name in ("message", "type"))
@@ -181,7 +177,7 @@ class _Citation(msgspec.Struct, rename="camel"):
     source_content: list[_CitedSource] = []
 
 
-# The type in Anthropic's words, and how it names where the cited piece starts and ends.
+# Converse's location → Anthropic's type, and its names of the start and the end.
 PLACES = {
     "documentChar": ("char_location", "start_char_index", "end_char_index"),
     "documentPage": ("page_location", "start_page_number", "end_page_number"),
@@ -191,7 +187,7 @@ PLACES = {
 
 
 def shared_citation(given: Any) -> dict[str, Any] | None:
-    """A citation in Anthropic's words; None if it has no place that they can name."""
+    """Convert a citation of Converse; None if Anthropic has no form for its location."""
     try:
         citation = msgspec.convert(given, _Citation)
         kind = next((kind for kind in PLACES if kind in citation.location), None)
@@ -207,7 +203,7 @@ def shared_citation(given: Any) -> dict[str, Any] | None:
 
 
 def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
-    """What was cited: a document of the prompt, or a result of a search."""
+    """Return what is cited: a document of the prompt or a search result."""
     if kind != "searchResultLocation":
         return {"document_index": place.document_index, "document_title": citation.title}
     index = place.search_result_index
@@ -216,7 +212,7 @@ def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
 
 
 def citations_of(part: Text) -> list[Any]:
-    """The citations of a text of any protocol that has them, in Anthropic's words."""
+    """Return the citations of a text from any protocol, in Anthropic's form."""
     cited = part.extra.get(CITED)
     if not isinstance(cited, Mapping):
         own = part.extra.get("citations")
@@ -227,5 +223,5 @@ def citations_of(part: Text) -> list[Any]:
 
 
 def cited_text(citation: dict[str, Any]) -> Text:
-    """A citation of the text at its place: a text of no length, which adds nothing but it."""
+    """Return a citation as an empty text that only carries it."""
     return Text(text="", extra={"citations": [citation]})

@@ -1,8 +1,7 @@
-"""A history in words that Anthropic has: parts made at home, system messages moved, few marks.
+"""A history in Anthropic's format: parts converted, system messages moved, cache marks limited.
 
-What it has no words for is left out, on the wire only, and said in a notice. A message that needs
-no change keeps the bytes it came as. Whether the messages may stand as they do is not looked at
-here. Writes no body, and no parameter but the marks on tools.
+What Anthropic cannot express is left out with a notice. An unchanged message keeps its bytes. The
+order of messages is not checked here.
 """
 
 import base64
@@ -42,7 +41,7 @@ SYSTEM_TURNS_SINCE = (4, 8)
 
 
 class Turn(msgspec.Struct):
-    """A message on its way out: its own bytes for as long as nothing of it had to change."""
+    """A message to send, with its own bytes until something changes."""
 
     role: Role
     parts: Sequence[AnyPart]
@@ -50,14 +49,14 @@ class Turn(msgspec.Struct):
     extra: Mapping[str, Any] = NOTHING
 
     def change(self, parts: Sequence[AnyPart]) -> None:
-        """Other parts, if they are others; the bytes it came as no longer stand then."""
+        """Set other parts; drops the bytes if the parts differ."""
         same = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
         if not same:
             self.parts, self.raw = parts, None
 
 
 def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
-    """The parts that a system prompt can hold, which is text that is not blank."""
+    """Yield the parts that a system prompt can contain: text that is not blank."""
     for part in parts:
         if not isinstance(part, Text):
             notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
@@ -68,7 +67,7 @@ def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
 def arrange(
     messages: Sequence[Spoken], model: str, notes: Notes
 ) -> tuple[list[Spoken], list[AnyPart]]:
-    """The messages as Anthropic can say them, and the system messages that may not stay there."""
+    """Return the messages for Anthropic, and the system messages that may not stay among them."""
     said: list[Spoken] = []
     moved: list[AnyPart] = []
     begun = False
@@ -90,7 +89,7 @@ def arrange(
 
 
 def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
-    """Whether a system message may stand where it is: in Anthropic's words, on a model for it."""
+    """Whether a system message may stay: in Anthropic's format, on a model that accepts it."""
     before = messages[index - 1].role if index else "system"
     following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
     own = messages[index].raw is not None
@@ -99,7 +98,7 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
 
 
 def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
-    """The message in parts that Anthropic has words for; the same one if it is in such."""
+    """Return the message in parts that Anthropic has; the same object if nothing changes."""
     if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
         return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
@@ -108,7 +107,7 @@ def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
 
 
 def _has_empty_result(spoken: Spoken) -> bool:
-    """Whether a result has a content that is there and empty, which the API refuses."""
+    """Whether a result has an empty content field, which the API refuses."""
     for part in spoken.parts:
         if type(part) is ToolResult and not part.content:
             return EMPTY_CONTENT.search(spoken.raw or b"") is not None
@@ -118,7 +117,7 @@ def _has_empty_result(spoken: Spoken) -> bool:
 def _clean_parts(
     parts: Sequence[AnyPart], path: str, notes: Notes, *, foreign: bool
 ) -> Sequence[AnyPart]:
-    """The parts that can be said, as they can be said; a part that needs no change is the same."""
+    """Return the parts that can be sent; an unchanged part is the same object."""
     said: list[AnyPart] = []
     for part in parts:
         if type(part) is Text and not (foreign and part.extra):
@@ -153,12 +152,12 @@ CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
     ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
-# A call says its tool's name and has its place: nothing is lost with these.
+# Redundant: a call has the tool's name and its own position.
 REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
 
 
 def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
-    """A part from another protocol, without the fields that only that one knows."""
+    """Convert a part of another protocol, without the fields that only that one knows."""
     if part.extra:
         names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
@@ -188,7 +187,7 @@ def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
 
 
 def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | None:
-    """A document as Anthropic takes it: a PDF, plain text or an address."""
+    """Accept a PDF, plain text or a URL."""
     if part.data is not None:
         return _naturalise_data(checked(part, part.data))
     if part.text is not None or part.url is not None:
@@ -247,7 +246,7 @@ NATURALISERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
 }
 
 
-# Parts with marks that are not their own.
+# Parts that can contain marks of other parts.
 HOLDERS = frozenset({ToolResult, Unknown})
 
 
@@ -278,10 +277,9 @@ def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
 
 
 def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
-    """Without the marks above the limit: the newest of the messages stays, the oldest go first.
+    """Remove cache marks above the limit, the oldest of the messages first.
 
-    Of the fixed beginning the last three stay, if the messages have a mark: the first go, which
-    are those of tools.
+    Of tools and system prompt the last three stay if the messages have a mark.
     """
     surplus = count_marks(fields, head, turns) - MAX_MARKS
     notes.add(
@@ -307,7 +305,7 @@ def _marks_in(turn: Turn) -> int:
 
 
 def _unmark_first(turns: Sequence[Turn], surplus: int) -> None:
-    """The turns with their first so many marks gone."""
+    """Remove the first `surplus` marks of the turns."""
     for turn in turns:
         if surplus > 0:
             before = _marks_in(turn)
@@ -316,7 +314,7 @@ def _unmark_first(turns: Sequence[Turn], surplus: int) -> None:
 
 
 def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
-    """An hour's marks stand before those of five minutes, which a later one becomes."""
+    """Shorten one-hour marks after a five-minute mark: the API refuses that order."""
     tools = _tools_of(fields)
     marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
     ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
@@ -338,7 +336,7 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
 
 
 def _numbered(tools: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Each tool with the number of marks before it."""
+    """Yield each tool with the number of marks before it."""
     before = 0
     for tool in tools:
         yield before, tool
@@ -370,7 +368,7 @@ def _with_short_marks(part: AnyPart) -> AnyPart:
 
 
 def _unmark(parts: Sequence[AnyPart], surplus: int) -> list[AnyPart]:
-    """The parts with their first so many marks gone."""
+    """Remove the first `surplus` marks of the parts."""
     unmarked: list[AnyPart] = []
     for part in parts:
         had = _marks_of(part) if surplus > 0 else 0

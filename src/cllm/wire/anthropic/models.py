@@ -1,8 +1,7 @@
-"""Which beta flags Anthropic is sent: those that are known, and those that the settings name.
+"""What the models of the Claude family accept, and which beta flags the API accepts.
 
-Data, and the function that reads it. A flag that is not known is never sent, because the API
-refuses the whole request for it; it is named in a notice. No flag is added that nobody asked for:
-what we send of our own accord needs none.
+Collected in November 2026 from the models' documentation. Which service has a model, under which
+id, is not here. The API refuses a request with an unknown beta flag, so these are never sent.
 """
 
 import re
@@ -16,7 +15,7 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.options import Reasoning
 from cllm.wire.reasoning import nearest_effort
 
-# From Anthropic's SDK and its own clients, 2026-11-15.
+# From Anthropic's SDK and clients, 2026-11-15. Only flags of the messages endpoint.
 KNOWN = frozenset(
     {
         "adaptive-thinking-2026-01-28",
@@ -82,11 +81,10 @@ KNOWN = frozenset(
         "web-search-2025-03-05",
     }
 )
-"""The flags that belong to messages; those of other endpoints would only be refused."""
 
 
 def read_betas(given: Any) -> tuple[str, ...]:
-    """The flags of a request: a list of them, or a header's text."""
+    """Return the flags of a request, from a list or the text of a header."""
     flags = given.split(",") if isinstance(given, str) else given
     if not isinstance(flags, list):
         return ()
@@ -96,9 +94,9 @@ def read_betas(given: Any) -> tuple[str, ...]:
 def allowed_betas(
     asked: Iterable[str], *, always: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
-    """The flags to send, each once, and a notice for each that is left out.
+    """Return the flags to send, each once, and notices for unknown ones.
 
-    `always` are the operator's: they go with every request, and may be asked for too.
+    `always` are the operator's: they are sent with every request.
     """
     wanted = dict.fromkeys(flag.strip() for flag in asked)
     sent = dict.fromkeys(flag.strip() for flag in always)
@@ -121,11 +119,11 @@ UP_TO_HIGH = ("low", "medium", "high")
 
 
 class ClaudeModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model takes.
+    """What one model accepts.
 
-    `thinking` is how it is asked for: never, up to a budget, with a budget or as the model sees
-    fit, only as it sees fit, or it cannot be switched off. `sampling` is whether temperature and
-    top_p can be set, together or one of them. `efforts` is empty where none can be asked for.
+    `thinking`: never, with a budget, with a budget or adaptive, adaptive only, or always on.
+    `sampling`: whether temperature and top_p are accepted, both or one. `efforts` is empty if
+    there are none.
     """
 
     max_output: int
@@ -145,7 +143,7 @@ _V4_7 = ClaudeModel(
 _ALWAYS = msgspec.structs.replace(_V4_7, thinking="always")
 _UNFORCED = msgspec.structs.replace(_ALWAYS, forced_tools=False)
 
-# The first row that fits "family major.minor" counts.
+# The first row that matches "family major.minor" counts.
 ROWS: tuple[tuple[re.Pattern[str], ClaudeModel], ...] = (
     (re.compile(r"instant"), ClaudeModel(max_output=4_096)),
     (re.compile(r"(fable|mythos) (5\.[1-9]|[6-9]\.)"), _UNFORCED),
@@ -168,9 +166,9 @@ FAMILIES = re.compile(r"opus|sonnet|haiku|fable|mythos|instant")
 # Called about ten times for a request: 50 µs of it without the cache.
 @lru_cache(maxsize=256)
 def claude_model(name: str) -> ClaudeModel | None:
-    """The row of a model by any of its names; None for a name that is not Claude's.
+    """Return the row of a model by any of its names; None if it is not Claude.
 
-    A Claude model that is not known counts as one of the newest.
+    An unknown Claude model counts as one of the newest.
     """
     version = version_of(name)
     if version == UNKNOWN_VERSION:
@@ -182,9 +180,9 @@ def claude_model(name: str) -> ClaudeModel | None:
 
 @lru_cache(maxsize=256)
 def version_of(model: str) -> tuple[int, int]:
-    """The version in the name of a Claude model: 4.6 of claude-opus-4-6-20260205.
+    """Return the version in a Claude model's name: 4.6 of claude-opus-4-6-20260205.
 
-    A Claude model without a number counts as the newest, a name of another kind as none.
+    Without a number it is the newest; UNKNOWN_VERSION for other models.
     """
     _, claude, name = model.lower().partition("claude")
     if not claude:
@@ -221,12 +219,11 @@ WHILE_THINKING: dict[str, Callable[[float], bool]] = {
 
 
 def dropped(path: str, message: str, *, code: str = "parameter_left_out") -> Notice:
-    """What is left out, or what became of it."""
     return Notice(code=code, path=path, message=message)
 
 
 def fit(fields: Fields, model: str, notices: Notices) -> Fields:
-    """The parameters without those that exclude one another, or that this model refuses."""
+    """Drop or change parameters that exclude one another or that this model refuses."""
     known = claude_model(model)
     fields = _fit_choice(fields, known, notices)
     if known is not None:
@@ -237,7 +234,7 @@ def fit(fields: Fields, model: str, notices: Notices) -> Fields:
 
 
 def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
-    """The parameters without a choice among tools where there are none, which is refused."""
+    """Drop a tool choice without tools, which the API refuses."""
     if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
     why = "there are no tools to choose from"
@@ -246,7 +243,7 @@ def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
 
 
 def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
-    """Thinking and effort as a Claude model is asked for them, before they are fitted."""
+    """Return thinking and effort for a Claude model, before they are fitted."""
     if not reasoning.enabled or reasoning.effort == "none":
         return {"thinking": DISABLED}
     known = claude_model(model)
@@ -307,7 +304,7 @@ def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notic
 
 
 def _fit_budget(fields: Fields, notices: Notices) -> Fields:
-    """The budget is at least 1024 and less than max_tokens, unless thinking is interleaved."""
+    """The budget is at least 1024 and below max_tokens, unless thinking is interleaved."""
     thinking, limit = fields["thinking"], fields.get("max_tokens")
     budget = thinking.get("budget_tokens")
     if thinking.get("type") != "enabled" or not isinstance(budget, int):
@@ -333,7 +330,7 @@ def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices
     if not known.efforts:
         notices.append(dropped("output_config.effort", f"{model} cannot be asked for an effort"))
         return _with_effort(fields, None)
-    # A model that could think deeper is refused the deepest efforts while it may not think.
+    # Without thinking the highest efforts are refused.
     efforts = known.efforts if fields.get("thinking") != DISABLED else known.efforts[:3]
     effort = nearest_effort(wanted, efforts)
     if effort in (None, wanted):
@@ -378,7 +375,7 @@ def _fit_temperature(fields: Fields, notices: Notices) -> Fields:
 
 
 def _why_refused(name: str, fields: Fields, model: str, known: ClaudeModel) -> str | None:
-    """Why this parameter cannot be sent; nothing, if it can."""
+    """Return why this parameter cannot be sent, or None."""
     if known.sampling == "none":
         return f"{model} takes no {name}"
     if name == "top_p" and known.sampling == "one" and fields.get("temperature") is not None:

@@ -1,7 +1,6 @@
-"""What a request asks of Anthropic beside its messages: parameters, between JSON and options.
+"""Parameters of the Messages API: between JSON and options.
 
-What a model cannot be told becomes a notice, and a tool that only another protocol has is an error.
-It does not see the messages, and never makes up a parameter that nobody gave.
+What a model does not accept becomes a notice; a tool that only another protocol has is an error.
 """
 
 import itertools
@@ -54,7 +53,7 @@ SERVICE_TIERS = ("auto", "standard_only")
 TOOL_FIELDS = frozenset(
     ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
 )
-# Before this version an answer's limit and its prompt have to fit into the window together.
+# Before this version the limit and the prompt share the context window.
 LIMIT_BESIDE_WINDOW_SINCE = (4, 5)
 ROOMY_LIMIT = 32_000
 UNKNOWN_MODELS_LIMIT = 8_192
@@ -69,7 +68,7 @@ class _ToolChoice(msgspec.Struct):
 
 
 class _Parameters(msgspec.Struct):
-    """The parameters that have a name in `Options`, and their types."""
+    """The parameters that `Options` has a name for."""
 
     max_tokens: int | None = None
     temperature: int | float | None = None
@@ -116,14 +115,14 @@ def _convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
 
 
 def field_error(error: Exception, path: str = "") -> FieldError:
-    """The error with the path of its field: `messages[3].content`."""
+    """Return a FieldError with the path of msgspec's error: `messages[3].content`."""
     problem, _, place = str(error).partition(" - at `$")
     place = place.removesuffix("`")
     return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
 
 
 def decode_options(parameters: Fields) -> Options:
-    """The parameters of a request in no protocol's words; what has no name there is in `extra`."""
+    """Decode request parameters; those without a name in `Options` are in `extra`."""
     said = _convert(parameters, _Parameters)
     extra = {name: parameters[name] for name in parameters if name not in PARAMETERS}
     config = _convert(said.output_config or {}, _OutputConfig, "output_config")
@@ -199,7 +198,7 @@ def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning 
 
 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """The parameters of a request to this model, and what of the options they do not say."""
+    """Encode options for a model, with notices for what it does not accept."""
     notices = Notices()
     fields: Fields = {}
     if options.max_tokens is not None:
@@ -217,7 +216,6 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
 
 
 def _unknown(path: str, message: str) -> Notice:
-    """A field that has no place in this protocol."""
     return _dropped(path, message, code="field_left_out")
 
 
@@ -270,7 +268,7 @@ def _encode_choice(options: Options) -> Fields:
 
 
 def _encode_reasoning(options: Options, model: str) -> Fields:
-    """Thinking and effort; the client's own words if it said them in Anthropic's."""
+    """Encode thinking and effort; the client's own fields if they are Anthropic's."""
     reasoning = options.reasoning
     if reasoning is None:
         return {}
@@ -302,7 +300,7 @@ def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
 
 
 def default_max_tokens(model: str) -> int:
-    """The limit on an answer whose client gave none: what the model can say at most."""
+    """Return the limit for a request without one: the most that the model can write."""
     known = claude_model(model)
     if known is None:
         return UNKNOWN_MODELS_LIMIT
@@ -311,7 +309,7 @@ def default_max_tokens(model: str) -> int:
 
 
 def limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
-    """That a limit was added, for clients whose protocol has one in every request."""
+    """Return the notice that a limit was added, for Anthropic clients only."""
     if dialect != DIALECT or parameters.get("max_tokens") is not None:
         return ()
     why = f"a request says how long its answer may be: {limit} tokens, the model's limit"

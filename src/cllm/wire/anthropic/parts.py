@@ -1,8 +1,7 @@
-"""A message in Anthropic's words as typed parts; the way back is in `blocks`.
+"""Anthropic messages as typed parts, and parts as blocks.
 
-The parts are a view: decoding changes nothing, and a block that no part has a name for is kept as
-it came. Blocks of the usual shapes are read by typed structs in one pass; a message with any other
-block is read block by block. Knows no request and no reply, and never repairs what it is given.
+Decoding changes nothing; unknown blocks are preserved. Usual blocks are decoded by typed structs in
+one pass; a message with any other block is decoded block by block.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +35,7 @@ ENVELOPE = ("role", "content")
 
 
 class _Typed(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
-    """A block or a source; one with a field that is not listed here is read the slow way."""
+    """A block or a source; with a field that is not listed it is decoded the slow way."""
 
 
 class _Mark(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,12 +139,11 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    """The parts of a message, in order; content that is one text is one part."""
     return decode_message(message)[0]
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
-    """The parts of a message, and its fields beside them that say something."""
+    """Return the parts of a message, and its other non-empty fields."""
     try:
         content = _messages.decode(message.raw).content
     except msgspec.ValidationError:
@@ -170,7 +168,7 @@ def _decode_loosely(raw: bytes) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]
 
 
 def decode_block(raw: bytes) -> AnyPart:
-    """One block by itself: a known kind with its unnamed fields in `extra`, or unknown, whole."""
+    """Decode one block: a known kind with unnamed fields in `extra`, or unknown."""
     try:
         block = _blocks.decode(raw)
     except msgspec.ValidationError:
@@ -186,7 +184,7 @@ def _part(block: Any) -> AnyPart:
 
 
 def _decode_with_extra(raw: bytes) -> AnyPart | None:
-    """A block of a known kind that has fields of its own, if it is one."""
+    """Decode a block of a known kind with unknown fields; None if it is none."""
     try:
         fields = _fields.decode(raw)
         kind = msgspec.json.decode(fields["type"], type=str)
@@ -204,7 +202,6 @@ def _decode_with_extra(raw: bytes) -> AnyPart | None:
 
 
 def _is_usual(name: str, value: msgspec.Raw) -> bool:
-    """Whether an optional field has the shape that a part has a place for."""
     try:
         msgspec.json.decode(value, type=OPTIONAL[name])
     except msgspec.MsgspecError:
@@ -222,7 +219,7 @@ def _with_extra(known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
 
 
 def _decode_loose_result(raw: bytes, known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
-    """A tool result in which something has no name: its blocks are read one by one."""
+    """Decode a tool result block by block."""
     known.pop("content", None)
     try:
         content = _loose_results.decode(raw).content
@@ -287,7 +284,7 @@ def _decode_document(block: _Document) -> Document:
 
 
 def _blocks_of(source: Any) -> Block:
-    """A document of blocks as it came, to go back as that; to others it is their words."""
+    """Keep a document of blocks as it came; other protocols get its text."""
     return {"source": msgspec.to_builtins(source)} if isinstance(source, _Content) else {}
 
 
@@ -358,7 +355,7 @@ DECODERS: dict[type, Callable[[Any], Any]] = {
 
 
 def encode_block(part: AnyPart) -> Block | msgspec.Raw:
-    """A part as a block. A refusal, which has no block here, is a text."""
+    """Encode a part as a block; a refusal becomes a text."""
     block = ENCODERS[type(part)](part)
     if isinstance(block, dict):
         if part.extra:
@@ -406,7 +403,7 @@ def _encode_source(part: Document) -> Block:
 
 
 def _encode_call(part: ToolCall) -> Block:
-    """A call; its arguments are wrapped if they are no JSON, as when they were cut off."""
+    """Encode a call; arguments that are no JSON are wrapped."""
     arguments = part.arguments or "{}"
     given = msgspec.Raw((arguments if is_json(arguments) else wrapped(arguments)).encode())
     return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
@@ -422,7 +419,7 @@ def _encode_result(part: ToolResult) -> Block:
 
 
 def _encode_content(parts: tuple[ResultPart, ...]) -> str | list[Block | msgspec.Raw]:
-    """One plain text as a string, anything else as blocks."""
+    """Encode one plain text as a string, anything else as blocks."""
     only = parts[0]
     plain = isinstance(only, Text) and only.text and not only.extra and only.cache is None
     if plain and len(parts) == 1 and isinstance(only, Text):

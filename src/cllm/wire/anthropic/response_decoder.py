@@ -1,8 +1,6 @@
-"""Anthropic's replies: whole answers, streams and errors, read into reply events.
+"""Anthropic's answers, streams and errors, decoded to reply events.
 
-Every block is kept as it came, also those no part has a name for. Carries nothing, writes nothing
-for a client, and never calls an answer finished that its provider did not finish. The input of a
-call that was cut off is kept as `cut_calls` says, and told as the model wrote it.
+Unknown blocks are preserved.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +69,7 @@ class _Usage(msgspec.Struct):
 
 
 def decode_usage(given: Any) -> Usage | None:
-    """The counts; unknown where they are not given, or are no counts."""
+    """Decode token counts; None if they are missing or invalid."""
     try:
         usage = msgspec.convert(given, _Usage)
     except msgspec.ValidationError:
@@ -122,9 +120,9 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece; its content is kept byte for byte.
+    """Decode a whole answer to events; its content is preserved byte for byte.
 
-    But for calls of tools that have an alias: they are given back under the client's `names`.
+    Except for aliases of tools, which are replaced by the client's `names`.
     """
     finished = _finished(body, names)
     parts = enumerate(decode_parts(finished.message))
@@ -156,7 +154,7 @@ def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished
 
 
 def _with_names(content: bytes, names: Mapping[str, str]) -> bytes:
-    """The blocks with every call under the name that the client has for its tool."""
+    """Replace aliases in the blocks by the client's tool names."""
     try:
         blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
     except UNREADABLE as error:
@@ -192,7 +190,7 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
 
 
 def _cited(citation: Any, index: int) -> PartAdded:
-    """A citation of the text at this place: a text of no length, which adds nothing but it."""
+    """Return a citation as an empty text that only carries it."""
     return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
 
 
@@ -200,7 +198,7 @@ _block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Block(msgspec.Struct):
-    """A block being put together: its fields as it began, and what the deltas added to them."""
+    """A block so far: its fields at the start, and what the deltas added."""
 
     fields: dict[str, Any]
     kind: str
@@ -237,10 +235,9 @@ def _as_list(raw: Any) -> list[Any]:
 
 
 class StreamDecoder:
-    """Decodes one stream: the name and data of each event in, reply events out.
+    """Decodes one stream to reply events.
 
-    The answer is whole once `message_stop` came; `finish` gives the last event then, and None when
-    the stream ended before its answer did. `done` says that it came: nothing is read any more.
+    The answer is complete after `message_stop`, which sets `done`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -252,7 +249,7 @@ class StreamDecoder:
         self.done = False
 
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
-        """The events in one event's data; `name` is asked only where the data does not say."""
+        """Decode one event; `name` is only used if the data cannot be read."""
         try:
             event = events.decode(data)
         except msgspec.ValidationError as error:
@@ -283,7 +280,7 @@ class StreamDecoder:
         return []
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
-        """An event of a new kind is passed over; a delta of a new kind is kept in its block."""
+        """Skip an unknown event; store an unknown delta in its block."""
         try:
             event = loose_events.decode(data)
         except UNREADABLE as error:
@@ -381,7 +378,7 @@ class StreamDecoder:
         return [event for index in self._blocks for event in self._stop_block(index)]
 
     def finish(self) -> ReplyFinished | None:
-        """The last event, if the answer is whole."""
+        """Return the last event, or None if the answer is incomplete."""
         if not self.done:
             return None
         content = msgspec.Raw(self._content())
@@ -389,7 +386,7 @@ class StreamDecoder:
         return _finished(msgspec.json.encode(whole))
 
     def message(self) -> Message:
-        """The reply so far."""
+        """Return the reply so far."""
         return _message(self._content())
 
     def _content(self) -> bytes:

@@ -1,10 +1,7 @@
-"""Answers for Anthropic's clients: whole messages, streams and errors, written from reply events.
+"""Answers of any provider for Anthropic clients: whole messages, streams and errors.
 
-Makes of events from any provider the sequence of events that Anthropic's own clients expect; an
-answer that came in Anthropic's words goes on in them. A call that was cut off is given with the
-text that the model wrote: piece by piece in a stream, and in a whole answer, where the input is an
-object, under the one key of `cut_calls`. Blocks that only another protocol has are left out. Reads
-no clock, makes up no message's id, and decodes no provider's bytes into events.
+Incomplete arguments of a call are streamed as written, and wrapped in a whole answer (see `calls`).
+Blocks that only another protocol has are left out.
 """
 
 from collections import deque
@@ -49,7 +46,7 @@ ENDING_FIELDS = ("container", "stop_details")
 def encode_answer(
     finished: ReplyFinished, *, message_id: str, model: str, parts: Sequence[AnyPart] | None = None
 ) -> bytes:
-    """An answer in one piece. `parts` is what a message in another protocol's words says."""
+    """Encode a whole answer. `parts` are those of a message in another protocol."""
     own = finished.message.dialect == DIALECT
     if own and finished.raw is not None:
         return finished.raw
@@ -72,7 +69,7 @@ def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
 
 
 def _shown(part: AnyPart) -> AnyPart:
-    """A part of another protocol, without the fields that only that one knows."""
+    """Return a part of another protocol without its foreign fields."""
     if isinstance(part, Text):
         return Text(text=part.text, extra=_given_citations(citations_of(part)))
     if isinstance(part, ToolCall):
@@ -85,7 +82,7 @@ def _given_citations(citations: list[Any]) -> Fields:
 
 
 def _signed(part: AnyPart) -> AnyPart:
-    """Thinking has a signature in every answer; where the provider has none it is empty."""
+    """Add an empty signature: Anthropic's thinking always has one."""
     if isinstance(part, Thinking) and part.signature is None:
         return msgspec.structs.replace(part, signature="")
     return part
@@ -96,7 +93,7 @@ def _head(message_id: str, model: str) -> Fields:
 
 
 def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
-    """Why it stopped, and the counts; as the provider said them where it spoke these words."""
+    """Return stop reason and usage, as the provider sent them if it is Anthropic."""
     word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
     said: Fields = {"stop_reason": word, "stop_sequence": sequence}
     usage = encode_usage(finished.usage)
@@ -109,7 +106,7 @@ def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
 
 
 def encode_usage(usage: Usage | None) -> Fields:
-    """The counts in Anthropic's words, where thinking is part of the output."""
+    """Encode token counts; thinking is part of the output."""
     counted = usage or Usage()
     fields: Fields = {
         "input_tokens": counted.input,
@@ -128,7 +125,6 @@ def encode_usage(usage: Usage | None) -> Fields:
 
 
 def encode_error(error_type: str, message: str) -> bytes:
-    """The body of an error."""
     return msgspec.json.encode({"type": "error", "error": {"type": error_type, "message": message}})
 
 
@@ -156,10 +152,10 @@ DELTAS: dict[Kind, tuple[str, str]] = {
 
 
 class StreamEncoder:
-    """Encodes one stream for a client of Anthropic's: reply events in, frames out.
+    """Encodes one stream: reply events in, frames out.
 
-    Blocks are opened once each, one after another. A piece of another block that comes while the
-    arguments of a call are not whole waits until they are, the pieces of one call together.
+    Blocks are opened once each, one after another. Pieces of other blocks wait until the
+    arguments of an open call are complete.
     """
 
     def __init__(self, *, message_id: str, model: str, usage: Usage | None = None) -> None:
@@ -177,7 +173,7 @@ class StreamEncoder:
         self._waiting_calls: dict[int, list[ReplyDelta]] = {}
 
     def start(self) -> bytes:
-        """The first frame; nothing, if it was sent."""
+        """Return the first frame, once."""
         if self._started:
             return b""
         self._started = True
@@ -190,11 +186,10 @@ class StreamEncoder:
         return _frame("message_start", {"message": self._head | begun})
 
     def error(self, error_type: str, message: str) -> bytes:
-        """A frame after which nothing comes."""
         return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """The frames of one event; none for an event that is not of the answer."""
+        """Encode one event; empty for events that are not of the answer."""
         if isinstance(event, ReplyFinished):
             out = [self.start()]
             self._finish(event, out)
@@ -220,7 +215,7 @@ class StreamEncoder:
             self._hold(piece)
 
     def _belongs_to_known(self, piece: ReplyDelta, out: list[bytes]) -> bool:
-        """Whether a piece was of the open block, and is written, or of a call that is over."""
+        """Write a piece of the open block; returns True also for a call that is closed."""
         key = _key(piece)
         if key is not None and key == self._open:
             self._write(piece, out)
@@ -232,7 +227,7 @@ class StreamEncoder:
         return True
 
     def _hold(self, piece: ReplyDelta) -> None:
-        """Let a piece wait until the open call is whole, behind the other pieces of its call."""
+        """Queue a piece until the open call is complete, behind other pieces of its call."""
         pieces = [piece]
         if isinstance(piece, ToolCallDelta):
             known = self._waiting_calls.setdefault(piece.index, pieces)
@@ -242,7 +237,7 @@ class StreamEncoder:
         self._waiting.append(pieces)
 
     def _write_next(self, out: list[bytes]) -> None:
-        """Write what has waited longest, in the open block if it belongs to that."""
+        """Write what has waited longest."""
         first, *more = self._waiting.popleft()
         if isinstance(first, ToolCallDelta):
             del self._waiting_calls[first.index]
@@ -253,7 +248,7 @@ class StreamEncoder:
             self._write(piece, out)
 
     def _may_close(self) -> bool:
-        """Whether the open block can be over: a call only once its arguments are whole."""
+        """Whether the open block can end: a call only after complete arguments."""
         if self._open is None or self._open[0] != "tool_use":
             return True
         return self._scanner.is_object()
@@ -296,7 +291,7 @@ class StreamEncoder:
         return _frame("content_block_delta", {"index": self._index, "delta": delta})
 
     def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        """A part that came whole: a block opened and closed, or none if it has no words here."""
+        """Write a part as a block that is opened and closed at once."""
         for block in _sayable([piece.part] if isinstance(piece, PartAdded) else []):
             self._index += 1
             start = {"index": self._index, "content_block": block}
@@ -306,7 +301,7 @@ class StreamEncoder:
     def _close(self, out: list[bytes]) -> None:
         if self._open is not None:
             if self._signature:
-                # Clients take a signature for whole, so that its pieces wait for one another.
+                # Clients expect a whole signature, so its pieces are joined.
                 signature = "".join(self._signature)
                 out.append(self._delta("signature_delta", "signature", signature))
                 self._signature = []
@@ -328,7 +323,7 @@ class StreamEncoder:
 
 
 def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
-    """An event as the pieces it is streamed in; nothing, if it says nothing."""
+    """Yield the pieces in which an event is streamed; none if it is empty."""
     if isinstance(event, PartAdded):
         yield from _pieces_of_part(event)
     elif isinstance(event, ToolCallDelta) or event.text or getattr(event, "signature", None):
@@ -354,7 +349,7 @@ def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
 
 
 def _key(piece: ReplyDelta) -> Key | None:
-    """Which block a piece belongs to; None for one that is a block by itself."""
+    """Return the block that a piece belongs to; None for a block by itself."""
     if isinstance(piece, TextDelta):
         return ("text", piece.index)
     if isinstance(piece, ToolCallDelta):

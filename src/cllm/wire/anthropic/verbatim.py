@@ -1,8 +1,7 @@
-"""Anthropic's stream for an Anthropic client: every event as it came, and the reply events in it.
+"""Anthropic's stream for an Anthropic client: every event unchanged, and the reply events in it.
 
-An event, a field or a kind of delta that is unknown here still reaches the client. The events
-before the first piece of the answer wait for it: until then another model can be called. Events
-that came together are passed on together.
+Unknown events, fields and deltas reach the client. Events before the first piece of the answer are
+held: until then another model can be called.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ _openings = msgspec.json.Decoder(_Opening)
 
 
 class VerbatimReader:
-    """Reads one stream: pieces of bytes in, the events as they came and the reply events out."""
+    """Reads one stream: bytes in, unchanged events and reply events out."""
 
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
@@ -50,7 +49,7 @@ class VerbatimReader:
         return self._decoder.done
 
     def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
-        """The events that this piece completes, first as they came, then as reply events."""
+        """Yield the events that this piece completes, unchanged first, then as reply events."""
         failure: MalformedError | None = None
         try:
             for sent in self._sse.feed(piece):
@@ -58,7 +57,6 @@ class VerbatimReader:
                 if self.done:
                     break
         except MalformedError as error:
-            # The events before it in the same piece come first.
             failure = error
         if not self._closes:
             self._pass_on()
@@ -98,12 +96,12 @@ class VerbatimReader:
 
 
 def _begins_plainly(name: str, data: bytes) -> bool:
-    """Whether it opens a block that has no content before its first piece."""
+    """Whether it opens a block that is empty before its first delta."""
     return name == OPENING and _openings.decode(data).content_block.type in PLAIN
 
 
 def encode_frame(name: str, data: bytes) -> bytes:
-    """One event, on as many lines as its data has, without the blank line at its end."""
+    """Encode one event without the blank line at its end."""
     if b"\n" in data:
         data = data.replace(b"\n", b"\ndata: ")
     return b"event: %b\ndata: %b" % (name.encode(), data)

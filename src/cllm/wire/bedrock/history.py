@@ -1,7 +1,6 @@
-"""The messages of a request as blocks of Converse's, each fit to be sent.
+"""Messages as Converse blocks. Changes apply to the request only, with a notice for each.
 
-Cleaning makes of every part one that Converse has words for; whether the messages may stand as they
-do is not looked at here. Only what is sent is changed, and every change is told.
+The order of messages is not checked here.
 """
 
 import re
@@ -33,7 +32,7 @@ from cllm.wire.spoken import Notes, Spoken, check_still_asks, rewritten, telling
 EMPTY = "(empty)"
 CACHE_POINT = b'{"cachePoint"'
 SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
-"""Fields that have the same name and meaning in another protocol's blocks."""
+"""Fields with the same name and meaning in another protocol."""
 
 _TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
 _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
@@ -42,17 +41,17 @@ _DATA_URL = re.compile(r"data:([^,]*);base64,")
 
 
 class Cleaner:
-    """Cleans the parts of one request; remembers the titles it has given."""
+    """Converts the parts of one request; remembers the document titles it assigned."""
 
     def __init__(self, known: Features, notes: Notes) -> None:
         self._known = known
         self._notes = notes
         self._titles: set[str] = set()
-        # By the beginning of a title, the highest number that was put behind it.
+        # Title prefix → the highest number that was appended to it.
         self._numbers: dict[str, int] = {}
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
-        """The part as it can be sent; None if it cannot. `own`: it is in Bedrock's words."""
+        """Return the part to send, or None. `own`: it is in Converse's format."""
         part = self._with_mark(part, path)
         if not own:
             part = self._without_foreign(part, path)
@@ -80,7 +79,7 @@ class Cleaner:
         return part if kept is mark else msgspec.structs.replace(part, cache=kept)
 
     def clean_mark(self, mark: CacheMark, path: str) -> CacheMark | None:
-        """The mark as this model takes it; None if it takes none."""
+        """Return the mark as this model accepts it, or None."""
         if not self._known.cache:
             self._notes.add("cache_mark_left_out", path, "this model keeps no prompt cache")
             return None
@@ -90,7 +89,7 @@ class Cleaner:
         return CacheMark()
 
     def _without_foreign(self, part: AnyPart, path: str) -> AnyPart:
-        """The part without fields that are another protocol's, in its content too."""
+        """Drop fields of other protocols, also in the content of a result."""
         if isinstance(part, ToolResult) and any(piece.extra for piece in part.content):
             content = [self._without_foreign(piece, path) for piece in part.content]
             part = msgspec.structs.replace(part, content=tuple(content))
@@ -110,7 +109,7 @@ class Cleaner:
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
     def _unique_title(self, title: str) -> str:
-        """The title, or with the lowest free number behind it; each number is tried once."""
+        """Return the title, with the lowest free number if it is taken."""
         unique, beginning = title, title[: _LONGEST_TITLE - 8]
         while unique in self._titles:
             number = self._numbers[beginning] = self._numbers.get(beginning, 1) + 1
@@ -126,7 +125,7 @@ class Cleaner:
         return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
-        """A result with content; a mark inside it stands on the whole of it."""
+        """Fill an empty result; a mark inside moves to the whole result."""
         content: list[Any] = []
         mark = part.cache
         for piece in part.content:
@@ -188,7 +187,7 @@ def _clean_image(_cleaner: Cleaner, part: Image, _path: str) -> Image:
 
 
 def _title(name: str | None) -> str:
-    """A document's name in the characters that Bedrock allows."""
+    """Return a document's name in the characters that Bedrock accepts."""
     if name and len(name) <= _LONGEST_TITLE and _TITLE.fullmatch(name):
         return name
     plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_LONGEST_TITLE].strip()
@@ -212,7 +211,7 @@ ATTACHED = "(document attached)"
 
 
 class Sent(msgspec.Struct, kw_only=True):
-    """A message as it is sent: its blocks, and its own bytes if they say the same."""
+    """A message to send: its blocks, and its own bytes if nothing changed."""
 
     role: Role
     blocks: list[Block]
@@ -220,7 +219,7 @@ class Sent(msgspec.Struct, kw_only=True):
 
 
 def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spoken]:
-    """The messages in words that Converse has; system messages are not among them."""
+    """Yield the messages in Converse's format, without system messages."""
     for number, spoken in enumerate(messages, start=1):
         if spoken.role != "system":
             cleaned = clean_message(spoken, f"messages[{spoken.place}]", cleaner)
@@ -230,7 +229,7 @@ def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spok
 
 
 def clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
-    """The message in parts that Converse takes; the same one if it is in such."""
+    """Return the message in parts that Converse accepts; the same object if nothing changes."""
     parts: list[AnyPart] = []
     same = True
     own = spoken.is_own("bedrock")
@@ -250,7 +249,6 @@ def _can_be_marked(part: AnyPart) -> bool:
 
 
 def encode_message(spoken: Spoken) -> Sent:
-    """A message as it is sent."""
     role: Role = "assistant" if spoken.role == "assistant" else "user"
     if Document in map(type, spoken.parts):
         return _encode_documents(role, spoken.parts, spoken.raw)
@@ -274,7 +272,6 @@ def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -
         if waiting is not None and _can_be_marked(part):
             blocks.append(encode_mark(waiting))
         waiting = waiting if isinstance(part, Thinking | RedactedThinking) else None
-    # A text with citations is a text to everybody but Converse.
     if waiting is not None or not any(isinstance(p, Text) and not p.extra for p in parts):
         blocks.append({"text": ATTACHED})
         raw = None

@@ -1,7 +1,6 @@
-"""Which model of Bedrock's is meant by a name, and what that model can be told.
+"""Bedrock's models: names, inference profiles, and what each family accepts.
 
-Two tables and the functions that read them. Asks nobody: what an account may use is Bedrock's to
-say. A name is never guessed, and a request never leaves its part of the world unasked.
+An unknown name is an error. A request never leaves its geography unless allowed.
 """
 
 import difflib
@@ -17,7 +16,7 @@ ToolChoiceWord = Literal["auto", "any", "tool"]
 
 
 class UnknownModelError(MalformedError):
-    """A name that stands for no model of Bedrock's; `matches` are the names closest to it."""
+    """A name of no Bedrock model; `matches` are the closest names."""
 
     def __init__(self, text: str, *, name: str, matches: tuple[str, ...] = ()) -> None:
         super().__init__(text)
@@ -26,7 +25,7 @@ class UnknownModelError(MalformedError):
 
 
 class BedrockModel(msgspec.Struct, frozen=True):
-    """An id, and the parts of the world that have an inference profile of it.
+    """An id, and the geographies that have an inference profile of it.
 
     `on_demand` models can also be called by their bare id.
     """
@@ -127,10 +126,9 @@ _BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z
 
 
 def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
-    """The id to call: with the profile of the region's part of the world where one is needed.
+    """Return the id to call, with the inference profile of the region if one is needed.
 
-    An id or ARN of Bedrock's own stays as it is. The profile that may run a request anywhere is
-    taken only if `allow_global` says so.
+    A Bedrock id or ARN stays unchanged. The global profile is used only with `allow_global`.
     """
     if name.startswith("arn:") or _BEDROCK_ID.fullmatch(name):
         return name
@@ -141,19 +139,19 @@ def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = Fal
 
 
 def is_known(name: str) -> bool:
-    """Whether the name stands for a model of Bedrock's, or is an id of its own."""
+    """Whether the name is a Bedrock model or one of Bedrock's own ids."""
     own = name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
     return own or SHORT_NAMES.get(name, name) in MODELS
 
 
 def base_id(model: str) -> str:
-    """The id of the model itself, without the part of the world that a profile is for."""
+    """Return the id without the geography of a profile."""
     first, dot, rest = model.partition(".")
     return rest if dot and first in _PLACES else model
 
 
 def anthropic_name(model: str) -> str | None:
-    """Anthropic's own name for a model of Bedrock's, by its id; None if it has none."""
+    """Return Anthropic's name for a Bedrock id, or None."""
     wanted = base_id(model)
     return next((name for name, known in MODELS.items() if known.id == wanted), None)
 
@@ -183,12 +181,11 @@ def _unknown(name: str) -> UnknownModelError:
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What the models of a family can be told beyond plain words.
+    """What a family of models accepts.
 
-    `thinking` is how thinking is asked for; `sampling` whether temperature and top_p can be set,
-    together or one of them. `results_alone` allows nothing beside tool results,
-    `documents_beside_results` is the one kind that Claude does not take there. `top_k` is the
-    path of that number in the family's own fields.
+    `sampling`: whether temperature and top_p are accepted, both or one. `results_alone` allows
+    nothing beside tool results; `documents_beside_results` is what Claude refuses there.
+    `top_k` is its path in the family's own fields.
     """
 
     claude: bool = False
@@ -249,14 +246,11 @@ BETAS = frozenset(
         "tool-search-tool-2025-10-19",
     }
 )
-"""The beta flags of Anthropic's that Bedrock takes; another one is refused there.
-
-Gathered on 2026-11-15, from Bedrock's documentation and from what its clients send it.
-"""
+"""The Anthropic beta flags that Bedrock accepts; it refuses others. Collected 2026-11-15."""
 
 
 def features(model: str) -> Features:
-    """What this model can be told; an ARN that hides its model is taken at the client's word."""
+    """Return what a model accepts; for an ARN that hides its model, whatever the client sends."""
     row = next((row for pattern, row in FAMILIES if pattern.search(model)), Features())
     known = claude_model(model)
     if known is None or not row.claude or row.thinking == "as_said":

@@ -1,7 +1,6 @@
-"""What a request asks for beside its messages, written in Converse's words.
+"""Parameters of Converse: between JSON and options.
 
-Writes nothing that Converse refuses: what a model cannot be told becomes a notice, and a tool
-that only another protocol has is an error. It does not see the messages.
+What a model does not accept becomes a notice; a tool that only another protocol has is an error.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from cllm.wire.malformed import MalformedError, NotExpressibleError
 from cllm.wire.spoken import Notes, shortened
 
 MATCHED_STOP = "/stop_sequence"
-"""Where Claude says at which stop sequence it stopped; our encoder asks for it by itself."""
+"""Where Claude reports the stop sequence; our encoder requests it."""
 
 
 class _Inference(msgspec.Struct, rename="camel"):
@@ -77,7 +76,7 @@ class _Request(msgspec.Struct, rename="camel"):
 
 
 def decode_options(parameters: dict[str, Any]) -> Options:
-    """The fields of a Converse request beside its messages, in no protocol's words."""
+    """Decode the fields of a Converse request beside its messages."""
     try:
         request = msgspec.convert(parameters, _Request)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -163,17 +162,16 @@ OWN_FIELDS = (
     "requestMetadata",
     "serviceTier",
 )
-# What is so without being said.
 UNSAID = {"service_tier": "auto"}
 
 
 def encode_options(
     options: Options, *, model: str, history_has_tools: bool = False
 ) -> tuple[dict[str, Any], tuple[Notice, ...]]:
-    """The request's fields for this model, and what of the options could not be said.
+    """Encode options for a model, with notices for what it does not accept.
 
-    A tool choice of none leaves the tools out, unless the history speaks of tools: Converse wants
-    them named then.
+    A tool choice of none drops the tools, unless the history has tools: Converse then requires
+    them.
     """
     notes = Notes()
     known = features(model)
@@ -201,10 +199,7 @@ def encode_options(
 
 
 def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tuple[Options, Block]:
-    """Options that go together by the rules of Claude models, and thinking in these models' words.
-
-    What has to give way is left out and told. Other models are asked for what is said.
-    """
+    """Apply the rules of Claude models; returns the options, and thinking in Claude's fields."""
     if not known.claude:
         if options.reasoning is not None and options.reasoning.enabled:
             why = "this model cannot be asked to think"
@@ -230,13 +225,13 @@ def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tupl
 
 
 def _has_budget(fields: Block) -> bool:
-    """Whether thinking is asked for up to a budget, which has to be less than a limit."""
+    """Whether thinking has a budget, which must be below the limit."""
     thinking = fields.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 def _asked(options: Options, model: str) -> Block:
-    """What Claude's rules are about, in the words they are written in."""
+    """Return what Claude's rules concern, in the Messages API's fields."""
     given = options.max_tokens
     asked: Block = {
         "max_tokens": default_max_tokens(model) if given is None else given,
@@ -348,7 +343,7 @@ def _own_fields(options: Options, notes: Notes) -> Block:
 
 
 def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
-    """The fields that belong to a family of models and not to Converse."""
+    """Return the fields of the model family, which are not Converse's own."""
     fields: Block = {}
     if options.top_k is not None and known.top_k:
         value: Any = options.top_k

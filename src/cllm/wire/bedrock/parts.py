@@ -1,7 +1,6 @@
-"""A message in Bedrock Converse's words as typed parts; the way back is in `blocks`.
+"""Converse messages as typed parts, and parts as blocks.
 
-The parts are a view: decoding changes nothing, and a block that no part has a name for is kept as
-it came. Bytes are base64 text, as they travel.
+Decoding changes nothing; unknown blocks are preserved. Bytes stay base64 text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -103,7 +102,7 @@ _cited_decoder = msgspec.json.Decoder(_Cited)
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    """The parts of a message, in order; a cache point is the mark of the part before it."""
+    """Return the parts of a message; a cache point is the mark of the part before it."""
     try:
         return decode_blocks(_content_decoder.decode(message.raw).content)
     except UNREADABLE as error:
@@ -111,12 +110,11 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
-    """The parts of a message, which are all that one of Converse's says."""
+    """Return the parts; Converse messages have no other fields."""
     return decode_parts(message), NOTHING
 
 
 def decode_blocks(blocks: Iterable[msgspec.Raw]) -> tuple[AnyPart, ...]:
-    """The parts of a list of blocks."""
     parts: list[AnyPart] = []
     for raw in blocks:
         fields = _block_fields(raw)
@@ -129,7 +127,7 @@ def decode_blocks(blocks: Iterable[msgspec.Raw]) -> tuple[AnyPart, ...]:
 
 
 def _block_fields(raw: msgspec.Raw) -> Fields:
-    """The one field that names a block's kind; none if it is no such block."""
+    """Return the one field that names a block's kind; empty if it is no such block."""
     try:
         fields = _fields_decoder.decode(raw)
     except msgspec.ValidationError:
@@ -163,7 +161,7 @@ def _decode_text(raw: msgspec.Raw) -> Text:
 
 
 def _decode_cited(raw: msgspec.Raw) -> Text:
-    """A text with citations is a text to everybody else; the whole of it stays beside."""
+    """Decode a text with citations; the whole block is kept in `extra`."""
     texts = [piece.text for piece in _cited_decoder.decode(raw).content]
     return Text(text="".join(texts), extra={"citationsContent": msgspec.json.decode(raw)})
 
@@ -209,7 +207,7 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
 
 
 def _given(source: _Source) -> str | None:
-    """The one form in which a source is given."""
+    """Return the form of a source, if it has exactly one."""
     forms = [name for name in _Source.__struct_fields__ if getattr(source, name) is not None]
     return forms[0] if len(forms) == 1 else None
 
@@ -271,7 +269,7 @@ DECODERS: dict[str, Callable[[msgspec.Raw], AnyPart | None]] = {
 
 
 def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
-    """The fields of a block that its kind has no name for."""
+    """Return the fields of a block that its kind has no name for."""
     fields = _fields_decoder.decode(raw)
     return {key: msgspec.json.decode(fields[key]) for key in fields if key not in named}
 
@@ -294,13 +292,13 @@ TTLS = ("5m", "1h")
 
 
 def encode_blocks(part: AnyPart) -> list[Block]:
-    """The block of a part, and the cache point that follows it."""
+    """Encode a part, followed by its cache point."""
     block = _encode_block(part)
     return [block] if part.cache is None else [block, encode_mark(part.cache)]
 
 
 def encode_mark(mark: CacheMark) -> Block:
-    """A cache point, which is a block of its own."""
+    """Encode a cache point, which is a block of its own."""
     ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
     return {"cachePoint": {"type": "default", **ttl}}
 
@@ -387,7 +385,7 @@ def _encode_location(part: Image | Document) -> Block:
 
 
 def format_of(media_type: str | None, formats: dict[str, str]) -> str | None:
-    """The word for a media type, whatever its case and parameters; None if there is none."""
+    """Return the format of a media type, or None."""
     return formats.get(plain_type(media_type))
 
 
@@ -398,7 +396,7 @@ def _extension(name: str | None, types: dict[str, str]) -> str | None:
 
 
 def _encode_call(part: ToolCall) -> Block:
-    """Arguments stay the text that the model wrote; what is no object travels as a string."""
+    """Encode a call; arguments that are no JSON object travel as a string."""
     said: Any = msgspec.Raw((part.arguments or "{}").encode())
     if part.arguments and not is_json_object(part.arguments):
         said = part.arguments
@@ -419,7 +417,7 @@ def _encode_unknown(part: Unknown) -> msgspec.Raw:
 
 
 def _tail(part: Part) -> Block:
-    """The unnamed fields of a part, without those that its source is made of."""
+    """Return the unnamed fields of a part, without those of its source."""
     return {key: part.extra[key] for key in part.extra if key not in ("bucketOwner", "source")}
 
 

@@ -1,9 +1,4 @@
-"""A whole Converse request: system, messages and parameters as one body.
-
-The same input gives the same bytes. The model's id is not in the body: it is in the path, and
-here only says what the model can be told. Nothing is fetched, and no message is changed but on
-its way out.
-"""
+"""Converse requests: system, messages and parameters as one body. The model's id is in the URL."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,7 +47,7 @@ def encode_request(
     parameters: dict[str, Any],
     mend: Mend = unmended,
 ) -> Encoded:
-    """The request's body. `parameters` are Converse's own, as `encode_options` gives them."""
+    """Encode a request body; `parameters` are Converse's own."""
     notes = Notes()
     known = features(model)
     cleaner = Cleaner(known, notes)
@@ -95,7 +90,7 @@ def _message(sent: Sent) -> Any:
 def _encode_system(
     system: Sequence[AnyPart], messages: Sequence[Spoken], cleaner: Cleaner, notes: Notes
 ) -> list[Block]:
-    """The system prompt; instructions among the messages are added to its end."""
+    """Encode the system prompt, followed by system messages of the history."""
     blocks = _system_blocks(system, "system", cleaner, notes)
     begun = False
     for spoken in messages:
@@ -128,7 +123,7 @@ def _system_blocks(
 def _tool_config(
     given: Any, called: Sequence[str], cleaner: Cleaner, known: Features, notes: Notes
 ) -> Block | None:
-    """The tools that are offered; those of the history if the request has none."""
+    """Return the offered tools, or those that the history calls if there are none."""
     if not isinstance(given, dict) or not isinstance(given.get("tools"), list | tuple):
         given = {}
     tools = [tool for tool in given.get("tools", ()) if isinstance(tool, dict)]
@@ -146,7 +141,6 @@ def _tool_config(
 
 
 def _under_aliases(config: Block | None, aliases: Aliases) -> Block | None:
-    """The same with the tools under names that Bedrock takes."""
     if config is None:
         return None
     tools = [named(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
@@ -169,14 +163,14 @@ def _encode_tools(
 
 
 def _is_open_loop_without_thinking(messages: Sequence[Spoken]) -> bool:
-    """Whether the results at the end answer calls that no thinking precedes."""
+    """Whether the last results answer calls without thinking."""
     if len(messages) <= 1 or not isinstance(next(iter(messages[-1].parts), None), ToolResult):
         return False
     return not starts_with_thinking(messages[-2].parts)
 
 
 def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
-    """Claude refuses to think in a loop or an answer that began without thinking."""
+    """Disable thinking: Claude refuses it in a loop or an answer that began without."""
     fields = body.get(MODEL_FIELDS)
     fields = fields if isinstance(fields, dict) else {}
     thinking = fields.get("thinking")
@@ -188,7 +182,7 @@ def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
 def _limit_marks(
     tools: list[Block], prompt: list[Block], sent: list[Sent], notes: Notes
 ) -> tuple[list[Block], list[Block]]:
-    """At most four cache points: those of the fixed beginning, and the newest of the messages."""
+    """Keep at most four cache points: the last of tools and system, the newest of the messages."""
     fixed = _marks(tools) + _marks(prompt)
     moving = [mark for message in sent for mark in _marks(message.blocks)]
     if len(fixed) + len(moving) <= MOST_MARKS:
@@ -206,7 +200,7 @@ def _limit_marks(
 
 
 def _order_marks(tools: list[Block], prompt: list[Block], sent: list[Sent]) -> None:
-    """An hour's cache points stand before those of five minutes; a later one becomes such."""
+    """Shorten one-hour cache points after a five-minute one."""
     shorter = False
     for message in (None, *sent):
         blocks = message.blocks if message else [*tools, *prompt]
@@ -236,7 +230,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_count(body: bytes) -> bytes:
-    """The body of a Converse request as one for a count."""
+    """Convert a Converse body to a token count body."""
     fields = _fields.decode(body)
     counted = {name: fields[name] for name in COUNTED if name in fields}
     return msgspec.json.encode({"input": {"converse": counted}})

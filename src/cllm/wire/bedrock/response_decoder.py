@@ -1,7 +1,6 @@
-"""What Converse answers, whole or as a stream of events, as reply events.
+"""Converse answers and streams, decoded to reply events.
 
-Takes events by name and payload: framing and checksums are the carrier's business. An answer is
-over when Bedrock says so, never because the stream ended.
+Framing and checksums are done elsewhere.
 """
 
 import base64
@@ -36,7 +35,7 @@ from cllm.wire.malformed import (
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):
-    """What was read from a cache, or written to one, is not among the input tokens."""
+    """Cache reads and writes are not part of the input tokens."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -46,8 +45,6 @@ class TokenUsage(msgspec.Struct, rename="camel"):
 
 
 class CacheDetail(msgspec.Struct, rename="camel"):
-    """What was written to a cache for one lifetime."""
-
     ttl: str
     input_tokens: Count
 
@@ -136,7 +133,7 @@ class ErrorBody(msgspec.Struct):
 
 
 class BuiltBlock(msgspec.Struct):
-    """A block, put together from its pieces."""
+    """A block, built from its pieces."""
 
     index: int
     text: list[str] = msgspec.field(default_factory=list)
@@ -151,7 +148,6 @@ class BuiltBlock(msgspec.Struct):
     added: bool = False
 
     def block(self, names: Mapping[str, str]) -> Any:  # noqa: PLR0911
-        """The block as it stands in a message."""
         if self.call is not None:
             extra = {} if self.call.type is None else {"type": self.call.type}
             name = names.get(self.call.name, self.call.name)
@@ -212,7 +208,7 @@ _error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece; `names` are the aliases of tools."""
+    """Decode a whole answer to events; `names` maps aliases to tool names."""
     try:
         check_utf8(body)
         answer = _answer_decoder.decode(body)
@@ -239,7 +235,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
 def _whole_events(
     blocks: list[msgspec.Raw], names: Mapping[str, str]
 ) -> tuple[list[ReplyEvent], list[Any]]:
-    """The deltas of whole blocks, and the blocks under the client's names."""
+    """Return the deltas of whole blocks, and the blocks with the client's tool names."""
     events: list[ReplyEvent] = []
     named: list[Any] = list(blocks)
     parts = decode_blocks(blocks)
@@ -275,14 +271,14 @@ def _stop_reason(reason: str) -> StopReason:
 
 
 def _stop_sequence(stop: Stop) -> str | None:
-    """The sequence at which the model stopped, where the request asked for it to be named."""
+    """Return the matched stop sequence, if the request asked for it."""
     fields = stop.additional_model_response_fields
     matched = fields.get("stop_sequence") if isinstance(fields, dict) else None
     return matched if isinstance(matched, str) else None
 
 
 def _usage(given: Any) -> Usage | None:
-    """The counts; unknown where they are not given, or are no counts."""
+    """Decode token counts; None if they are missing or invalid."""
     try:
         usage = msgspec.convert(given, TokenUsage | None)
     except msgspec.ValidationError:
@@ -304,7 +300,7 @@ def _usage(given: Any) -> Usage | None:
 
 
 def _cache_details(given: Any) -> list[CacheDetail]:
-    """What was written for which lifetime; nothing where that cannot be read."""
+    """Return the cache writes by lifetime; empty if they cannot be read."""
     try:
         return msgspec.convert(given or [], list[CacheDetail])
     except msgspec.ValidationError:
@@ -317,7 +313,7 @@ def _model(trace: Trace | None) -> str | None:
 
 
 def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
-    """What an error body says; `kind` is its type where that travelled beside the body."""
+    """Decode an error body; `kind` is its type if that came beside the body."""
     try:
         error = _error_decoder.decode(body)
     except UNREADABLE:
@@ -335,10 +331,9 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
 
 
 class StreamDecoder:
-    """Decodes one stream: the name and payload of each event in, reply events out.
+    """Decodes one stream: name and payload of each event in, reply events out.
 
-    The answer is whole once `messageStop` came; the usage follows it. `finish` gives the last
-    event then, and None when the stream ended before its answer did.
+    The answer is complete after `messageStop`; the usage follows it.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -356,7 +351,7 @@ class StreamDecoder:
         }
 
     def decode(self, event_name: str, payload: bytes) -> list[ReplyEvent]:
-        """The events in one event; an exception of Bedrock's is raised with its type."""
+        """Decode one event; raises Bedrock's exceptions with their type."""
         decode = self._decoders.get(event_name)
         if decode is None:
             if event_name.endswith(("Exception", "Error")):
@@ -368,7 +363,7 @@ class StreamDecoder:
             raise MalformedError(f"not an event of Converse's: {error}") from error
 
     def _block(self, place: int) -> BuiltBlock:
-        """The block at a place; its index is where it stands in the reply, without gaps."""
+        """Return the block of a Converse index; ours are without gaps."""
         block = self._blocks.get(place)
         if block is None:
             block = self._blocks[place] = BuiltBlock(index=len(self._blocks))
@@ -424,7 +419,7 @@ class StreamDecoder:
         return []
 
     def finish(self) -> ReplyFinished | None:
-        """The last event, if the answer is whole."""
+        """Return the last event, or None if the answer is incomplete."""
         if self._stop is None:
             return None
         return ReplyFinished(
@@ -436,7 +431,7 @@ class StreamDecoder:
         )
 
     def message(self) -> Message:
-        """The reply so far."""
+        """Return the reply so far."""
         return _message([block.block(self._names) for block in self._blocks.values()])
 
 
@@ -459,7 +454,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
-    """A citation; and pieces that are of use only together, results of Bedrock's tools, images."""
+    """Handle a citation, and pieces of results and images, which are sent whole later."""
     if delta.citation is not None:
         block.citations.append(delta.citation)
         told = shared_citation(delta.citation)

@@ -1,8 +1,7 @@
-"""The bytes of a conversation file and the conversation they hold, both ways.
+"""Conversation files: bytes to conversations and back. No I/O, no clock.
 
-Messages in OpenAI's words are copied, never re-encoded: what another tool wrote into one comes
-back as it was. Keys that nobody here knows are handed back beside the conversation, for the next
-save. No I/O, no clock.
+Messages in OpenAI's format are copied, never re-encoded. Unknown keys are returned beside the
+conversation, for the next save.
 """
 
 import re
@@ -64,7 +63,7 @@ class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
-    """What is under `metadata.cllm`."""
+    """The fields of `metadata.cllm`."""
 
     version: int = VERSION
     name: str | None = None
@@ -86,7 +85,7 @@ class _ListedTurn(msgspec.Struct):
 
 
 class _ListedCllm(msgspec.Struct):
-    """What a list needs of `metadata.cllm`."""
+    """The fields of `metadata.cllm` that a list needs."""
 
     version: int = VERSION
     name: str | None = None
@@ -104,9 +103,9 @@ class _ListedMessage(msgspec.Struct):
 def decode_conversation(
     data: bytes, *, conversation_id: str, path: str, modified_at: datetime
 ) -> ConversationFile:
-    """Read a file that should hold this conversation; BrokenConversationError if it does not.
+    """Decode a file; raises BrokenConversationError if it does not hold this conversation.
 
-    `modified_at` stands in for times that the file does not have.
+    `modified_at` replaces times that the file does not have.
     """
     try:
         return _decode(data, conversation_id, modified_at)
@@ -117,7 +116,7 @@ def decode_conversation(
 def decode_summary(
     data: bytes, *, conversation_id: str, path: str, modified_at: datetime
 ) -> Summary:
-    """What a list says about the conversation, without reading what was said."""
+    """Decode what a list shows, without the contents of messages."""
     try:
         return _decode_summary(data, conversation_id, modified_at)
     except _UNREADABLE as error:
@@ -125,13 +124,12 @@ def decode_summary(
 
 
 def encode_conversation(conversation: Conversation, remainder: Remainder | None = None) -> bytes:
-    """The file of a conversation; `remainder` is what came with it when it was read.
+    """Encode a file; `remainder` is what came with the conversation when it was read.
 
-    UsageError if it holds something that could not be read again.
+    Raises UsageError for content that could not be decoded again.
     """
     try:
         encoded = _encode(conversation, Remainder() if remainder is None else remainder)
-        # What could not be read again would make the whole file a broken one.
         msgspec.json.decode(encoded)
     except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
@@ -181,7 +179,7 @@ def _place(data: bytes, offset: int) -> str:
 
 def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> ConversationFile:
     top = _decode_top(data, conversation_id)
-    # A first reading that keeps nothing: afterwards every text in the file is known to be good.
+    # Validate every text in the file once.
     msgspec.json.decode(data)
     raw_metadata = decode_object(top.get("metadata"), "metadata")
     raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
@@ -224,7 +222,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
 
 
 def _as_kept(cllm: _Cllm, turns: Sequence[Turn]) -> int:
-    """How many messages the path begins with that nobody has changed since they were kept."""
+    """Return how many messages at the start of the path are unchanged since they were saved."""
     pairs = zip(cllm.turns, turns, strict=False)
     same = takewhile(lambda pair: pair[0].id == pair[1].id, pairs)
     return sum(len(turn.messages) for _, turn in same)
@@ -260,13 +258,13 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
 
 
 def _marks_when_asked(top: RawObject) -> Callable[[int], str]:
-    """The hashes of the file's messages; most lists need none."""
+    """Return a function that hashes a message on demand; most lists need none."""
     raws = cache(lambda: _raw_messages(top))
     return cache(lambda index: mark_of(raws()[index]))
 
 
 def _count_merged(mark_at: Callable[[int], str], count: int, extras: Sequence[ExtraPlace]) -> int:
-    """How many messages the file has more than were said, because one stands there as several."""
+    """Return how many file messages are additional forms of one message."""
     if all(extra.span == 1 for extra in extras):
         return 0
     found = located(extras, mark_at, count=count)
@@ -284,7 +282,7 @@ def _decode_top(data: bytes, conversation_id: str) -> RawObject:
 
 
 def _typed(raw: RawObject, kind: type[T]) -> T:
-    """`metadata.cllm` as one of our types. A record that makes no sense is not thrown away."""
+    """Decode `metadata.cllm`; an invalid record is an error, so that it is not lost."""
     if "cllm" not in raw:
         return kind()
     try:
@@ -327,7 +325,7 @@ def encode_time(moment: datetime) -> str:
 
 
 def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileMessages]:
-    """The system prompt, if the file begins with one, and all messages of the file."""
+    """Return the system prompt, if the file begins with one, and all messages."""
     said = FileMessages(_raw_messages(top), cllm.extras)
     first = said.between(0, min(1, len(said.marks)))
     prompts = [each.message for each in first if each.message.role == "system"]
@@ -346,7 +344,7 @@ def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
 def _is_said(
     mark_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
 ) -> bool:
-    """Whether a first system message is part of the first turn and not the stored prompt."""
+    """Whether a first system message belongs to the first turn and is not the prompt."""
     claims = [record for record in records if record.inline is None and record.messages > 0]
     if not claims or sum(record.messages for record in claims) != count:
         return False

@@ -1,8 +1,7 @@
-"""A message in the words of a conversation file: one or more messages with OpenAI's fields.
+"""Messages of any protocol in the form of a conversation file: OpenAI messages.
 
-What OpenAI has no words for is not in the form: thinking, cache marks, blocks that one provider
-alone knows. The original is kept beside the form, so nothing is lost by that, and nothing here
-changes a message.
+Thinking, cache marks and blocks of one provider are not in the form; the file keeps the original
+beside it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +28,10 @@ Words = Text | Refusal | Image | Document | ToolCall
 
 
 def openai_forms(message: Message) -> tuple[Message, ...]:
-    """The messages that stand for this one in a file; there is always one.
+    """Return the messages that represent this one in a file, at least one.
 
-    Several only where the message answers tools: OpenAI gives each result a message of its own.
-    Fields that other tools put into an OpenAI message stay; reasoning is no field of OpenAI's.
+    Several only if it answers tools: OpenAI has one message per result. Fields that other tools
+    added stay.
     """
     if message.dialect == "openai":
         return (Message(role=message.role, raw=without_reasoning(message.raw)),)
@@ -59,7 +58,7 @@ def _assistant_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
 
 
 def _user_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
-    """The results first, since they follow their calls; then what a tool's message cannot hold."""
+    """Yield the results first, since they follow their calls, then the rest."""
     results = _results(parts)
     for result in results:
         yield encode_parts("tool", [_result_form(result)])
@@ -80,7 +79,7 @@ def _result_form(result: ToolResult) -> ToolResult:
 
 
 def _said(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:
-    """The parts that OpenAI lets this role say, with its fields and no others."""
+    """Return the parts that OpenAI accepts from this role, with only its fields."""
     forms = (FORMS[type(part)](part) for part in parts if type(part) in FORMS)
     return [form for form in forms if form is not None and isinstance(form, ALLOWED[role])]
 
@@ -94,14 +93,14 @@ def _refusal_form(part: Refusal) -> Refusal:
 
 
 def _image_form(part: Image) -> Image | None:
-    """An image by its data or its URL; an id at its provider says nothing anywhere else."""
+    """Keep data or URL; a provider's file id means nothing elsewhere."""
     if part.data is None and part.url is None:
         return None
     return Image(media_type=part.media_type, data=part.data, url=part.url)
 
 
 def _document_form(part: Document) -> Document | Text:
-    """A file with the name that OpenAI asks for; plain text, and a link, as a text."""
+    """Name a file, as OpenAI requires; plain text and links become text."""
     if part.text is not None:
         return Text(text=part.text)
     if part.data is not None:

@@ -1,8 +1,7 @@
-"""The messages of a conversation file, and the originals that are kept beside them.
+"""The messages of a conversation file, and the originals stored beside them.
 
-The messages of a file belong to whoever edits it. An original stands in for the messages made of
-it while these are what they were; it is found by their position and a hash. Nothing here changes
-a message.
+Other programs may edit the messages. An original replaces the messages made of it while these are
+unchanged; it is found by their position and hash.
 """
 
 import hashlib
@@ -25,22 +24,20 @@ ROLES: dict[str, Role] = {
 
 
 SEARCHED = 256
-"""How often each message of a file may be hashed while its records are looked for.
+"""How often each message of a file may be hashed while records are located.
 
-A file that nobody edited needs one hash for each message. Records that claim overlapping stretches
-of any length could need as many as there are messages, for each message.
+An unedited file needs one hash per message. Overlapping records could need quadratic time.
 """
 
 
 class UnreadableError(ValueError):
-    """Part of a conversation file makes no sense; the text is a short reason."""
+    """Part of a conversation file is invalid; the text is a short reason."""
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message as it arrived, where the file has only its OpenAI form.
+    """An original message whose file form is the `span` messages from `at`, with hash `digest`.
 
-    The form is the `span` messages of the file from `at`, and `digest` their hash. `role` is there
-    if it is not the one that the first of them has.
+    `role` is set if the form has another one.
     """
 
     at: int
@@ -63,9 +60,9 @@ Tied = TypeVar("Tied", Extra, ExtraPlace)
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and where the file has it: the file's messages from `start` up to `end`.
+    """A message, and its range in the file's messages.
 
-    It is `plain` if a turn may begin with it: the user's own words, no answer to a tool.
+    `plain`: a turn may begin with it, as it is user text and no tool result.
     """
 
     message: Message
@@ -75,10 +72,9 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages as a file has them: what is in it, the hash of each, and what is kept beside.
+    """Messages in file form, with the hash of each and the originals.
 
-    `bounds` are the positions at which the forms of one message end and those of the next begin,
-    with those before the first and after the last.
+    `bounds` are the positions where the forms of each message start and end.
     """
 
     forms: tuple[bytes, ...]
@@ -92,12 +88,11 @@ class _Head(msgspec.Struct):
 
 
 def compact(raw: bytes | msgspec.Raw) -> bytes:
-    """The same JSON without white space; every number and string keeps its spelling."""
+    """Return the JSON without white space; numbers and strings keep their spelling."""
     return msgspec.json.format(bytes(raw), indent=-1)
 
 
 def decode_message(raw: bytes | msgspec.Raw) -> Message:
-    """A message in OpenAI's words."""
     squeezed = compact(raw)
     return Message(role=_role_of(squeezed), raw=squeezed)
 
@@ -114,18 +109,17 @@ def _role_of(raw: bytes) -> Role:
 
 
 def mark_of(raw: bytes | msgspec.Raw) -> str:
-    """A short hash of what a message says, however a tool spells, spaces or sorts its JSON."""
+    """Return a short hash of a message's meaning, independent of its JSON spelling."""
     said = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
     return hashlib.sha256(said).hexdigest()[:16]
 
 
 def digest_of(marks: Sequence[str]) -> str:
-    """A short hash over the marks of several messages."""
     return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
 
 
 def write_messages(originals: Sequence[Message]) -> Written:
-    """The messages for a file, and beside them those that are more than their form."""
+    """Return the file form of messages, and the originals that differ from it."""
     from cllm.wire.conversation_file.forms import openai_forms  # noqa: PLC0415 - a list needs none
 
     forms: list[bytes] = []
@@ -149,7 +143,7 @@ def write_messages(originals: Sequence[Message]) -> Written:
 def _extra(
     original: Message, forms: Sequence[bytes], marks: Sequence[str], *, at: int
 ) -> Extra | None:
-    """What is kept of a message beside its forms; nothing if it is read back from them whole."""
+    """Return what to store of a message beside its forms; None if they contain all of it."""
     role, raw = _role_of(forms[0]), compact(original.raw)
     if original.dialect == "openai" and raw == forms[0] and role == original.role:
         return None
@@ -168,9 +162,9 @@ def _tie(marks: Sequence[str]) -> str:
 
 
 class FileMessages:
-    """The messages of a file in order, and the originals that still stand in for some of them.
+    """The messages of a file in order, and the originals that still replace some of them.
 
-    `inside` are the positions at which the forms of an original go on.
+    `inside` are the positions where the forms of an original continue.
     """
 
     def __init__(self, raws: Sequence[msgspec.Raw], extras: Sequence[Extra]) -> None:
@@ -184,7 +178,7 @@ class FileMessages:
         }
 
     def between(self, start: int, end: int) -> list[Placed]:
-        """What was said in that stretch; an original that reaches beyond it stands for nothing."""
+        """Return the messages of a range; an original that exceeds it is ignored."""
         placed: list[Placed] = []
         while start < end:
             form, extra = self._forms[start], self._extras.get(start)
@@ -204,9 +198,9 @@ class FileMessages:
 def located(
     extras: Iterable[Tied], mark_at: Callable[[int], str], *, count: int
 ) -> dict[int, Tied]:
-    """The originals whose forms are still in the file, by the position of the first of these.
+    """Return the originals whose forms are still in the file, by position.
 
-    Forms that other tools moved are found again if nothing else in the file looks like them.
+    Moved forms are found if they are unique in the file.
     """
     ties = _Ties(mark_at, count)
     found: dict[int, Tied] = {}
@@ -225,7 +219,7 @@ def located(
 
 
 def _claim(taken: set[int], start: int, span: int) -> bool:
-    """Take these positions, unless one of them is taken."""
+    """Take these positions, unless one is taken."""
     wanted = range(start, start + span)
     if not taken.isdisjoint(wanted):
         return False
@@ -234,7 +228,7 @@ def _claim(taken: set[int], start: int, span: int) -> bool:
 
 
 class _Ties:
-    """The hashes of neighbouring messages, made when somebody asks, and only so many of them."""
+    """Hashes of neighbouring messages, computed on demand, with a limit."""
 
     def __init__(self, mark_at: Callable[[int], str], count: int) -> None:
         self._mark_at = mark_at
@@ -243,14 +237,14 @@ class _Ties:
         self._places: dict[int, dict[str, list[int]]] = {}
 
     def at(self, start: int, span: int) -> str | None:
-        """The hash of so many messages from there on; None if they are not there."""
+        """Return the hash of `span` messages from `start`, or None."""
         if start < 0 or span < 1 or start + span > self._count or span > self._left:
             return None
         self._left -= span
         return _tie([self._mark_at(index) for index in range(start, start + span)])
 
     def places(self, span: int) -> dict[str, list[int]]:
-        """Where in the file messages of this number have which hash; none if that takes long."""
+        """Return hash → positions for ranges of this length; empty if that exceeds the limit."""
         found = self._places.get(span)
         if found is not None:
             return found

@@ -1,7 +1,6 @@
-"""The bytes of a conversation file in pieces, for one that is longer than memory is large.
+"""A conversation file written in pieces, for one that does not fit into memory.
 
-The pieces together are what `encode_conversation` gives for the whole. Of what was written only the
-hashes are remembered. No I/O, no clock.
+The pieces equal the output of `encode_conversation`. Only hashes are remembered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ _IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
 
 
 def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
-    """UsageError for something that could not be read again."""
+    """Raise UsageError for content that could not be decoded again."""
 
     @wraps(write)
     def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
@@ -42,10 +41,10 @@ def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
 
 
 class FileWriter:
-    """Writes one file, by its methods in their order; the turns of its conversation are bare.
+    """Writes one file; call its methods in order. The turns of its conversation are empty.
 
-    `say` is called for all that was said in turns that are history; `record` for each turn and then
-    for each variant; `beside` for all that was said in the turns of `kept_beside`.
+    `say` takes the messages of history turns, `record` each turn and then each variant,
+    `beside` the messages of the turns in `kept_beside`.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -60,7 +59,7 @@ class FileWriter:
 
     @_readable
     def begin(self) -> bytes:
-        """Everything before the first message that was said."""
+        """Return everything before the first message."""
         conversation = self._conversation
         named = {"id": conversation.id, "model": conversation.model}
         head = b'{%b,\n  "messages": [' % _fields(named, _IN_DOCUMENT)
@@ -72,7 +71,7 @@ class FileWriter:
 
     @_readable
     def say(self, turn: Turn, messages: Sequence[Message]) -> bytes:
-        """Messages of a turn that is history, after those of it that came before."""
+        """Append messages of a history turn."""
         self._starts.setdefault(turn.id, self._written)
         written = write_messages(messages)
         self._marks.setdefault(turn.id, []).extend(written.marks)
@@ -89,7 +88,7 @@ class FileWriter:
 
     @_readable
     def describe(self) -> bytes:
-        """What stands between the messages and the turns."""
+        """Return what is between the messages and the turns."""
         conversation = self._conversation
         times = {
             "created_at": encode_time(conversation.created_at),
@@ -109,13 +108,13 @@ class FileWriter:
 
     @_readable
     def record(self, section: str, turn: Turn) -> bytes:
-        """The record of a turn of the path, or of a variant; one that was not said comes whole."""
+        """Append the record of a turn or variant; one that is not history contains its messages."""
         is_said = section == "turns" and turn.is_history
         marks = self._marks.get(turn.id, []) if is_said else None
         return self._in(section, msgspec.json.encode(encode_turn(turn, marks=marks)))
 
     def _in(self, section: str, encoded: bytes) -> bytes:
-        """An element of a list, which is opened with its first one."""
+        """Append an element to a list, and open the list with the first one."""
         if section == self._section:
             return _element(encoded, _IN_CLLM, first=False)
         opened = self._close_section() + b',\n%b"%b": [' % (_STEP * _IN_CLLM, section.encode())
@@ -127,17 +126,17 @@ class FileWriter:
 
     @property
     def kept_beside(self) -> tuple[Turn, ...]:
-        """The turns with messages that are more than their form in the file."""
+        """The turns with messages that differ from their file form."""
         return tuple(turn for turn in self._conversation.turns if turn.id in self._has_extras)
 
     @_readable
     def prompt_beside(self) -> bytes:
-        """The system prompt, if it is more than its form in the file."""
+        """Append the system prompt, if it differs from its file form."""
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
 
     @_readable
     def beside(self, turn: Turn, messages: Sequence[Message]) -> bytes:
-        """Those of the messages that are more than their form, after what came before of a turn."""
+        """Append the originals of these messages that differ from their file form."""
         written = write_messages(messages)
         start = self._starts[turn.id]
         self._starts[turn.id] = start + len(written.forms)
@@ -159,7 +158,6 @@ def _fields(values: Mapping[str, Any], depth: int) -> bytes:
 
 
 def _element(encoded: bytes, depth: int, *, first: bool) -> bytes:
-    """A value of a list that is a field at that depth."""
     inside = depth + 1
     return b"%b\n%b%b" % (b"" if first else b",", _STEP * inside, _indented(encoded, inside))
 
@@ -169,7 +167,7 @@ def _end_of_list(depth: int, *, is_empty: bool) -> bytes:
 
 
 def _indented(encoded: bytes, depth: int) -> bytes:
-    """The JSON as it stands in a document at that depth; its strings have no line breaks."""
+    """Format JSON for a document at that depth."""
     msgspec.json.decode(encoded)
     formatted = msgspec.json.format(encoded, indent=len(_STEP))
     return formatted.replace(b"\n", b"\n" + _STEP * depth)

@@ -1,7 +1,7 @@
-"""A conversation to be read: who said what, in blocks that any format for people can show.
+"""Conversations for reading: blocks by speaker, as Markdown or as an HTML page.
 
-A reading copy: thinking, calls and files are told in words. The system prompt is in it only where
-the conversation keeps one. Pure.
+Thinking, calls and files are described in words. The page loads and runs nothing; all content is
+escaped.
 """
 
 import re
@@ -33,20 +33,18 @@ SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant", "tool"
 
 
 class Prose(msgspec.Struct, frozen=True, tag="prose"):
-    """Text as it was said."""
-
     text: str
 
 
 class Aside(msgspec.Struct, frozen=True, tag="aside"):
-    """Something beside what was said, in words of ours or the model's thinking."""
+    """A description of ours, or the model's thinking."""
 
     label: str
     text: str = ""
 
 
 class Verbatim(msgspec.Struct, frozen=True, tag="verbatim"):
-    """Text for programs: arguments of a call, or what a tool gave."""
+    """Text for programs: arguments of a call, or the output of a tool."""
 
     label: str
     text: str
@@ -56,7 +54,7 @@ Block = Prose | Aside | Verbatim
 
 
 class Speech(msgspec.Struct, frozen=True, kw_only=True):
-    """One message: its speaker, its number if it has one, what became of its turn."""
+    """One message; `remark` is the state of an incomplete turn."""
 
     speaker: str
     blocks: tuple[Block, ...]
@@ -65,8 +63,6 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole conversation."""
-
     title: str
     id: str
     model: str | None
@@ -76,7 +72,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transcript_of(conversation: Conversation, *, shown_id: str | None = None) -> Transcript:
-    """The default path, for people; `shown_id` is the id under which they know it."""
+    """Return the default path for reading; `shown_id` is the id that users know."""
     return Transcript(
         title=conversation.title or "Conversation",
         id=shown_id or conversation.id,
@@ -104,7 +100,7 @@ def _said(conversation: Conversation) -> Iterator[Speech]:
 
 
 def speeches_of(turn: Turn, messages: Sequence[Message], *, first: int) -> Iterator[Speech]:
-    """What was said in messages of a turn that follow one another; the first has that number."""
+    """Yield consecutive messages of a turn, numbered from `first`."""
     for number, message in enumerate(messages, first):
         if message.role == "system":
             continue
@@ -178,7 +174,7 @@ HTML_END = "\n</body>\n</html>\n"
 
 
 def begin_html(transcript: Transcript) -> str:
-    """The text of a page up to where more of what was said can follow."""
+    """Return the page up to where further messages follow."""
     title = escape(transcript.title)
     facts = [transcript.id, *([transcript.model] if transcript.model else [])]
     facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
@@ -194,7 +190,6 @@ def begin_html(transcript: Transcript) -> str:
 
 
 def add_html(speech: Speech) -> str:
-    """What follows for one message more."""
     return "".join(f"\n{line}" for line in _html_lines(speech))
 
 
@@ -231,12 +226,11 @@ MARKDOWN_END = "\n"
 
 
 def encode_markdown(transcript: Transcript) -> str:
-    """The text of a file."""
     return begin_markdown(transcript) + MARKDOWN_END
 
 
 def begin_markdown(transcript: Transcript) -> str:
-    """The text of a file up to where more of what was said can follow."""
+    """Return the file up to where further messages follow."""
     facts = [transcript.id, *([transcript.model] if transcript.model else [])]
     facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
     title = f"# {' '.join(transcript.title.split())}\n\n{' · '.join(facts)}"
@@ -244,7 +238,6 @@ def begin_markdown(transcript: Transcript) -> str:
 
 
 def add_markdown(speech: Speech) -> str:
-    """What follows for one message more."""
     return "".join(f"\n\n{section}" for section in _sections(speech))
 
 
@@ -276,6 +269,6 @@ def _markdown_block(block: Block) -> str:
 
 
 def _fence_length(text: str) -> int:
-    """Longer than any run of backticks inside, so that none of them ends it."""
+    """Longer than any run of backticks inside."""
     runs = (len(found[0]) for found in BACKTICKS.finditer(text))
     return max(SHORTEST_FENCE, 1 + max(runs, default=0))

@@ -1,8 +1,7 @@
-"""The turn records of a conversation file, and how they are tied to its messages.
+"""Turn records of a conversation file, and how they are tied to its messages.
 
-The messages of a file belong to whoever edits it. A record claims some of them by their number
-and a hash; where that fits no more the messages win and are grouped into turns anew. Nothing
-here changes a message.
+Other programs may edit the messages. A record claims messages by their number and a hash; where
+that does not match, the messages are grouped into new turns.
 """
 
 from bisect import bisect_left
@@ -37,10 +36,10 @@ from cllm.wire.conversation_file.messages import (
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file keeps about one turn beside its messages.
+    """What a file stores about one turn.
 
-    A turn that is history owns the next `messages` messages of the file. Any other carries its
-    own `inline`.
+    A history turn owns the next `messages` messages of the file; any other has its own
+    `inline`.
     """
 
     id: str
@@ -61,7 +60,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wrapped(msgspec.Struct, kw_only=True):
-    """A message that cannot stand among OpenAI's as it is."""
+    """A message that cannot be stored among OpenAI's as it is."""
 
     dialect: Dialect
     role: Role
@@ -73,7 +72,7 @@ class _Marked(msgspec.Struct):
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The moment in UTC; one without an offset is taken to be in UTC already."""
+    """Convert to UTC; a time without an offset is UTC already."""
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)
     try:
@@ -83,7 +82,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
-    """The record of a turn: by the `marks` of its messages in the file, or inline."""
+    """Encode a turn: with the `marks` of its messages in the file, or inline."""
     record: dict[str, Any] = {"id": turn.id}
     if turn.place != turn.id:
         record["place"] = turn.place
@@ -109,7 +108,7 @@ def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
 
 
 def decode_turn(record: TurnRecord, messages: tuple[Message, ...] | None = None) -> Turn:
-    """The turn of a record, with the messages it owns in the file or, without, its inline ones."""
+    """Decode a turn with these messages, or else its inline ones."""
     if messages is None:
         messages = tuple(_decode_inline(raw) for raw in record.inline or ())
     return Turn(
@@ -137,10 +136,10 @@ def restore_path(
     taken: set[str],
     moment: datetime,
 ) -> tuple[Turn, ...]:
-    """The turns on the default path: the records that still fit, and new turns for the rest.
+    """Return the turns of the default path: records that still match, and new turns for the rest.
 
-    The messages of the file from `start` on are theirs. `taken` are the turn ids that are in use
-    elsewhere, and `moment` is the time that new turns get.
+    The file's messages from `start` belong to them. `taken` are turn ids in use elsewhere; new
+    turns start at `moment`.
     """
     taken = taken | {record.id for record in records}
     marks = said.marks[start:]
@@ -165,11 +164,10 @@ _Fit = tuple[TurnRecord | None, int, int]
 
 
 def _fits(claims: "_Claims") -> Iterator[_Fit]:
-    """Records with the messages they own, in order; None with messages that no record claims.
+    """Yield records with the messages they own, in order; None with unclaimed messages.
 
-    Records and messages are walked together. Where the next record does not fit, the first
-    later one that does takes over, and those between are passed over; a record with messages
-    of its own is never passed over.
+    Where the next record does not match, the first later one that does is used and those
+    between are skipped, except records with inline messages.
     """
     records, marks = claims.records, claims.marks
     position = unclaimed = following = 0
@@ -196,9 +194,9 @@ def _fits(claims: "_Claims") -> Iterator[_Fit]:
 
 
 class _Claims:
-    """Which record fits at which position. None begins or ends `inside` a message.
+    """Finds which record matches at which position. None starts or ends `inside` a message.
 
-    A limited number of messages is hashed to find that out; after that no record fits.
+    The number of hashed messages is limited; after that no record matches.
     """
 
     def __init__(
@@ -237,7 +235,7 @@ class _Claims:
         return indexes[at] if at < len(indexes) else None
 
     def _claimed(self, position: int, length: int) -> Sequence[str] | None:
-        """The marks of so many messages from there on, if they are whole messages."""
+        """Return the marks of `length` whole messages from `position`, or None."""
         end = position + length
         self._left -= 1
         if length < 0 or end > len(self.marks) or {position, end} & self._inside:
@@ -249,7 +247,7 @@ class _Claims:
 
 
 def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-    """Turns by the rule: a run of plain user messages and everything that answers them."""
+    """Group messages into turns: plain user messages and everything that answers them."""
     first = 0
     for index in range(1, len(placed)):
         if placed[index].plain and not placed[index - 1].plain:
@@ -259,7 +257,7 @@ def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
 
 
 def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
-    """An id from content and position, so that reading a file twice gives the same turns."""
+    """Return an id from content and position: decoding a file twice gives the same turns."""
     turn_id = "turn_" + digest_of([str(position), "0", *marks])
     salt = 0
     while turn_id in taken:
@@ -293,7 +291,7 @@ def _decode_inline(raw: msgspec.Raw) -> Message:
 
 
 def lean(value: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a value that differ from their defaults."""
+    """Return the fields of a value that differ from their defaults."""
     pairs = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
     return {field.name: value for field, value in pairs if value != field.default}
 
@@ -310,10 +308,9 @@ RawObject = dict[str, msgspec.Raw]
 
 
 class Remainder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds and a conversation does not; a save puts it back.
+    """What a file contains and a conversation does not; a save writes it back.
 
-    `metadata` has the spelling of the metadata as it was read, `base_tokens` the tokens that
-    the file counts and no turn of it explains.
+    `metadata` keeps the original spelling; `base_tokens` are tokens that no turn accounts for.
     """
 
     top: RawObject = msgspec.field(default_factory=dict)
@@ -338,7 +335,7 @@ def without(raw: RawObject, keys: Collection[str]) -> RawObject:
 def decode_metadata(
     raw: RawObject, displaced: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The user's own metadata, and the records that stand beside it."""
+    """Return the user's metadata, and the records beside it."""
     users: dict[str, Any] = {}
     records: dict[str, Any] = {}
     for key, value in raw.items():
@@ -353,7 +350,7 @@ def decode_metadata(
 
 
 def _record(key: str, raw: bytes | msgspec.Raw) -> Any:
-    """The record under a key of the metadata; None if what is there is somebody else's."""
+    """Decode the record under a metadata key; None if it is the user's own value."""
     if key not in _RECORDS:
         return None
     try:
@@ -373,7 +370,7 @@ def total_tokens(raw: RawObject) -> int | None:
 def encode_metadata(
     conversation: Conversation, rest: Remainder
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The section without `cllm`, and what of the user's has a name that is ours."""
+    """Return the section without `cllm`, and user values whose key is one of ours."""
     section: dict[str, Any] = {"total_tokens": rest.base_tokens + conversation.total_tokens}
     records = {"system": conversation.system_record, "context": conversation.context_record}
     for key, record in records.items():
@@ -392,7 +389,7 @@ def encode_metadata(
 
 
 def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
-    """The value's JSON, spelled as it was read if it is still the same value."""
+    """Return the value's JSON, in its original spelling if it is unchanged."""
     encoded = msgspec.json.encode(value)
     if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
         return kept
@@ -400,7 +397,7 @@ def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
 
 
 def encode_about(conversation: Conversation) -> dict[str, Any]:
-    """What is under `metadata.cllm` before the turns."""
+    """Return the fields of `metadata.cllm` before the turns."""
     archived_at = conversation.archived_at
     optional = {
         "name": conversation.name,

@@ -1,9 +1,8 @@
-"""What an answer in OpenAI's words carries beside its message, on its way through our events.
+"""Usage, errors and other fields of answers beside the message.
 
-Log probabilities, annotations, audio, the choices after the first and every field that our code
-has no name for: no part stands for them. In a stream they travel as unknown parts, under the name
-of the field in which they stood, and only an OpenAI client is shown them. Only the first choice is
-the reply that is kept; that is said.
+Log probabilities, annotations, audio, further choices and unknown fields travel in streams as
+unknown parts under their field name, and only OpenAI clients receive them. Only the first choice is
+saved.
 """
 
 import re
@@ -25,13 +24,12 @@ OF_ANSWER = ("service_tier", "system_fingerprint")
 
 
 def beside(field: str, value: Any) -> PartAdded:
-    """An event that carries a field which is no part of the message."""
+    """Return an event for a field that is no part of the message."""
     raw = msgspec.json.encode(value)
     return PartAdded(part=Unknown(dialect="openai", raw=raw, field=field))
 
 
 def more_choices() -> Noticed:
-    """That there is more than one answer, of which one is kept."""
     return Noticed(
         notice=Notice(
             code="choices_not_kept",
@@ -42,17 +40,16 @@ def more_choices() -> Noticed:
 
 
 class _Pieces:
-    """A text in pieces: to join them with every new one would take quadratic time."""
+    """A text in pieces: joining at every new piece would take quadratic time."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = list(pieces)
 
 
 def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add the pieces of fields to what came before, in the way of OpenAI's own clients.
+    """Merge pieces of fields as OpenAI's clients do: concatenate texts and lists, merge objects.
 
-    Texts are joined, lists go on, objects are merged; what is said once is not joined. `more` is
-    taken over and may be changed by later calls. `joined` gives the fields as they are then.
+    Takes ownership of `more`. `joined` returns the result.
     """
     for name, value in more.items():
         before = into.get(name)
@@ -70,7 +67,6 @@ def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def joined(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were merged, with every text in one piece."""
     return {name: _joined(value) for name, value in fields.items()}
 
 
@@ -81,7 +77,7 @@ def _joined(value: Any) -> Any:
 
 
 class Gathered(msgspec.Struct):
-    """What came beside the pieces of a streamed message."""
+    """The fields beside the pieces of a streamed message."""
 
     head: dict[str, Any] = msgspec.field(default_factory=dict)
     logprobs: dict[str, list[Any]] = msgspec.field(default_factory=dict)
@@ -94,17 +90,16 @@ class Gathered(msgspec.Struct):
                 self.logprobs.setdefault(name, []).extend(tokens)
 
     def add(self, name: str, value: Any) -> None:
-        """A piece of a field of the message."""
         if name == DETAILS and isinstance(value, list):
             self.details.add(value)
         else:
             merge(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
-        """The answer as it would have come in one piece.
+        """Return the answer as one body.
 
-        The message, which can be long, is put between what stands around it, and not encoded: the
-        encoder would take half as much memory again.
+        The message, which can be long, is inserted as bytes: encoding it again takes half
+        as much memory again.
         """
         head = {name: value for name, value in self.head.items() if value is not None}
         around = msgspec.json.encode({**head, "object": "chat.completion"})[:-1]
@@ -122,7 +117,7 @@ class _Own(msgspec.Struct):
 
 
 def said_of_answer(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What OpenAI's protocol said of an answer as a whole, and its own counts; else nothing."""
+    """Return OpenAI's fields of the answer as a whole, and its own usage fields."""
     if finished.raw is None or finished.message.dialect != "openai":
         return {}, {}
     own = msgspec.json.decode(finished.raw, type=_Own)
@@ -131,7 +126,6 @@ def said_of_answer(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, A
 
 
 def with_message(body: bytes, message: Mapping[str, Any]) -> bytes:
-    """A whole answer with another message in its first choice."""
     fields = msgspec.json.decode(body)
     fields[CHOICES][0]["message"] = message
     return msgspec.json.encode(fields)
@@ -144,7 +138,7 @@ class _Details(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    """OpenAI's fields, DeepSeek's for what was in its cache, and Moonshot's."""
+    """OpenAI's fields, and those of DeepSeek and Moonshot for cache reads."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
@@ -156,7 +150,11 @@ class _Usage(msgspec.Struct):
 
 
 def decode_usage(reported: Any) -> Usage | None:
-    """The counts as reported. Counts that make no sense are unknown; the answer stays one."""
+    """Decode token counts; None if they are missing or invalid.
+
+    Servers count differently. Our five numbers are disjoint, add up to the totals and are never
+    negative.
+    """
     try:
         usage = msgspec.convert(reported, _Usage | None)
     except msgspec.ValidationError:
@@ -179,7 +177,7 @@ def decode_usage(reported: Any) -> Usage | None:
 
 
 def _answered(usage: _Usage) -> tuple[int, int]:
-    """The tokens of the answer and of the reasoning before it, which some count beside it."""
+    """Return output and reasoning tokens; some servers do not include the latter in the former."""
     completion = usage.completion_tokens or 0
     reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
     if usage.total_tokens == (usage.prompt_tokens or 0) + completion + reasoning:
@@ -189,7 +187,7 @@ def _answered(usage: _Usage) -> tuple[int, int]:
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:
-    """The counts, added up as OpenAI counts."""
+    """Encode token counts; OpenAI's totals include the details."""
     prompt = usage.input + usage.cache_read + usage.cache_write
     completion = usage.output + usage.reasoning
     return {
@@ -209,7 +207,7 @@ TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 
 
 def decode_error(body: bytes) -> ErrorDetails:
-    """What an error body says, whatever shape it has; nothing if it is not JSON."""
+    """Decode an error body of any shape; empty if it is not JSON."""
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -220,7 +218,6 @@ def decode_error(body: bytes) -> ErrorDetails:
 
 
 def error_details(error: Any) -> ErrorDetails:
-    """What is under `error` in a body or a chunk."""
     if isinstance(error, str):
         return ErrorDetails(message=error)
     if not isinstance(error, dict):

@@ -1,8 +1,6 @@
-"""Forms that only OpenAI has, said in those that every protocol has: for all targets but OpenAI.
+"""Forms that only OpenAI has, converted for other targets: functions and restricted tool choice.
 
-Functions, as they were called before there were tools, become tools; a choice among some of the
-tools becomes those tools alone. It leaves a request that has none of this as it is, makes up
-nothing but the ids that functions did not have, and never looks at a reply.
+Legacy functions become tools with ids; a choice among some tools becomes those tools alone.
 """
 
 from collections import deque
@@ -25,7 +23,7 @@ MODES: dict[str, ToolChoiceKind] = {"auto": "auto", "required": "any"}
 
 
 def with_tools_for_functions(parameters: Fields) -> Fields:
-    """Parameters in OpenAI's words with tools in the place of functions."""
+    """Replace legacy functions in OpenAI parameters by tools."""
     functions = parameters.get("functions")
     choice = parameters.get("function_call")
     if functions is None and choice is None:
@@ -36,7 +34,7 @@ def with_tools_for_functions(parameters: Fields) -> Fields:
             raise FieldError("functions", "a list of functions is needed")
         tools = [{"type": "function", "function": function} for function in functions]
         said["tools"] = [*(said.get("tools") or ()), *tools]
-        # A function is called alone: its answers have no ids.
+        # Answers of functions have no ids, so only one call at a time.
         said.setdefault("parallel_tool_calls", False)
     if choice is not None and said.get("tool_choice") is None:
         named = isinstance(choice, dict)
@@ -45,7 +43,7 @@ def with_tools_for_functions(parameters: Fields) -> Fields:
 
 
 def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Messages with calls of tools in the place of calls of functions, each under an id."""
+    """Replace calls of functions in messages by tool calls with ids."""
     said: list[Message] = []
     open_call = ""
     for place, message in enumerate(messages):
@@ -63,17 +61,17 @@ def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]
 
 
 def is_legacy(messages: Sequence[Message]) -> bool:
-    """Whether functions are called in the form before tools, which has no ids to pair by."""
+    """Whether a message answers a function, in the form without ids."""
     return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
 
 
 def with_ids_of_calls(
     messages: Sequence[Message], calls_of: Callable[[Message], Sequence[str]]
 ) -> Sequence[Message]:
-    """Messages in which a function answers under the id of the call, where the call has one.
+    """Give answers of functions the ids of the tool calls they answer.
 
-    A client that knows functions only answers so what a provider of tools has called; `calls_of`
-    gives the ids of the calls in a message.
+    A client that only knows functions answers a provider's tool calls like this. `calls_of`
+    returns the ids of the calls in a message.
     """
     if not is_legacy(messages):
         return messages
@@ -108,7 +106,7 @@ def _answering(message: Message, call_id: str) -> Message:
 
 
 def restricted_to_allowed(options: Options) -> Options:
-    """Options with only the tools that the choice allows, where it allows some of them."""
+    """Return the options with only the tools that `allowed_tools` lists."""
     choice = options.extra.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return options
@@ -130,7 +128,7 @@ def restricted_to_allowed(options: Options) -> Options:
 
 
 def _name(tool: Any) -> Any:
-    """The name of a tool that a choice speaks of, which stands under its type."""
+    """Return the name of a tool in a choice, which is nested under its type."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if isinstance(kind, str) else None
     return inner.get("name") if isinstance(inner, dict) else kind
@@ -140,12 +138,12 @@ NO_ARGUMENTS = "{}"
 
 
 def asks_with_functions(parameters: dict[str, Any]) -> bool:
-    """Whether a request in OpenAI's words offers functions, and no tools."""
+    """Whether a request offers functions and no tools."""
     return bool(parameters.get("functions")) and not parameters.get("tools")
 
 
 class FunctionCalls:
-    """The events of one stream as such a client can be told them."""
+    """Converts tool calls of one stream to a legacy function call; further calls are dropped."""
 
     def __init__(self) -> None:
         self._index: int | None = None
@@ -153,7 +151,6 @@ class FunctionCalls:
         self._argued = False
 
     def told(self, event: ReplyEvent) -> Iterator[ReplyEvent]:
-        """What is told in the place of an event; mostly the event itself."""
         match event:
             case ToolCallDelta():
                 yield from self._piece(event.index, event.name, event.arguments)
@@ -172,7 +169,7 @@ class FunctionCalls:
         if index != self._index:
             return
         fields: dict[str, str] = {}
-        # Clients join the pieces of every field, so a name is said once.
+        # Clients concatenate the pieces of every field, so the name is sent once.
         if name and not self._named:
             fields["name"] = name
         if arguments:

@@ -1,7 +1,7 @@
-"""A history in words that OpenAI has: messages of other protocols, part by part.
+"""Messages of other protocols as OpenAI messages, part by part.
 
-A message that is already OpenAI's goes as it is. What OpenAI cannot be told is named in a notice,
-one for each kind of thing. Whether the messages may stand as they do is not looked at here.
+OpenAI messages are sent unchanged. What OpenAI cannot express gets a notice. The order of messages
+is not checked here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,10 +39,10 @@ Writable = msgspec.Raw | dict[str, Any]
 
 
 class Place(NamedTuple):
-    """Where a part stands: whose words they are, the path to them, and the notes about them.
+    """Where a part is: role and path, with the notes about it.
 
-    `has_files`: an id of a file there may be one of OpenAI's. `reasoning`: what the server takes of
-    past reasoning.
+    `has_files`: a file id may be OpenAI's. `reasoning` says which past reasoning the server
+    accepts.
     """
 
     role: Role
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Spoken, ...]:
-    """The system prompt as the first message; none if it says nothing."""
+    """Return the system prompt as the first message; none if it is empty."""
     if raw is not None:
         return (Spoken(role="system", parts=tuple(system), raw=raw),)
     said = _translated(enumerate(system), Place("system", "system", notes))
@@ -66,10 +66,7 @@ def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Sp
 def all_at_home(
     messages: Sequence[Spoken], notes: Notes, reasoning: ReasoningRule
 ) -> Iterator[Spoken]:
-    """The messages in parts that OpenAI has words for; without those of which nothing is left.
-
-    But not the newest one: that nothing is asked is for the person to know.
-    """
+    """Convert messages to parts that OpenAI has; drop empty ones, except the newest."""
     for number, message in enumerate(messages, start=1):
         home = _with_blank(at_home(message, notes, reasoning), notes, reasoning)
         if home.role != "user" or home.parts or not message.parts:
@@ -81,10 +78,7 @@ def all_at_home(
 
 
 def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spoken:
-    """The message with blank thinking, if it is a tool call that the server refuses without any.
-
-    A message of OpenAI's own says itself what was thought.
-    """
+    """Add blank thinking to a foreign tool call if the server refuses calls without any."""
     kinds = set(map(type, message.parts))
     if reasoning.blank is None or message.raw is not None or ToolCall not in kinds:
         return message
@@ -95,7 +89,7 @@ def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spok
 
 
 def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE) -> Spoken:
-    """The message in parts that OpenAI has words for; one of its own stays as it is."""
+    """Convert a message to parts that OpenAI has; its own stay unchanged."""
     if message.raw is not None:
         return message
     path = f"messages[{message.place}].content"
@@ -120,7 +114,7 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
 def encode_history(
     messages: Sequence[Spoken], reasoning: ReasoningRule = TAKES_NONE
 ) -> list[Writable]:
-    """The messages as they are sent: results behind their calls, in the order of these."""
+    """Encode messages, with results after their calls and in the order of the calls."""
     encoded: list[Writable] = []
     for caller, followers in _exchanges(messages):
         encoded.extend(_encode_exchange(caller, followers, reasoning))
@@ -128,7 +122,7 @@ def encode_history(
 
 
 def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list[Spoken]]]:
-    """The messages, cut before each of the assistant's: who may have called, what came after."""
+    """Split messages before each assistant message: the caller and what follows."""
     caller: Spoken | None = None
     followers: list[Spoken] = []
     for message in messages:
@@ -144,7 +138,6 @@ def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list
 def _encode_exchange(
     caller: Spoken | None, followers: list[Spoken], reasoning: ReasoningRule
 ) -> Iterator[Writable]:
-    """An assistant's message, the results of its calls in their order, and what else was said."""
     if caller is not None:
         yield _encode_message(caller, reasoning)
     results: list[tuple[str, Writable]] = []
@@ -165,7 +158,7 @@ def _encode_exchange(
 
 
 def _place_of_call(caller: Spoken) -> Callable[[tuple[str, Writable]], int]:
-    """The key by which results stand in the order of the calls; what answers none is last."""
+    """Return a sort key: the order of the calls, unmatched results last."""
     calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
     order = {call: place for place, call in reversed(list(enumerate(calls)))}
     return lambda result: order.get(result[0], len(order))
@@ -176,7 +169,7 @@ def _has_result(message: Spoken) -> bool:
 
 
 def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
-    """A message with results: each with the call it answers, then the rest as the user's."""
+    """Yield each result with its call id, then the rest as a user message."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     if message.raw is not None:
         yield results[0].call_id, msgspec.Raw(message.raw)
@@ -191,7 +184,7 @@ def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
 def _translate_result(
     result: ToolResult, index: int, place: Place
 ) -> tuple[ToolResult, list[AnyPart]]:
-    """The result as a tool message can hold it, and what it held beside text."""
+    """Return the result as a tool message, and its media, which follow in a user message."""
     if result.is_error:
         place.left_out("error_flag", index)
     sendable_fields(result, index, place)
@@ -227,7 +220,7 @@ def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
 
 
 def _translated(parts: Iterable[tuple[int, AnyPart]], place: Place) -> list[AnyPart]:
-    """The parts as OpenAI takes them from this role."""
+    """Return the parts that OpenAI accepts from this role."""
     said: list[AnyPart] = []
     allowed = ALLOWED[place.role]
     for index, part in parts:
@@ -242,7 +235,7 @@ def _translated(parts: Iterable[tuple[int, AnyPart]], place: Place) -> list[AnyP
 
 
 def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
-    """Empty text gives way to anything else, white space beside a call or as a prompt too."""
+    """Drop empty text, and white space beside a call or in a system prompt."""
     substance = role == "system" or any(isinstance(part, ToolCall) for part in said)
     kept = [
         part
@@ -255,7 +248,7 @@ def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
 def sendable_fields(
     part: AnyPart, index: int, place: Place, *, known: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """The extra fields that can be sent with a part; the others, and cache marks, are noted."""
+    """Return the known extra fields; add notices for the others and for cache marks."""
     if part.cache is not None:
         place.left_out("cache_mark", index)
     for name in part.extra:
@@ -265,14 +258,14 @@ def sendable_fields(
 
 
 def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
-    """The image with these fields; its detail is only sent as an object."""
+    """Return the image with these fields; its detail is only sent as an object."""
     if not isinstance(extra.get("image_url", {}), dict):
         del extra["image_url"]
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
 def sendable_document(part: Document, index: int, place: Place, extra: dict[str, Any]) -> AnyPart:
-    """A document of text as text; data under a name, which OpenAI requires."""
+    """Return a text document as text, and data with a name, which OpenAI requires."""
     if part.text is not None:
         if part.name is not None:
             place.left_out("document_name", index)
@@ -321,7 +314,7 @@ def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
 
 
 def _translate_thinking(part: Thinking, index: int, place: Place) -> Thinking | None:
-    """Plain text for a server that takes any; a signature is of no use to another model."""
+    """Return plain text if the server takes any; a signature is useless to another model."""
     if place.reasoning.text is None:
         return place.left_out("thinking", index)
     if not part.text:

@@ -1,7 +1,7 @@
-"""What OpenAI's models can be told: which efforts, and which parameters they refuse.
+"""Which efforts and parameters OpenAI's models accept: a table and its functions.
 
-A table and the functions that read it; gathered in November 2026 from OpenAI's documentation and
-its own refusals. A model that is not in the table is told what was said.
+Collected in November 2026 from OpenAI's documentation and error messages. Unknown models get the
+request unchanged.
 """
 
 import re
@@ -14,15 +14,14 @@ from cllm.wire.reasoning import EFFORT_ORDER, nearest_effort
 Fields = dict[str, Any]
 LIMIT, LIMIT_OF_REASONERS = "max_tokens", "max_completion_tokens"
 Changes = list[tuple[str, str]]
-"""What was changed: the code of a notice, and the field."""
+"""The notice code and the field of each change."""
 
 
 class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that thinks before it answers.
+    """A reasoning model.
 
-    `default` is the effort of a request that names none. With `sampled` it takes sampling
-    parameters while it thinks; others take them only while they do not. With `calls_elsewhere`
-    it calls tools while it thinks by the Responses API only.
+    `default` is its effort without a setting. `sampled`: it accepts sampling parameters while
+    it reasons. `calls_elsewhere`: with reasoning, it calls tools only by the Responses API.
     """
 
     efforts: tuple[str, ...]
@@ -70,7 +69,7 @@ SAMPLING: Fields = {
     "logprobs": False,
     "top_logprobs": 0,
 }
-"""What is refused while a model thinks, with the values that say nothing."""
+"""Parameters that are refused while a model reasons, with their defaults."""
 UNSAID: Fields = {**SAMPLING, "n": 1, "store": False, "metadata": {}}
 
 
@@ -78,18 +77,18 @@ DEVELOPED = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")
 
 
 def knows_developer(model: str) -> bool:
-    """Whether a model has developers; servers with models of others know the system only."""
+    """Whether a model knows the developer role; other vendors' models know only system."""
     return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
 
 
 def reasoner(model: str) -> Reasoner | None:
-    """The row of a model that thinks, by its name with or without a provider's."""
+    """Return the row of a reasoning model, by its name with or without a provider prefix."""
     name = model.rpartition("/")[2].lower()
     return next((row for pattern, row in ROWS if pattern.match(name)), None)
 
 
 def calls_elsewhere(model: str, *, thinks: bool | None) -> bool:
-    """Whether Chat Completions refuses this model tools; `thinks` is None if that is not said."""
+    """Whether Chat Completions refuses tools for this model; `thinks` None if not specified."""
     known = reasoner(model)
     if known is None or not known.calls_elsewhere:
         return False
@@ -97,12 +96,12 @@ def calls_elsewhere(model: str, *, thinks: bool | None) -> bool:
 
 
 def says_nothing(name: str, value: Any) -> bool:
-    """Whether a field asks for what is so without it, or for how the answer is to travel."""
+    """Whether a field has its default value, or only concerns the transport."""
     return name == "stream_options" or (name in UNSAID and value == UNSAID[name])
 
 
 def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
-    """The parameters as this model takes them, and what had to be changed."""
+    """Return the parameters as this model accepts them, and the changes."""
     known = reasoner(model)
     if known is None:
         return fields, []
@@ -116,7 +115,7 @@ def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
 
 
 def _fit_limit(fields: Fields) -> Fields:
-    """Reasoners know the limit under its newer name only."""
+    """Rename max_tokens: reasoning models only accept the newer name."""
     if fields.get(LIMIT) is None:
         return fields
     newer = {LIMIT_OF_REASONERS: fields[LIMIT], **fields}
@@ -136,7 +135,7 @@ def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
 
 
 def _refused(fields: Fields, known: Reasoner) -> Fields:
-    """The fields that the model refuses, with the values that could be left out unsaid."""
+    """Return the fields that the model refuses, with their defaults."""
     refused: Fields = {}
     effort = fields.get("reasoning_effort") or known.default
     if not known.sampled and effort != "none":

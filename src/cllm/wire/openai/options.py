@@ -1,6 +1,6 @@
-"""What is told of requests to OpenAI: a code and a sentence for each reason.
+"""Parameters of Chat Completions: between JSON and options, with the notices about them.
 
-A table. The codes are those of every provider; the sentences say why it is so at OpenAI.
+A tool that only another protocol has is an error. Messages are not seen here.
 """
 
 import re
@@ -148,7 +148,7 @@ WITHOUT_TOOLS = {
 
 
 class _Known(msgspec.Struct):
-    """The fields that options have a name for, as OpenAI spells them."""
+    """The fields that `Options` has a name for, as OpenAI spells them."""
 
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -166,7 +166,7 @@ class _Known(msgspec.Struct):
 
 
 class _Taken(msgspec.Struct):
-    """The types that OpenAI takes in a body of its own; a whole number may be written `1e2`."""
+    """The types that OpenAI accepts; an integer may be written `1e2`."""
 
     max_tokens: float | None = None
     max_completion_tokens: float | None = None
@@ -197,7 +197,7 @@ FUNCTION = frozenset(_Function.__struct_fields__)
 
 
 def decode_options(parameters: Fields) -> Options:
-    """What the parameters of a request ask for; null is not said."""
+    """Decode request parameters; null counts as absent."""
     known = _convert(parameters, _Known, "")
     extra = {
         name: value
@@ -229,7 +229,7 @@ def decode_options(parameters: Fields) -> Options:
 
 
 def check_parameters(parameters: Fields) -> None:
-    """An error for a parameter that is not of the type that OpenAI takes it in."""
+    """Raise FieldError for a parameter of a type that OpenAI refuses."""
     taken = _convert(parameters, _Taken, "")
     for index, tool in enumerate(taken.tools or ()):
         if tool.get("type") == "function":
@@ -289,7 +289,7 @@ def _take_mark(extra: Fields) -> CacheMark | None:
 
 
 def _decode_choice(choice: str | Fields | None) -> ToolChoice | None:
-    """A choice of one of the kinds we have; None for the others, which stay in `extra`."""
+    """Decode the tool choice; None for kinds that stay in `extra`."""
     if isinstance(choice, str):
         return ToolChoice(kind=CHOICES[choice]) if choice in CHOICES else None
     function = (choice or {}).get("function")
@@ -319,7 +319,7 @@ def _decode_effort(effort: str | None) -> Reasoning | None:
 
 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """The parameters that ask a model for this, and what it cannot be asked for."""
+    """Encode options for a model, with notices for what it does not accept."""
     notes = Notes(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     said: Fields = {
@@ -341,7 +341,7 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
 
 
 def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """Parameters in OpenAI's words as this model takes them; the same ones, if it takes them."""
+    """Fit OpenAI parameters to a model; the same object if nothing changes."""
     notes = Notes(SENTENCES)
     return _fit(parameters, model, notes), notes.notices()
 
@@ -360,7 +360,7 @@ def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None
 
 
 def _encode_tool_use(options: Options, notes: Notes) -> Fields:
-    """Tools and what is said about them, which OpenAI refuses without any."""
+    """Encode tools and the parameters that OpenAI refuses without any."""
     tools = [_encode_tool(tool, n, notes) for n, tool in enumerate(options.tools or ())]
     about = {
         "tool_choice": _encode_choice(options.tool_choice),
@@ -414,7 +414,7 @@ def _encode_format(output: JsonOutput | None) -> Fields | None:
 
 
 def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str | None:
-    """The effort to ask for. A model that never thinks is not told not to."""
+    """Return the effort; a model without reasoning is not told to disable it."""
     if reasoning is None:
         return None
     if NO_REASONING.match(model):

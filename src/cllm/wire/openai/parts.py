@@ -1,7 +1,6 @@
-"""A message in OpenAI's words as typed parts, and parts as such a message.
+"""OpenAI messages as typed parts, and parts as OpenAI messages.
 
-The parts are a view: decoding changes nothing, and a block that no part has a name for is kept as
-it came. What OpenAI's words cannot say of a part (a signature, say) is for the caller to know.
+Decoding changes nothing; unknown blocks are preserved.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,14 +37,13 @@ KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS})
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    """The parts of a message, in order: thinking, content, refusal, tool calls."""
     return decode_message(message)[0]
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
-    """The parts of a message, and its fields that are none of them and say something.
+    """Return the parts (thinking, content, refusal, tool calls) and the remaining non-empty fields.
 
-    Reasoning fields are among the latter too: a part does not say which of them it came in.
+    Reasoning fields are in both: a part does not record the field it came from.
     """
     fields = message.json()
     if message.role == "tool":
@@ -98,7 +96,7 @@ def _decode_refusal(block: Block) -> AnyPart | None:
 
 def _decode_image(block: Block) -> AnyPart | None:
     image = block.pop("image_url", None)
-    # Mistral's clients, and some others, give the address itself.
+    # Mistral's clients, and some others, send the URL itself.
     image = {"url": image} if isinstance(image, str) else image
     if not isinstance(image, dict) or not isinstance(image.get("url"), str):
         return None
@@ -158,7 +156,7 @@ def _decode_call(call: Any) -> AnyPart:
 
 
 def _as_json_text(arguments: Any) -> str:
-    """Arguments as text; some servers give the object itself."""
+    """Return arguments as text; some servers send an object."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()
@@ -184,7 +182,7 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
 
 
 def _rest(block: Block) -> dict[str, Any]:
-    """What is left of a block once its kind has been read: its cache mark, and unnamed fields."""
+    """Return the cache mark and the unnamed fields of a decoded block."""
     block.pop("type")
     mark = block.get("cache_control")
     if isinstance(mark, dict) and set(mark) <= {"type", "ttl"}:
@@ -194,13 +192,12 @@ def _rest(block: Block) -> dict[str, Any]:
 
 
 def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
-    """A message of these parts; a tool result is a message of its own."""
+    """Encode a message; a tool result is a message of its own."""
     fields = message_fields(role, parts)
     return Message(role=fields["role"], raw=msgspec.json.encode(fields))
 
 
 def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
-    """The fields of a message of these parts."""
     if len(parts) == 1 and isinstance(parts[0], ToolResult):
         return _encode_result(parts[0])
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
@@ -220,7 +217,7 @@ def _encode_result(result: ToolResult) -> Block:
 
 
 def _encode_content(parts: Sequence[AnyPart]) -> str | list[Any] | None:
-    """One plain text as a string, which every server takes; anything else as blocks."""
+    """Encode one plain text as a string, which every server accepts, anything else as blocks."""
     if not parts:
         return None
     only = parts[0]
@@ -278,7 +275,7 @@ def _encode_call(part: AnyPart) -> Any:
 
 
 def _tail(part: Part) -> Block:
-    """The unnamed fields of a part, and its cache mark."""
+    """Return the unnamed fields of a part and its cache mark."""
     if part.cache is None:
         return dict(part.extra)
     ttl = {} if part.cache.ttl is None else {"ttl": part.cache.ttl}

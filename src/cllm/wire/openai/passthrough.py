@@ -1,7 +1,4 @@
-"""Prompts in OpenAI's own protocol: whether they can be sent as the bytes they are, and how.
-
-Reads no more of a message than which calls it makes or answers. Converts nothing.
-"""
+"""Prompts in OpenAI's own protocol: whether their bytes can be sent unchanged, and how."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,10 +34,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def check_contents(messages: Sequence[Message]) -> None:
-    """An error for a message of OpenAI's own without a content, which only an assistant may be.
-
-    What an assistant said instead is not looked at: a call, a refusal, or thinking that it had.
-    """
+    """Raise FieldError for an OpenAI message without content, which only an assistant may send."""
     for place, message in enumerate(messages):
         if message.dialect != "openai" or message.role == "assistant":
             continue
@@ -57,12 +51,11 @@ def _is_without_content(message: Message) -> bool:
     except msgspec.MsgspecError:
         return False
     content, role = fields.get("content"), bytes(fields.get("role", b""))
-    # A function may have had nothing to say.
     return role != FUNCTION and (content is None or bytes(content) == NULL)
 
 
 def is_ordinary(messages: Sequence[Message]) -> bool:
-    """Whether something is said, and every call is answered at once, in order, and once."""
+    """Whether every call is answered immediately, in order and once."""
     waiting: list[str] = []
     try:
         for message in messages:
@@ -82,7 +75,7 @@ def is_ordinary(messages: Sequence[Message]) -> bool:
 
 
 def without_developer(message: Message) -> Message:
-    """The message as one of the system's, if it is a developer's; else the same one."""
+    """Return a developer message as a system message; others unchanged."""
     if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
         return message
     fields = _fields.decode(message.raw)
@@ -93,7 +86,7 @@ def without_developer(message: Message) -> Message:
 
 
 def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
-    """The request body with these parameters, around the bytes of OpenAI's own messages."""
+    """Build the request body around the bytes of OpenAI's own messages."""
     raws = b",".join([message.raw for message in prompt.all_messages])
     own: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
     body = {**own, **parameters, **own}

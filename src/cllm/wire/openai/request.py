@@ -1,8 +1,4 @@
-"""Requests in OpenAI's words: read at our own door, written for conversations of other protocols.
-
-Reading keeps every message's bytes. Writing puts options and history together, each in words that
-OpenAI has. It sends nothing, makes up no text, and never chooses a system prompt.
-"""
+"""Chat Completions requests: decoded from clients, encoded for conversations of other protocols."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,11 +39,11 @@ def encode_request(
     system_raw: bytes | None = None,
     reasoning: ReasoningRule = TAKES_NONE,
 ) -> Encoded:
-    """The body that asks for the answer to these messages; the same in gives the same bytes.
+    """Encode a request body; equal input gives equal bytes.
 
-    With `own_names` tools keep the names they have: they were chosen for the server that is asked.
-    `system_raw` is the system prompt as the message it is, if it is in OpenAI's words. `reasoning`
-    is what the server takes of past reasoning; messages of OpenAI's own have only that already.
+    `own_names` keeps tool names unchanged. `system_raw` is the system prompt as an OpenAI
+    message. `reasoning` says which past reasoning the server accepts; OpenAI's own messages are
+    fitted already.
     """
     notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
@@ -72,7 +68,7 @@ def encode_request(
 
 
 def decode_request(body: bytes) -> Prompt:
-    """What a client of OpenAI's asks for, in its own words: every message as it came, in order."""
+    """Decode a client's request; every message keeps its bytes."""
     fields, raws = _decode_body(body)
     model, stream = fields.get("model"), fields.get("stream")
     if not isinstance(model, str) or not model.strip():
@@ -105,7 +101,7 @@ _lists = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
-    """The fields, all of them read once so that nothing in them fails later, and the messages."""
+    """Return the decoded fields, and the messages as bytes."""
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -118,7 +114,7 @@ def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
 
 
 def _checked_role(message: Any, path: str) -> Role:
-    """The role of a message whose fields have the types that its parts are read from."""
+    """Return the role of a message, after checking the types of its fields."""
     if not isinstance(message, dict):
         raise FieldError(path, "an object is needed")
     role = message.get("role")

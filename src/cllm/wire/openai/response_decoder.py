@@ -1,7 +1,4 @@
-"""OpenAI Chat Completions: whole answers and streams, between JSON and values.
-
-Carries nothing and decides nothing: a field that it has no name for stays where it stood.
-"""
+"""Chat Completions answers and streams, decoded to reply events. Unknown fields are preserved."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -48,7 +45,7 @@ __all__ = ["StreamDecoder", "decode_answer", "decode_error"]
 
 
 class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The fields that deltas usually have; a delta with another one is an `OddDelta`."""
+    """The usual fields of a delta; with any other field it is an `OddDelta`."""
 
     role: Any = None
     content: str | list[Any] | None = None
@@ -64,7 +61,7 @@ class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class OddDelta(Delta, forbid_unknown_fields=False):
-    """A delta with fields that have no name here; `rest` holds them."""
+    """A delta with unknown fields, in `rest`."""
 
     rest: Any = None
 
@@ -121,7 +118,6 @@ SPOKEN = NAMED.difference(BESIDE)
 
 
 def _odd_delta(given: dict[str, Any]) -> OddDelta:
-    """A delta, whatever fields it and its tool calls have."""
     named = {name: given[name] for name in given if name in NAMED and name != TOOL_CALLS}
     delta = msgspec.convert(named, OddDelta)
     if given.get(TOOL_CALLS):
@@ -136,12 +132,11 @@ _odd_decoder = msgspec.json.Decoder(OddChunk)
 
 
 def read_odd(data: bytes) -> Chunk:
-    """A chunk with any fields in its deltas."""
     return _odd_decoder.decode(data).usual()
 
 
 def decode_odd(data: bytes) -> Chunk:
-    """A chunk with a field that has no name here; what is no chunk at all is refused."""
+    """Decode a chunk with unknown fields; raises MalformedError if it is no chunk."""
     try:
         return read_odd(data)
     except UNREADABLE as error:
@@ -160,7 +155,7 @@ NOTHING: tuple[Any, ...] = (None, [], {})
 
 
 class _Head(msgspec.Struct):
-    """What a chunk says of the answer as a whole, which only the first and the last are asked."""
+    """Fields of the answer as a whole, read from the first and last chunk only."""
 
     id: Any = None
     created: Any = None
@@ -185,7 +180,7 @@ _head_decoder = msgspec.json.Decoder(_Head)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece; `names` are the aliases of tools."""
+    """Decode a whole answer to events; `names` maps aliases to tool names."""
     try:
         check_utf8(body)
         answer = _answer_decoder.decode(body)
@@ -230,7 +225,7 @@ def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
-    """Text and thinking of an answer in blocks, where others have one text."""
+    """Yield text and thinking of content in blocks."""
     for block in content:
         fields = block if isinstance(block, dict) else {}
         if isinstance(fields.get("text"), str):
@@ -242,7 +237,7 @@ def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
 
 
 def _reply_message(fields: dict[str, Any]) -> Message:
-    """The reply as it is kept: what the provider said, without the fields it left empty."""
+    """Return the message to save: without empty fields."""
     said = {name: value for name, value in fields.items() if value not in NOTHING}
     said.pop("role", None)
     ordered = {"role": "assistant", "content": said.pop("content", None), **said}
@@ -250,17 +245,15 @@ def _reply_message(fields: dict[str, Any]) -> Message:
 
 
 def _stop_reason(finish_reason: str | None, *, calls: bool) -> StopReason:
-    """Why it ended; a call that was forced ends in `stop` at OpenAI, and is a call all the same."""
+    """Return the stop reason; OpenAI reports a forced call as `stop`."""
     reason = STOP_REASONS.get(finish_reason or "", "unknown")
     return "tool_calls" if calls and reason == "end" else reason
 
 
 class StreamDecoder:
-    """Decodes one stream: the data of each event in, reply events out.
+    """Decodes one stream to reply events.
 
-    The answer is whole once the provider named a finish reason or sent `[DONE]`; `finish` gives
-    the last event then, and None when the stream ended before its answer did. `done` says that
-    `[DONE]` came, after which nothing is read any more.
+    The answer is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -281,7 +274,7 @@ class StreamDecoder:
         self._several = False
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
-        """The events in one event's data."""
+        """Decode the data of one event."""
         try:
             chunk = self._read(data)
         except UNREADABLE as error:
@@ -315,7 +308,7 @@ class StreamDecoder:
         return events
 
     def _other_choice(self, choice: Any) -> Iterator[ReplyEvent]:
-        """A piece of another answer to the same question, which goes by as it is."""
+        """Pass through a piece of another choice."""
         if not self._several:
             self._several = True
             yield more_choices()
@@ -348,7 +341,7 @@ class StreamDecoder:
             events.extend(self._beside_deltas(delta))
 
     def _add_reasoning(self, delta: Delta, events: list[ReplyEvent]) -> None:
-        """Keep reasoning in the field in which it came; of two fields the text is told once."""
+        """Store reasoning in its field; emit text that comes in two fields once."""
         for name in TEXT_FIELDS:
             piece = getattr(delta, name)
             if isinstance(piece, str):
@@ -367,7 +360,7 @@ class StreamDecoder:
                 yield event
 
     def _beside_deltas(self, delta: Delta) -> Iterator[ReplyEvent]:
-        """Fields that no event of their own stands for; they go by as they are, and are kept."""
+        """Store and pass through fields that have no event."""
         said = {name: getattr(delta, name) for name in BESIDE}
         said |= delta.rest if isinstance(delta, OddDelta) else {}
         for name, value in said.items():
@@ -376,11 +369,11 @@ class StreamDecoder:
                 yield beside(name, value)
 
     def finish(self) -> ReplyFinished | None:
-        """The last event, if the answer is whole."""
+        """Return the last event, or None if the answer is incomplete."""
         if not self.done and self._finish_reason is None:
             return None
         message = self.message()
-        # The answer may be long, and whoever has it now needs no second one.
+        # Free the pieces: the answer may be long.
         for pieces in (self._content, self._refusal, self._reasoning):
             pieces.clear()
         self._thoughts = StreamedThinking()
@@ -396,7 +389,6 @@ class StreamDecoder:
         )
 
     def _head(self) -> dict[str, Any]:
-        """What the chunks said of the answer as a whole, the first or the last of them."""
         try:
             first, last = _head_decoder.decode(self._first), _head_decoder.decode(self._last)
         except UNREADABLE as error:
@@ -405,12 +397,12 @@ class StreamDecoder:
         return {"id": first.id, "created": first.created, "model": self._model, **said}
 
     def message(self) -> Message:
-        """The reply so far."""
+        """Return the reply so far."""
         calls = self._calls.fields()
         refusal = "".join(self._refusal)
         content = self._thoughts.whole(self._content) or "".join(self._content)
         asks = bool(calls) or FUNCTION_CALL in self._beside.fields
-        # With a call some servers want back even that nothing was thought.
+        # With a call some servers require even empty reasoning back.
         blank = "" if calls else None
         reasoning = {name: "".join(pieces) or blank for name, pieces in self._reasoning.items()}
         return _reply_message(

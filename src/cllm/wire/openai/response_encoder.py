@@ -1,9 +1,7 @@
-"""Answers in OpenAI's words, from any provider's: whole, and as a stream of chunks.
+"""Answers of any provider as Chat Completions, whole or as a stream of chunks.
 
-The client is told what was said and why it ended, never more: an answer that is not over, or ended
-for a reason nobody knows, is not called finished. `pause` and `unknown` become `length`, which is
-what OpenAI's words have for "there is more to come", and never `stop`. Thinking is never content.
-No clock and no randomness: the id and the time come from the caller.
+`pause` and `unknown` become `length`, never `stop`: the answer is not complete. Thinking is never
+content. The id and the time come from the caller.
 """
 
 from collections.abc import Sequence
@@ -75,7 +73,7 @@ class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def finish_reason(stop_reason: StopReason, *, refused: bool) -> str:
-    """Why it ended. A refusal in words is an answer to OpenAI (`stop`); one without is a filter."""
+    """Return the finish reason; a refusal with text is `stop`, one without is a filter."""
     return "stop" if refused and stop_reason == "refusal" else FINISH_REASONS[stop_reason]
 
 
@@ -89,9 +87,9 @@ def encode_answer(
     created: int,
     functions: bool = False,
 ) -> bytes:
-    """A whole answer; blocks that OpenAI's words have no form for are not in it.
+    """Encode a whole answer, without blocks that OpenAI has no form for.
 
-    With `functions` its first call is one of a function, for a client that knows no other.
+    `functions`: write the first call as a legacy function call.
     """
     refused = any(isinstance(part, Refusal) for part in parts)
     message = _answer_message(parts)
@@ -121,10 +119,9 @@ def encode_reply(
     created: int | None = None,
     functions: bool = False,
 ) -> bytes:
-    """A reply as a whole answer; `parts` is what its message says.
+    """Encode a reply; `parts` are those of its message.
 
-    One that came in OpenAI's own words goes on as it came, with every choice and all that stood
-    beside the message; of these only what is given here is put in its place.
+    An answer from an OpenAI provider keeps all its fields except those given here.
     """
     if finished.message.dialect != "openai" or finished.raw is None:
         return encode_answer(
@@ -145,7 +142,7 @@ def encode_reply(
 
 
 def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
-    """The same words that the stream's pieces add up to."""
+    """Return the message that the stream's pieces add up to."""
     calls = [_whole_call(part) for part in parts if isinstance(part, ToolCall)]
     text = "".join(part.text for part in parts if isinstance(part, Text))
     refusal = "".join(part.text for part in parts if isinstance(part, Refusal))
@@ -177,10 +174,10 @@ class _OpenCall(msgspec.Struct):
 
 
 class StreamEncoder:
-    """Encodes one stream: reply events in, the bytes of server-sent events out.
+    """Encodes one stream: reply events in, bytes of server-sent events out.
 
-    The end is the reply's own: a finish reason, the counts if they were asked for, `[DONE]`. After
-    an `error` there is neither; nothing is encoded after either.
+    Ends with a finish reason, usage on request and `[DONE]`, or with an error. Nothing follows
+    either.
     """
 
     def __init__(
@@ -205,7 +202,7 @@ class StreamEncoder:
         self._closed = False
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """The event's bytes; none for what an OpenAI client is not shown."""
+        """Encode one event; empty for events that OpenAI clients do not receive."""
         if self._closed:
             return b""
         match event:
@@ -223,7 +220,7 @@ class StreamEncoder:
                 assert_never(event)
 
     def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
-        """The end of a stream that failed: no finish reason and no `[DONE]` come after it."""
+        """Encode an error that ends the stream."""
         if self._closed:
             return b""
         self._closed = True
@@ -238,7 +235,10 @@ class StreamEncoder:
         return self._chunk(**{WORDS[type(event)]: event.text})
 
     def _call(self, event: ToolCallDelta) -> bytes:
-        """A piece of a call. Clients join the pieces of every field, so a name is said once."""
+        """Encode a piece of a call.
+
+        Clients concatenate the pieces of every field, so a name is sent once.
+        """
         call = self._calls.get(event.index)
         if call is None:
             call = self._open_call(event.index)
@@ -282,7 +282,7 @@ class StreamEncoder:
                 assert_never(part)
 
     def _beside(self, part: Unknown) -> bytes:
-        """What an answer in OpenAI's own words has beside its message."""
+        """Encode a field beside the message."""
         if part.field == CHOICES:
             return self._head + b',"choices":[' + part.raw + b"]" + self._end
         if part.field == LOGPROBS:
@@ -293,7 +293,7 @@ class StreamEncoder:
         return self._chunk(**{part.field: msgspec.Raw(raw)})
 
     def _placed(self, raw: bytes) -> bytes:
-        """Pieces of calls that are of no function, under the numbers that the client knows."""
+        """Renumber pieces of non-function calls for the client."""
         pieces = msgspec.json.decode(raw)
         for piece in pieces:
             call = self._calls.get(piece["index"])
@@ -304,7 +304,7 @@ class StreamEncoder:
         return encode(pieces)
 
     def _role(self) -> dict[str, Any]:
-        """The role, for the first chunk."""
+        """Return the role, in the first chunk only."""
         begun, self._begun = self._begun, True
         return {} if begun else {"role": "assistant"}
 
@@ -329,7 +329,7 @@ class StreamEncoder:
         )
 
     def _reason(self, stop_reason: StopReason) -> str:
-        """Why it ended; the old way to call a function has a word of its own."""
+        """Return the finish reason; a legacy function call has its own."""
         if stop_reason == "tool_calls" and self._legacy and not self._calls:
             return FUNCTION_CALL
         return finish_reason(stop_reason, refused=self._refused)

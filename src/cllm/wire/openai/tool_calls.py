@@ -1,7 +1,7 @@
-"""Tool calls in answers of OpenAI's protocol: mended where they are whole, built from their pieces.
+"""Tool calls in OpenAI answers: repaired if whole, built from pieces in streams.
 
-Servers differ here more than anywhere: calls come without ids, without numbers, with arguments as
-an object. What leaves this module has an id to be answered by and arguments as text.
+Servers omit ids or indexes, or send arguments as an object. The result has an id and arguments as
+text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ class Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
     def text(self) -> str:
-        """The arguments as text; some servers give the object itself."""
+        """Return the arguments as text; some servers send an object."""
         given = self.arguments
         return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
 
 
 class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
-    """A call of a function, or a piece of one, with no field but those that all servers have."""
+    """A function call or a piece of one, with only the fields that all servers have."""
 
     index: int | None = None
     id: str | None = None
@@ -35,7 +35,7 @@ class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OddPiece(CallPiece, forbid_unknown_fields=False):
-    """A piece with fields that have no name here: a custom call, or what a server wants back."""
+    """A piece with unknown fields: a custom call, or fields that a server wants back."""
 
     rest: Any = None
 
@@ -45,14 +45,13 @@ NAMED = frozenset(CallPiece.__struct_fields__)
 
 
 def odd_piece(fields: Mapping[str, Any]) -> OddPiece:
-    """A piece, whatever fields it has."""
     piece = msgspec.convert({name: fields[name] for name in fields if name in NAMED}, OddPiece)
     piece.rest = {name: fields[name] for name in fields if name not in NAMED}
     return piece
 
 
 def whole_calls(given: Any) -> Iterator[ReplyEvent]:
-    """The calls of a message, each as one event; one of no function goes by as it is."""
+    """Yield each call as one event; non-function calls pass through."""
     if not given:
         return
     try:
@@ -71,7 +70,7 @@ def whole_calls(given: Any) -> Iterator[ReplyEvent]:
 
 
 def mend_calls(message: Mapping[str, Any]) -> bool:
-    """Calls with an id to be answered by, and arguments as text; whether any had to be changed."""
+    """Add missing ids and convert arguments to text; returns whether anything changed."""
     calls = message.get("tool_calls")
     changed = False
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
@@ -85,7 +84,7 @@ def mend_calls(message: Mapping[str, Any]) -> bool:
 
 
 def give_names_back(message: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Calls under the names that the client has for its tools."""
+    """Replace aliases by the client's tool names."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
@@ -94,11 +93,11 @@ def give_names_back(message: Mapping[str, Any], names: Mapping[str, str]) -> Non
 
 
 class BuiltCalls:
-    """The calls of one streamed message, put together from their pieces.
+    """Builds the calls of one streamed message from pieces.
 
-    Servers number the calls, but some give every call of a message the same number. A piece that
-    brings a new id and a name begins a call of its own therefore, and so does one that brings a
-    name, or more arguments under a new id, for a call whose arguments are whole.
+    Some servers give every call the same index. So a piece starts a new call if it has a new id
+    and a name, or if it has a name, or arguments under a new id, while the current arguments
+    are complete.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -113,7 +112,7 @@ class BuiltCalls:
         return bool(self._calls)
 
     def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
-        """Take a piece, and append its events."""
+        """Add a piece and append its events."""
         function = piece.function or NO_FUNCTION
         name, call_id, given = function.name, piece.id, function.arguments
         place = self._last if piece.index is None else self._places.get(piece.index)
@@ -141,7 +140,7 @@ class BuiltCalls:
             events.append(beside(TOOL_CALLS, [more]))
 
     def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
-        """Where a piece belongs that may begin a call; one without a number goes by its id."""
+        """Return the index of the call that a piece belongs to or starts."""
         if piece.id and (place is not None or piece.index is None):
             found = self._by_id.get(piece.id)
             if found is not None:
@@ -156,12 +155,11 @@ class BuiltCalls:
         return new
 
     def fields(self) -> list[dict[str, Any]]:
-        """The calls as they stand in a message."""
         return [call.fields() for _, call in sorted(self._calls.items())]
 
 
 class _BuiltCall(msgspec.Struct):
-    """A call so far; `lent` says that its id is ours, for want of one."""
+    """A call so far; `lent`: its id is ours because the server sent none."""
 
     id: str
     lent: bool = False
@@ -172,7 +170,6 @@ class _BuiltCall(msgspec.Struct):
     scanner: ObjectScanner | None = None
 
     def has_whole_arguments(self) -> bool:
-        """Whether the arguments are one JSON object so far."""
         if self.scanner is None:
             self.scanner = ObjectScanner(self.arguments)
         return self.scanner.is_object()
@@ -188,7 +185,7 @@ class _BuiltCall(msgspec.Struct):
 
 
 def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
-    """Whether a piece with the number of this call, and not its id, is of another one."""
+    """Whether a piece with this call's index, but another id, starts a new call."""
     if piece.id and piece.index is None:
         return True
     named = function.name or (type(piece) is OddPiece and "custom" in piece.rest)
@@ -200,7 +197,7 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
 
 
 def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:
-    """Take a piece of a call of no function, which goes by as it is."""
+    """Add a piece of a non-function call, which passes through."""
     call.type = call.type or piece.type
     merge(call.rest, piece.rest)
     said = {"id": piece.id, "type": piece.type, **piece.rest}

@@ -1,9 +1,7 @@
-"""What a request asks of OpenAI's Responses API beside its messages: parameters and options.
+"""Parameters of the Responses API, converted to and from those of Chat Completions.
 
-The two APIs of OpenAI's say the same things; this one says them flat where chat completions nest
-them under their type, and some under another name. So a parameter is put into the form that it has
-there and read by `openai_options`, and written the other way round. It never makes up a parameter,
-but for `strict`, whose absence means another thing here than elsewhere.
+The two APIs have the same options; this one is flat where Chat Completions nests, with some other
+names. `strict` is always written: its absence means something else here.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +31,7 @@ SENTENCES = {
     "thinking": ("thinking_left_out", "Thinking that this model cannot take back was left out."),
 }
 
-# What chat completions nest under the name of its type, and this API says flat.
+# Types that Chat Completions nests and this API does not.
 NESTED = ("allowed_tools", "custom", "function", "grammar", "json_schema")
 SAME = frozenset(
     {
@@ -52,7 +50,7 @@ SAME = frozenset(
         "user",
     }
 )
-# What only this API has, kept under its own name.
+# Fields that only this API has.
 OWN = frozenset(
     {
         "access_programs",
@@ -79,7 +77,7 @@ PATHS = (
 
 
 def decode_options(parameters: Fields) -> Options:
-    """What the parameters of a request ask for; null is not said."""
+    """Decode request parameters; null counts as absent."""
     try:
         options = openai_options.decode_options(_as_chat(parameters))
     except FieldError as error:
@@ -88,7 +86,7 @@ def decode_options(parameters: Fields) -> Options:
 
 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """The parameters that ask a model for this, and what it cannot be asked for."""
+    """Encode options for a model, with notices for what it does not accept."""
     own = {name: value for name, value in options.extra.items() if name in OWN}
     shared = {name: value for name, value in options.extra.items() if name not in OWN}
     chat, noticed = openai_options.encode_options(
@@ -102,7 +100,7 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
 
 
 def _renamed(error: FieldError) -> FieldError:
-    """The same error, with the path that the field has here."""
+    """Return the error with the path that the field has in this API."""
     path = error.path
     problem = str(error).removeprefix(f"{path}: ")
     for there, here in PATHS:
@@ -113,7 +111,7 @@ def _renamed(error: FieldError) -> FieldError:
 def _relabelled(
     tools: Iterable[AnyTool] | None, before: str, after: str
 ) -> tuple[AnyTool, ...] | None:
-    """The tools; those of a kind that chat completions do not have belong to this API."""
+    """Change the dialect of tools that Chat Completions does not have."""
     if tools is None:
         return None
     return tuple(
@@ -127,7 +125,7 @@ def _relabelled(
 
 
 def _as_chat(parameters: Fields) -> Fields:
-    """The parameters as chat completions say them; what only this API has is left as it is."""
+    """Return the parameters in the form of Chat Completions."""
     said = {name: value for name, value in parameters.items() if value is not None}
     text, reasoning = _checked(said, "text"), _checked(said, "reasoning")
     chat = {name: value for name, value in said.items() if name not in ("text", "reasoning")}
@@ -153,7 +151,7 @@ def _checked(said: Fields, name: str) -> Fields:
 
 
 def _nested(value: Any) -> Any:
-    """A thing with a type, its fields under the name of that type where chat nests them."""
+    """Nest the fields of a typed object under its type, as Chat Completions does."""
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in NESTED:
         return value
@@ -172,7 +170,7 @@ def _nested_choice(choice: Any) -> Any:
 
 
 def _from_chat(chat: Fields, own: Fields, notes: Notes) -> Fields:
-    """The parameters of chat completions as this API says them."""
+    """Return parameters of Chat Completions in this API's form."""
     said = {name: value for name, value in chat.items() if name in SAME}
     for name, write in WRITERS.items():
         if name in chat:
@@ -218,7 +216,7 @@ def _write_logprobs(said: Fields, own: Fields, value: Any, _notes: Notes) -> Non
 
 
 def _write_stream_options(said: Fields, _own: Fields, value: Any, _notes: Notes) -> None:
-    """What is left to say of a stream: the counts always come."""
+    """Drop include_usage: this API always sends the usage."""
     given = value if isinstance(value, dict) else {}
     rest = {name: inner for name, inner in given.items() if name != "include_usage"}
     if rest:
@@ -248,7 +246,7 @@ def _flat(value: Any) -> Any:
 
 
 def _strict_said(tool: Fields) -> Fields:
-    """A function that says whether it is strict: elsewhere silence is no, here it would be yes."""
+    """Write `strict`: its absence means False elsewhere, and True here."""
     return (
         {**tool, "strict": False} if tool["type"] == "function" and "strict" not in tool else tool
     )

@@ -1,9 +1,8 @@
-"""A message in the words of OpenAI's Responses API as typed parts, and parts as such a message.
+"""Responses API messages as typed parts, and parts as such messages.
 
-That API has items where the others have messages. What the assistant said at once is kept as one
-message whose content is its items in their order; so is the output of a tool. A user's or a system
-message is an item itself. The parts are a view: an item's own id and status are no part of what it
-says and stand in the message only, but for reasoning, which comes back with its id or not at all.
+This API has items. The items of one answer are one message, with the items as its content; so is
+the output of a tool. A user or system message is one item. Item ids and status are not part of the
+view, except the id of reasoning, which the API requires back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,13 +37,12 @@ DATA_URL = "data:"
 BASE64 = ";base64,"
 AUTO = "auto"
 BETWEEN_SUMMARIES = "\n\n"
-# The name of reasoning that another protocol's model did, in our answers to clients of this API.
+# Id prefix of other models' reasoning in our answers to clients of this API.
 LENT_NAME = "rs_cllm"
 ENVELOPE = ("id", "role", "status", "type")
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    """The parts of a message, in order."""
     content = message.json().get("content")
     if message.role in ("user", "system") or isinstance(content, str):
         return tuple(_decode_content(content))
@@ -52,12 +50,12 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
-    """The parts of a message, which are all that one of this API's says."""
+    """Return the parts; these messages have no other fields."""
     return decode_parts(message), NOTHING
 
 
 def decode_item(item: Any) -> Iterator[AnyPart]:
-    """What one item says: a message has several parts, any other item is one."""
+    """Yield the parts of one item: a message has several, any other item is one."""
     kind = item_kind(item)
     if kind == "message":
         yield from _decode_content(item.get("content"))
@@ -68,7 +66,7 @@ def decode_item(item: Any) -> Iterator[AnyPart]:
 
 
 def item_kind(item: Any) -> str:
-    """The kind of an item; one with a role and no type is a message."""
+    """Return the kind of an item; one with a role and no type is a message."""
     if not isinstance(item, dict):
         return ""
     kind = item.get("type", "message" if "role" in item else "")
@@ -102,7 +100,7 @@ def _decode_refusal(block: Block) -> Refusal | None:
 
 
 def _decode_image(block: Block) -> Image | None:
-    """An image; its detail is kept where chat completions have it, one id at the provider's too."""
+    """Decode an image; its detail is stored where Chat Completions has it."""
     url, detail = block.pop("image_url", None), block.pop("detail", AUTO)
     if not isinstance(url, str) and not isinstance(block.get("file_id"), str):
         return None
@@ -164,9 +162,9 @@ def _decode_result(item: Block) -> ToolResult:
 
 
 def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
-    """Thinking, by its summary or its text; where neither can be read, only what it is sealed in.
+    """Decode reasoning by its text or summary; redacted if it has neither.
 
-    A summary of one text is not repeated in `extra`; any other is, to come back as it was.
+    A summary of one text is not repeated in `extra`; any other is, to be restored.
     """
     sealed = item.get("encrypted_content")
     signature = sealed if isinstance(sealed, str) else None
@@ -182,12 +180,12 @@ def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
 
 
 def is_lent(item: Block) -> bool:
-    """Whether reasoning has its name from us: it is not OpenAI's and OpenAI cannot take it."""
+    """Whether the reasoning has an id of ours: OpenAI does not accept it back."""
     return str(item.get("id") or "").startswith(LENT_NAME)
 
 
 def reasoning_text(item: Block) -> str:
-    """What can be read of a reasoning item: its text if there is any, else its summaries."""
+    """Return the readable text of a reasoning item, else its summaries."""
     whole = "".join(_texts(item.get("content")))
     return whole or BETWEEN_SUMMARIES.join(_texts(item.get("summary")))
 
@@ -210,12 +208,12 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
 
 
 def _said(fields: Block, *known: str) -> Block:
-    """The fields that have no name of their own here; null is not said."""
+    """Return the fields without a name here; null counts as absent."""
     return {name: fields[name] for name in fields if name not in known and fields[name] is not None}
 
 
 def _without_empty(block: Block) -> Block:
-    """A text's fields without the lists that every text has, as long as they hold nothing."""
+    """Drop empty lists."""
     return {name: value for name, value in block.items() if value != []}
 
 
@@ -224,7 +222,6 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
-    """A message of these parts."""
     items = list(encode_items(role, parts))
     if role in ("assistant", "tool"):
         fields: Item = {"role": role, "content": items}
@@ -236,7 +233,7 @@ def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
 
 
 def encode_items(role: Role, parts: Sequence[AnyPart]) -> Iterator[Item]:
-    """The items that say this; what stands side by side in a message is one item."""
+    """Yield the items of these parts; adjacent texts and media are one message item."""
     words: list[AnyPart] = []
     for part in parts:
         if is_word(part):
@@ -251,14 +248,14 @@ def encode_items(role: Role, parts: Sequence[AnyPart]) -> Iterator[Item]:
 
 
 def is_word(part: AnyPart) -> bool:
-    """Whether a part stands inside a message item; the others are items."""
+    """Whether a part belongs inside a message item; others are items."""
     if isinstance(part, Unknown):
         return part.field != ITEMS
     return isinstance(part, Text | Refusal | Image | Document)
 
 
 def encode_words(role: Role, parts: Sequence[AnyPart]) -> Block:
-    """One message item; a single plain text as a string, which every server takes."""
+    """Encode one message item; a single plain text as a string."""
     only = parts[0] if len(parts) == 1 else None
     said: Any = [encode_block(part, role) for part in parts]
     if not parts:
@@ -314,7 +311,6 @@ def _encode_document(part: Document) -> Block:
 
 
 def encode_item(part: AnyPart) -> Item:
-    """The item of a part that is one."""
     match part:
         case ToolCall():
             return {

@@ -1,9 +1,7 @@
-"""Requests to OpenAI's Responses API, written for conversations of any protocol.
+"""Responses API requests: decoded from clients, encoded for conversations of any protocol.
 
-The history is sent whole, with the reasoning that this model wrote, and nothing is left with the
-provider unless the client asked for that. An item goes back as it came, but for what the API gives
-and does not take. What it cannot be told is named in a notice, one for each kind of thing. It sends
-nothing, makes up no text, and never chooses a system prompt.
+The whole history is sent with this model's reasoning, and the provider stores nothing unless the
+client asks for that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +62,7 @@ BODY = frozenset({"input", "instructions", "model", "stream"})
 
 
 def decode_request(body: bytes) -> Prompt:
-    """What a client of this API asks for, in its own words: every item as it came, in order."""
+    """Decode a client's request; every item keeps its bytes."""
     fields = _decode_body(body)
     model, stream = fields.get("model"), fields.get("stream")
     if not isinstance(model, str) or not model.strip():
@@ -133,7 +131,7 @@ def _of_items(role: Role, *items: bytes) -> Message:
 
 
 def _checked_role(item: Any, path: str) -> Role:
-    """Whose an item is, once its fields have the types that its parts are read from."""
+    """Return whose an item is, after checking the types of its fields."""
     if not isinstance(item, dict):
         raise FieldError(path, "an object is needed")
     kind = item_kind(item)
@@ -173,7 +171,7 @@ def _check_content(content: Any, path: str) -> None:
 NAMES = Rule(longest=64)
 IDS = Rule(allowed=None, longest=64)
 SEALED_REASONING = "reasoning.encrypted_content"
-# Fields of a part that stand under the same name in any of OpenAI's blocks.
+# Fields with the same name in all of OpenAI's blocks.
 SHARED = frozenset({"prompt_cache_breakpoint"})
 
 
@@ -187,9 +185,9 @@ def encode_request(
     mend: Mend = unmended,
     own_names: bool = False,
 ) -> Encoded:
-    """The body that asks for the answer to these messages; the same in gives the same bytes.
+    """Encode a request body; equal input gives equal bytes.
 
-    With `own_names` tools keep the names they have: they were chosen for the server that is asked.
+    `own_names` keeps tool names unchanged.
     """
     notes = Notes(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
@@ -221,7 +219,7 @@ def encode_request(
 
 
 def _keep_nothing_there(body: Fields, model: str) -> None:
-    """Ask that the answer is not stored, and for the reasoning that is then to be sent back."""
+    """Set `store` to false, and request the encrypted reasoning, which is sent back."""
     if body.setdefault("store", False) is not False or NO_REASONING.match(model):
         return
     chosen = body.get("include")
@@ -248,7 +246,7 @@ def _encode_message(message: Spoken) -> Iterator[Item]:
 
 
 def _at_home(message: Spoken, notes: Notes) -> Spoken:
-    """The message in parts that the API has words for; one of its own in items that it takes."""
+    """Convert a message to parts that the API has; fit its own items."""
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
     place = Place(role, f"messages[{message.place}].content", notes, has_files)
@@ -266,7 +264,7 @@ def _at_home(message: Spoken, notes: Notes) -> Spoken:
 
 
 def _fitted_items(items: list[Any], place: Place) -> list[Any]:
-    """The items of an answer as the API takes them back."""
+    """Return the items of an answer as the API accepts them back."""
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
     for index in sorted(lost):
@@ -275,10 +273,7 @@ def _fitted_items(items: list[Any], place: Place) -> list[Any]:
 
 
 def _can_come_back(item: Any, *, led_on: bool) -> bool:
-    """Whether an item can be sent: reasoning only with what it holds, as it was stored nowhere.
-
-    Reasoning that led on to nothing is refused, and that of another protocol's model is not its.
-    """
+    """Whether an item can be sent: reasoning needs its content and a following item."""
     if item_kind(item) != "reasoning":
         return True
     return (
@@ -287,7 +282,7 @@ def _can_come_back(item: Any, *, led_on: bool) -> bool:
 
 
 def _fitted(item: Any, *, named: bool) -> Any:
-    """The item as the API takes it; without its name if the reasoning that it names is not sent."""
+    """Return the item without null fields; without its id if its reasoning is not sent."""
     if not isinstance(item, dict):
         return item
     kind = item_kind(item)
@@ -300,7 +295,7 @@ def _fitted(item: Any, *, named: bool) -> Any:
 
 
 def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
-    """The parts as the API takes them from this role."""
+    """Return the parts that the API accepts from this role."""
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
         if not isinstance(part, ALLOWED[place.role]):
@@ -313,7 +308,7 @@ def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
 
 
 def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
-    """Empty text gives way to anything else; thinking at the end, with nothing after it, goes."""
+    """Drop empty text, and thinking at the end."""
     kept = [part for part in said if not isinstance(part, Text) or part.text]
     while kept and isinstance(kept[-1], Thinking | RedactedThinking):
         kept.pop()
@@ -355,7 +350,6 @@ def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
 def _translate_result(part: ToolResult, index: int, place: Place) -> ToolResult:
     if part.is_error:
         place.left_out("error_flag", index)
-    # A call says its tool's name: nothing is lost with it here.
     sendable_fields(part, index, place, known=frozenset({"name"}))
     inner = Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: Any = tuple(_translated(part.content, inner))
@@ -366,7 +360,7 @@ Thought = Thinking | RedactedThinking
 
 
 def _translate_thinking(part: Thought, index: int, place: Place) -> Thought | None:
-    """Reasoning of this API's, which says so by its id; no other can be read there."""
+    """Accept reasoning of this API, which has an id."""
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
         return place.left_out("thinking", index)

@@ -1,8 +1,7 @@
-"""Whole answers in the words of OpenAI's Responses API, from any provider's.
+"""Whole answers of any provider as Responses API bodies.
 
-The client is told what was said and why it ended, never more: an answer that is not over, or ended
-for a reason nobody knows, is not called completed. Thinking is a reasoning item and never text. No
-clock and no randomness: the id and the time come from the caller.
+An incomplete answer is never `completed`. Thinking is a reasoning item, never text. The id and the
+time come from the caller.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ Status = Literal["completed", "incomplete"]
 NO_ARGUMENTS = "{}"
 PREFIX = "resp_"
 TEXT_FIELDS = frozenset({"annotations", "logprobs"})
-# What an answer repeats of its question, and what it says where the question said nothing.
+# Request parameters that an answer repeats, with their defaults.
 ECHOED: Fields = {
     "instructions": None,
     "max_output_tokens": None,
@@ -55,7 +54,7 @@ ECHOED: Fields = {
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in an answer beside what was said; `asked` are the client's parameters."""
+    """The fields of an answer beside its output; `asked` are the client's parameters."""
 
     id: str
     model: str
@@ -66,7 +65,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
         return f"{prefix}_{self.id.removeprefix(PREFIX)}_{place}"
 
     def response(self, status: str, **fields: Any) -> Fields:
-        """The response; `fields` are output, usage and what is wrong with it."""
+        """Return the response object; `fields` are output, usage and error."""
         said = {
             name: default if self.asked.get(name) is None else self.asked[name]
             for name, default in ECHOED.items()
@@ -77,7 +76,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending(stop_reason: StopReason, *, refused: bool) -> tuple[Status, Fields | None]:
-    """How it ended. A refusal in words is an answer; one without words was filtered."""
+    """Return status and details; a refusal with text is complete, one without was filtered."""
     if stop_reason in ("end", "stop_sequence", "tool_calls"):
         return "completed", None
     if stop_reason == "refusal" and refused:
@@ -87,7 +86,7 @@ def ending(stop_reason: StopReason, *, refused: bool) -> tuple[Status, Fields | 
 
 
 def encode_usage(usage: Usage | None) -> Fields | None:
-    """The counts, added up as OpenAI counts: its totals include what its details name."""
+    """Encode token counts; OpenAI's totals include the details."""
     if usage is None:
         return None
     given = usage.input + usage.cache_read + usage.cache_write
@@ -111,7 +110,7 @@ def encode_answer(
     usage: Usage | None,
     heading: Heading,
 ) -> bytes:
-    """A whole answer; parts that are not `shown` are not in it."""
+    """Encode a whole answer, without parts that are not `shown`."""
     refused = any(isinstance(part, Refusal) for part in parts)
     status, details = ending(stop_reason, refused=refused)
     output = list(encode_output(parts, heading, status))
@@ -120,7 +119,7 @@ def encode_answer(
 
 
 def encode_output(parts: Sequence[AnyPart], heading: Heading, status: Status) -> Iterator[Item]:
-    """The items that say this; words side by side are one message, and there is at least one."""
+    """Yield the output items, at least one; adjacent texts are one message."""
     runs = _runs([part for part in map(shown, parts) if part is not None])
     for place, run in enumerate(runs):
         ended: Status = status if place == len(runs) - 1 else "completed"
@@ -138,7 +137,7 @@ def _runs(parts: Sequence[AnyPart]) -> list[list[AnyPart]]:
 
 
 def shown(part: AnyPart) -> AnyPart | None:
-    """The part as a client of this API is shown it; None if it is not."""
+    """Return the part as clients of this API receive it, or None."""
     match part:
         case Text():
             extra = {name: part.extra[name] for name in part.extra if name in TEXT_FIELDS}

@@ -1,7 +1,6 @@
-"""Replies of OpenAI's Responses API: whole answers, streams and errors, read into reply events.
+"""Responses API answers, streams and errors, decoded to reply events.
 
-Every item is kept as it came, also those no part has a name for. Carries nothing, writes nothing
-for a client, and never calls an answer finished that its provider did not finish.
+Unknown items are preserved.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +58,7 @@ class _Usage(msgspec.Struct):
 
 
 def decode_usage(given: Any) -> Usage | None:
-    """The counts; unknown where they are not given, or are no counts."""
+    """Decode token counts; None if they are missing or invalid."""
     try:
         usage = msgspec.convert(given, _Usage)
     except msgspec.ValidationError:
@@ -88,7 +87,7 @@ BAD_REQUESTS = ("bio_policy", "data_residency", "empty_image", "image", "invalid
 
 
 def error_details(error: Any) -> ErrorDetails:
-    """What an error says, with the status that its code has when it comes before an answer."""
+    """Return the details of an error, with the HTTP status of its code."""
     details = decode_error(msgspec.json.encode({"error": error}))
     status = STATUSES.get(details.code)
     if status is None and (details.too_long or details.code.startswith(BAD_REQUESTS)):
@@ -96,7 +95,7 @@ def error_details(error: Any) -> ErrorDetails:
     return msgspec.structs.replace(details, status=status)
 
 
-# An answer with one of these waits for the client to do something.
+# Items that require an action of the client.
 CALLS = frozenset(
     {
         "apply_patch_call",
@@ -129,7 +128,7 @@ _responses = msgspec.json.Decoder(_Response)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """The events of an answer that came in one piece; `names` are the aliases of tools."""
+    """Decode a whole answer to events; `names` maps aliases to tool names."""
     response = _decode_response(body)
     if response.error is not None:
         raise ProviderSaidError(error_details(response.error))
@@ -151,7 +150,6 @@ def _decode_response(body: bytes | msgspec.Raw) -> _Response:
 
 
 def _with_output(body: bytes, items: Sequence[msgspec.Raw]) -> bytes:
-    """The response with these items for its output."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     return msgspec.json.encode({**fields, "output": items})
 
@@ -175,7 +173,7 @@ def _message(items: Sequence[msgspec.Raw]) -> Message:
 
 
 def _with_own_name(item: msgspec.Raw, names: Mapping[str, str]) -> msgspec.Raw:
-    """The item, a call under the name that the client has for its tool."""
+    """Replace the alias in a call by the client's tool name."""
     if not names:
         return item
     fields = _item_fields(item)
@@ -230,17 +228,17 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
 
 
 def _annotated(annotation: Any, index: int) -> PartAdded:
-    """An annotation of the text at this place: a text of no length, which adds nothing but it."""
+    """Return an annotation as an empty text that only carries it."""
     return PartAdded(part=Text(text="", extra={"annotations": [annotation]}), index=index)
 
 
 def _named(item_id: str, index: int) -> PartAdded:
-    """The id of the thinking at this place, without which the API does not take it back."""
+    """Return the id of reasoning, which the API requires back, as an empty thinking part."""
     return PartAdded(part=Thinking(text="", extra={"id": item_id}), index=index)
 
 
 class _Event(msgspec.Struct):
-    """What an event's data says; each kind has some of these."""
+    """The fields of any event; each kind has some of these."""
 
     type: str = ""
     item_id: Any = None
@@ -260,7 +258,7 @@ _events = msgspec.json.Decoder(_Event)
 
 
 class _Open(msgspec.Struct):
-    """What has been told of an item so far: the places of its parts, and whether it said any."""
+    """An item so far: the indexes of its parts, and whether anything was emitted."""
 
     places: dict[int, int] = msgspec.field(default_factory=dict)
     said: bool = False
@@ -269,10 +267,9 @@ class _Open(msgspec.Struct):
 
 
 class StreamDecoder:
-    """Decodes one stream: the data of each event in, reply events out.
+    """Decodes one stream to reply events.
 
-    The answer is whole once `response.completed` or `response.incomplete` came; `finish` gives the
-    last event then, and None when the stream ended before its answer did.
+    The answer is complete after `response.completed` or `response.incomplete`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -301,11 +298,11 @@ class StreamDecoder:
 
     @property
     def done(self) -> bool:
-        """Whether the last event came, after which nothing is read any more."""
+        """Whether the last event came."""
         return self._response is not None
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
-        """The events in one event's data; one of a new kind is passed over."""
+        """Decode the data of one event; unknown kinds are skipped."""
         try:
             event = _events.decode(data)
         except UNREADABLE as error:
@@ -315,7 +312,7 @@ class StreamDecoder:
         return [] if read is None else list(read(event))
 
     def _pass_over(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
-        """Nothing, for an event whose fields mean something else because it is of a new kind."""
+        """Skip an event of an unknown kind whose fields have other types."""
         try:
             kind = msgspec.json.decode(data, type=_Kind).type
         except UNREADABLE:
@@ -325,7 +322,7 @@ class StreamDecoder:
         return []
 
     def finish(self) -> ReplyFinished | None:
-        """The last event, if the answer is whole."""
+        """Return the last event, or None if the answer is incomplete."""
         if self._response is None:
             return None
         kept = [item for _, item in sorted(self._items.items())]
@@ -341,7 +338,7 @@ class StreamDecoder:
         return opened
 
     def _place(self, opened: _Open, inner: int = 0) -> int:
-        """The place of a part in the reply: parts are counted as they come."""
+        """Return the index of a part in the reply; parts are counted as they come."""
         index = opened.places.get(inner)
         if index is None:
             index = opened.places[inner] = self._parts
@@ -357,7 +354,7 @@ class StreamDecoder:
         return (RefusalDelta(text=piece, index=index),) if piece else ()
 
     def _words(self, event: _Event) -> tuple[str, int]:
-        """A piece of a message, and the place of its part in the reply."""
+        """Return a piece of a message, and the index of its part."""
         opened = self._item(event)
         index = self._place(opened, event.content_index)
         if not isinstance(event.delta, str) or not event.delta:
@@ -370,7 +367,7 @@ class StreamDecoder:
         yield _annotated(event.annotation, self._place(opened, event.content_index))
 
     def _thinking(self, event: _Event) -> Iterator[ReplyEvent]:
-        """A piece of thinking; of its text and its summary, the one that came first is told."""
+        """Emit thinking: its text or its summary, whichever comes first."""
         opened = self._item(event)
         opened.source = opened.source or event.type
         if opened.source != event.type or not isinstance(event.delta, str) or not event.delta:
@@ -401,7 +398,7 @@ class StreamDecoder:
                 yield from _part_events(part, self._place(opened))
 
     def _item_done(self, event: _Event) -> Iterator[ReplyEvent]:
-        """The item, whole: what had not been told of it is told now."""
+        """Emit what was not streamed of the item."""
         opened = self._item(event)
         item = _with_own_name(event.item, self._names)
         parts = decode_item(_item_fields(item))
@@ -428,7 +425,7 @@ class StreamDecoder:
         return ()
 
     def _nameless(self, event: _Event) -> Iterable[ReplyEvent]:
-        """Data of no kind: an error, as some servers write one."""
+        """Handle data without a type: an error, as some servers write one."""
         if event.error is None:
             raise MalformedError("not an event of a response: it says no type")
         return self._fail(event)

@@ -1,7 +1,6 @@
-"""Streams in the words of OpenAI's Responses API, from any provider's events.
+"""Streams of any provider as Responses API events.
 
-What is told piece by piece is told again whole when an item is done, and once more at the end, as
-that API does. An answer that failed ends in an error and is never completed.
+As in that API, pieces are repeated whole when an item is done, and again at the end.
 """
 
 from typing import Any, assert_never
@@ -46,7 +45,7 @@ encode_json = msgspec.json.Encoder().encode
 
 
 class _Words(msgspec.Struct):
-    """A text or a refusal being said, as a block of a message."""
+    """A text or a refusal so far, as a block of a message."""
 
     kind: str
     index: int
@@ -66,7 +65,7 @@ class _Words(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    """An item that is open: a message by its blocks, or reasoning or a call by its pieces."""
+    """An open item: a message by its blocks, reasoning or a call by its pieces."""
 
     kind: str
     place: int
@@ -93,10 +92,9 @@ class _Item(msgspec.Struct):
 
 
 class StreamEncoder:
-    """Encodes one stream: reply events in, the bytes of server-sent events out.
+    """Encodes one stream: reply events in, bytes of server-sent events out.
 
-    The end is the reply's own: `response.completed` or `response.incomplete`. After an `error`
-    there is neither; nothing is encoded after either.
+    Ends with `response.completed`, `response.incomplete` or an error. Nothing follows either.
     """
 
     def __init__(self, heading: Heading) -> None:
@@ -111,7 +109,7 @@ class StreamEncoder:
         self._closed = False
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """The event's bytes; none for what a client of this API is not shown."""
+        """Encode one event; empty for events that clients of this API do not receive."""
         item = self._said
         if item is not None and type(event) is TextDelta and event.index == self._speaking:
             return self._say_on(item, event.text)
@@ -138,14 +136,14 @@ class StreamEncoder:
                 assert_never(event)
 
     def comment(self, text: str = "keep-alive") -> bytes:
-        """A line that clients pass over, to keep the connection open while nothing is said."""
+        """Return a comment that keeps the connection open."""
         return f": {' '.join(text.split())}\n\n".encode()
 
     def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
-        """The end of a stream that failed: the response is not completed after it.
+        """Encode an error that ends the stream.
 
-        The facts stand where the API's description has them, and once more where its SDK looks
-        for them; without those it would take the error for one event among others.
+        The facts are repeated where OpenAI's SDK looks for them: otherwise it ignores the
+        error.
         """
         if self._closed:
             return b""
@@ -161,7 +159,7 @@ class StreamEncoder:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
     def _delta(self, item: _Item, piece: str) -> bytes:
-        """A piece; all but it and its number stand in the head that its item got when it opened."""
+        """Encode a piece after the head that its item has."""
         number = self._sequence
         self._sequence += 1
         return b'%b%b,"sequence_number":%d}\n\n' % (item.head, encode_json(piece), number)
@@ -203,7 +201,7 @@ class StreamEncoder:
         return opening + self._delta(item, text)
 
     def _say_on(self, item: _Item, text: str) -> bytes:
-        """More of the text that is being said, which is what most of a stream is."""
+        """Encode more of the open text, which is most of a stream."""
         if not text:
             return b""
         item.blocks[-1].pieces.append(text)
@@ -214,7 +212,7 @@ class StreamEncoder:
         return self._say(text, "refusal", index)
 
     def _words(self, kind: str, index: int) -> tuple[bytes, _Item]:
-        """What opens a text at this place, if it is not open, and the message that holds it."""
+        """Return the bytes that open a text at this index, and its message item."""
         item, opening = self._said, b""
         if item is None or item.kind != "message":
             opening = self._close()
@@ -286,7 +284,7 @@ class StreamEncoder:
         return self._event(f"response.reasoning_summary_{step}", {**at, **fields})
 
     def _call(self, event: ToolCallDelta) -> bytes:
-        """A piece of a call. Calls stay open to the end: their pieces may come by turns."""
+        """Encode a piece of a call. Calls stay open to the end: their pieces may interleave."""
         out, call = b"", self._calls.get(event.index)
         if call is None:
             out = self._close()
@@ -339,7 +337,7 @@ class StreamEncoder:
         )
 
     def _close(self, status: str = "completed") -> bytes:
-        """The end of the message or the reasoning that is open."""
+        """Close the open message or reasoning."""
         item, self._said, self._speaking = self._said, None, None
         if item is None:
             return b""
@@ -379,7 +377,7 @@ class StreamEncoder:
 
 
 def _head(name: str, fields: Fields) -> bytes:
-    """What stands before the piece in each delta."""
+    """Return what precedes the piece in each delta."""
     data = encode_json({"type": name, **fields})
     return b'event: %b\ndata: %b,"delta":' % (name.encode(), data[:-1])
 
