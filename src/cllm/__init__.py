@@ -6,9 +6,9 @@
     for piece in cllm.stream("Tell me a story.", model="openai/gpt-4o"):
         print(piece, end="")
 
-`aask` and `astream` are the same for asynchronous code. `Conversation` is one kept in a store,
-`ConversationManager` one that is trimmed by turns, `open_store` gives the stores themselves. A name
-is imported when it is used.
+`aask` and `astream` are asynchronous. `Conversation` is a stored conversation,
+`ConversationManager` trims one by turns, `open_store` opens a store. Names are imported on first
+use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -51,38 +51,27 @@ __all__ = [
     "open_store",
     "stream",
 ]
-_PLACES = {
-    "DEFAULT_MAX_TURNS": "cllm.library.manager",
-    "DEFAULT_SYSTEM_PROMPT": "cllm.library.manager",
-    "Answer": "cllm.library.answer",
-    "AsyncTextStream": "cllm.library.answer",
-    "ByTokens": "cllm.assembly.window",
-    "ByTurns": "cllm.assembly.window",
-    "CllmError": "cllm.core.errors",
-    "Conversation": "cllm.library.conversation",
-    "ConversationManager": "cllm.library.manager",
-    "Message": "cllm.core.message",
-    "OpenStore": "cllm.library.stores",
-    "StoredConversation": "cllm.core.conversation:Conversation",
-    "Summarise": "cllm.assembly.window",
-    "TextStream": "cllm.library.answer",
-    "aask": "cllm.library.asking",
-    "ask": "cllm.library.asking",
-    "astream": "cllm.library.asking",
-    "open_store": "cllm.library.stores",
-    "stream": "cllm.library.asking",
+_MODULES = {
+    "cllm.assembly.window": ("ByTokens", "ByTurns", "Summarise"),
+    "cllm.core.errors": ("CllmError",),
+    "cllm.core.message": ("Message",),
+    "cllm.library.answer": ("Answer", "AsyncTextStream", "TextStream"),
+    "cllm.library.asking": ("aask", "ask", "astream", "stream"),
+    "cllm.library.conversation": ("Conversation",),
+    "cllm.library.manager": ("DEFAULT_MAX_TURNS", "DEFAULT_SYSTEM_PROMPT", "ConversationManager"),
+    "cllm.library.stores": ("OpenStore", "open_store"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported now."""
-    place = _PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module 'cllm' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - `cllm --version` needs none
 
-    module, _, there = place.partition(":")
-    return getattr(import_module(module), there or name)
+    if name == "StoredConversation":
+        return import_module("cllm.core.conversation").Conversation
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'cllm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The `cllm` command's way in. Answers `--version` by itself, before anything is imported."""
+"""Entry point of the `cllm` command. `--version` is answered before anything is imported."""
 
 import sys
 
@@ -10,7 +10,6 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     sys.excepthook = _report_bug
     try:
         if sys.argv[1:] == ["--version"] and _print_version():
@@ -26,13 +25,12 @@ def main() -> None:
 def _report_bug(
     kind: type[BaseException], error: BaseException, traceback: "TracebackType | None"
 ) -> None:
-    """Report an exception that nothing handles, which is a bug of cllm."""
     sys.__excepthook__(kind, error, traceback)
     print("cllm itself failed; please report this with the lines above.", file=sys.stderr)  # noqa: T201
 
 
 def _print_version() -> bool:
-    """Print the version; False if that went wrong, which the command line then explains."""
+    """Print the version; False on an error, which the command line then reports."""
     from cllm import __version__  # noqa: PLC0415
 
     try:

@@ -1,15 +1,11 @@
-"""Settings become an engine: a store, the providers that are asked, and what ties them together.
-
-Imports a store when it is needed, so that a command which needs none is quick; providers are opened
-in `cllm.opening`.
-"""
+"""Builds the store and the engine from the settings; `cllm.opening` builds the providers."""
 
 import re
 import sys
 import uuid
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -41,10 +37,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Set for the commands that cllm runs; one that is a cllm itself runs none in its turn.
+# Set in the environment of commands that cllm runs: a nested cllm runs no context commands.
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
-MOST_ROUTES = 1000
+# Models and providers whose route, window and catalogue are cached; clients choose their names.
+MAX_CACHED = 1000
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -58,17 +55,14 @@ def new_id() -> str:
 
 
 def new_conversation_id(at: datetime, suffix: str) -> str:
-    """An id for a conversation that was given none: sorts by time, and can be typed."""
+    """An id that sorts by time and can be typed."""
     return f"c-{at:%Y%m%d-%H%M%S}-{suffix[:4]}"
 
 
 def conversation_called(
     ref: str, *, model: str | None = None, title: str | None = None
 ) -> NewConversation:
-    """A conversation to be made that people call by `ref`, which is its name if not its id.
-
-    A folder of files has the name for an id; a database gives it a UUID beside it.
-    """
+    """A new conversation with `ref` as its id if that is a UUID, else as its name."""
     is_id = UUID.fullmatch(ref) is not None
     return NewConversation(
         id=ref if is_id else new_id(), name=None if is_id else ref, model=model, title=title
@@ -76,16 +70,16 @@ def conversation_called(
 
 
 class OtherHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A store at one of the usual places, and how many conversations it lists."""
+    """Another store at one of the default locations, and how many conversations it lists."""
 
     store: str
     conversations: int
 
 
 class App:
-    """What one surface runs on: a store, and the providers it has asked so far.
+    """A store and the providers opened so far.
 
-    `asks_once` is for a command that takes one turn and ends.
+    `asks_once`: the process takes one turn and ends.
     """
 
     def __init__(
@@ -97,58 +91,57 @@ class App:
             settings, model=self.model, report=report, asks_once=asks_once
         )
         self._providers: dict[tuple[str, str], Provider] = {}
-        self._routes: dict[str, Route] = {}
-        self._windows: dict[str, Strategy] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
-        self._catalogues: dict[str, Catalogue] = {}
+        self.find_route = lru_cache(MAX_CACHED)(self._find_route)
+        self.window_for = lru_cache(MAX_CACHED)(self._window_for)
+        self._read_catalogue = lru_cache(MAX_CACHED)(self._opener.catalogue)
 
     @property
     def model(self) -> str:
-        """The model for a turn that has no conversation yet."""
+        """The model of new conversations."""
         return self.settings.model or DEFAULT_MODEL
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run an operation that reads the store, without an event loop if it never waits."""
+        """Run a read of the store, without an event loop if the store never waits."""
         from cllm.engine import run, run_without_waiting  # noqa: PLC0415
 
         return run_without_waiting(work) if never_waits(self.settings.store) else run(work)
 
     async def other_histories(self) -> list[OtherHistory]:
-        """Stores at the usual places, other than this app's, that have conversations."""
-        urls = usual_stores(self.settings.place)
-        counted = [
-            OtherHistory(store=url, conversations=await _count_conversations(url))
-            for url in urls
+        """The other stores at default locations that have conversations."""
+        return [
+            OtherHistory(store=url, conversations=count)
+            for url in usual_stores(self.settings.place)
             if not is_same_store(url, self.settings.store)
+            if (count := await _count_conversations(url))
         ]
-        return [history for history in counted if history.conversations]
 
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
     ) -> "Engine":
-        """What takes turns, in this app's store or in another one.
+        """The engine on this app's store or another one.
 
-        With a caller's own key, providers that take one are asked with that and no other.
+        A caller's own key is the only one sent to its provider.
         """
         from cllm.engine.retry import RetryRules  # noqa: PLC0415
         from cllm.engine.turn import Engine  # noqa: PLC0415
 
-        find_route = self.find_route
-        if callers_key is not None:
-            find_route = partial(self.find_route_for, key=callers_key)
         return Engine(
             store=self.store if store is None else store,
-            find_route=find_route,
+            find_route=(
+                self.find_route
+                if callers_key is None
+                else partial(self.find_route_for, key=callers_key)
+            ),
             clock=now,
             new_id=new_id,
             price=self._price,
-            context_window=self._context_window,
+            context_window=lambda route: self._context_window(route.provider.name, route.model),
             run_commands=self.run_commands,
             retry=RetryRules(retries=self.settings.retries),
         )
 
     def _price(self, route: "Route") -> "Price":
-        """What the route's provider charges for a call that is made now."""
         book = self.prices
 
         def price(usage: Usage) -> float | None:
@@ -157,11 +150,7 @@ class App:
 
         return price
 
-    def _context_window(self, route: "Route") -> int | None:
-        """How many tokens the route's model takes, if somebody says."""
-        return self._taken_by(route.provider.name, route.model)
-
-    def _taken_by(self, provider: str, model: str) -> int | None:
+    def _context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
             return self._opener.local_context()
         if self._opener.redirected(provider):
@@ -169,33 +158,23 @@ class App:
         return self.prices.context_window(provider, model)
 
     def served(self, model: str) -> "Served":
-        """What a window has to know of a model; its provider is not opened for that."""
+        """What a window needs to know about a model, without opening its provider."""
         from cllm.engine.log import Served  # noqa: PLC0415
 
         found = self._opener.find(model)
         return Served(
             model=model,
             provider=found.provider,
-            context_window=partial(self._taken_by, found.provider, found.name),
+            context_window=partial(self._context_window, found.provider, found.name),
             now=now(),
         )
 
     @property
     def takes_at_once(self) -> bool:
-        """Whether nothing has to be done with a conversation before a turn in it is begun."""
+        """Whether a turn can start without loading the conversation for a summary first."""
         return self.settings.window.strategy != "summarise"
 
-    def window_for(self, model: str) -> "Strategy":
-        """What of a conversation the model is sent, as the settings say."""
-        known = self._windows.get(model)
-        if known is None:
-            known = self._found_window(model)
-            if len(self._windows) >= MOST_ROUTES:
-                self._windows.clear()
-            self._windows[model] = known
-        return known
-
-    def _found_window(self, model: str) -> "Strategy":
+    def _window_for(self, model: str) -> "Strategy":
         from cllm.assembly.window import (  # noqa: PLC0415
             ByTokens,
             ByTurns,
@@ -217,31 +196,27 @@ class App:
     def prices(self) -> "PriceBook":
         from cllm.prices.book import PriceBook  # noqa: PLC0415
 
-        given = {
-            name: row.options["prices"]
-            for name, row in self.settings.providers.items()
-            if "prices" in row.options
-        }
+        rows = self.settings.providers.items()
+        given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
         redirected = tuple(filter(self._opener.redirected, ROWS))
         return PriceBook(self.cache_paths.root / "prices", given=given, redirected=redirected)
 
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
-        """Run shell commands where cllm runs, the settings' own with their variables filled in."""
+        """Run shell commands in the current directory, with the settings' variables filled in."""
         from cllm.commands.plan import Surroundings  # noqa: PLC0415
         from cllm.commands.run import run_commands  # noqa: PLC0415
 
         place = self.settings.place
         environment = {**place.environment, IN_CONTEXT: "1"}
         surroundings = Surroundings(directory=place.directory, environment=environment)
-        filled = self.settings.variables.filled(commands)
-        return await run_commands(filled, surroundings)
+        return await run_commands(self.settings.variables.filled(commands), surroundings)
 
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
-        """The tool with which a model requests commands. They get no keys of the environment."""
+        """The tool with which a model requests commands; they inherit no secret variable."""
         from cllm.commands.plan import Surroundings  # noqa: PLC0415
         from cllm.commands.run import run_plan  # noqa: PLC0415
         from cllm.commands.tool import CommandTool  # noqa: PLC0415
@@ -259,18 +234,8 @@ class App:
             secrets=self.settings.secrets(),
         )
 
-    def find_route(self, model: str) -> "Route":
-        """The provider that serves the model; the same one when asked again."""
-        known = self._routes.get(model)
-        if known is None:
-            known = self._found_route(model)
-            if len(self._routes) >= MOST_ROUTES:
-                self._routes.clear()
-            self._routes[model] = known
-        return known
-
     def find_route_for(self, model: str, key: CallersKey) -> "Route":
-        """The same for one call, asked with the caller's own key if it is for that provider."""
+        """The route for one call, with the caller's own key if it is for that provider."""
         from cllm.engine.request import Route  # noqa: PLC0415
 
         served = self._opener.find(model)
@@ -282,20 +247,18 @@ class App:
         return Route(provider=provider, model=served.name)
 
     def takes_callers_key(self, model: str) -> bool:
-        """Whether the model's provider is asked with a key that a caller brings."""
+        """Whether a caller's own key can be sent to the model's provider."""
         return self._opener.takes_callers_key(self._opener.find(model).provider)
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
-        """The caller's key for the model's provider and no other; None if that takes none."""
+        """The caller's key, bound to the model's provider; None if that takes none."""
         if not self.takes_callers_key(model):
             return None
         return replace(key, provider=self._opener.find(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
-        """What the settings say of a provider's models; of the local one, what there is."""
-        found = self._catalogues.get(provider)
-        if found is None:
-            found = self._catalogues[provider] = self._opener.catalogue(provider)
+        """A provider's models in the settings; those on disk too for the local one."""
+        found = self._read_catalogue(provider)
         if provider != LOCAL:
             return found
         from cllm.providers.local.models import list_models  # noqa: PLC0415
@@ -303,7 +266,7 @@ class App:
         here = (model.name for model in list_models(self.cache_paths))
         return replace(found, models=(*found.models, *here))
 
-    def _found_route(self, model: str) -> "Route":
+    def _find_route(self, model: str) -> "Route":
         from cllm.engine.request import Route  # noqa: PLC0415
 
         self._refuse_model_of_others(model)
@@ -314,7 +277,7 @@ class App:
         return Route(provider=self._providers[key], model=served.name)
 
     def _refuse_model_of_others(self, model: str) -> None:
-        """A conversation in a project's folder can be another's, and so can its model file."""
+        """Refuse a model file that a conversation in the project's folder names."""
         place = self.settings.place
         project = (place.directory / ".cllm").resolve()
         kept_there = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
@@ -327,14 +290,11 @@ class App:
             )
 
     def cache_key(self, conversation: str, *, store: str | None = None) -> str:
-        """The name under which providers keep what they have computed of a conversation.
-
-        `store` is the URL of another store than this app's.
-        """
+        """The key of a conversation in providers' prompt caches; `store` is another store's URL."""
         return f"{store or self.settings.store}#{conversation}"
 
     def forget(self, conversation: str, *, store: str | None = None) -> None:
-        """Delete what the local model has kept of a conversation."""
+        """Delete the local model's saved state of a conversation."""
         from cllm.providers.local.slots import SlotFiles  # noqa: PLC0415
 
         SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation, store=store))
@@ -350,7 +310,7 @@ class App:
 
 
 async def _count_conversations(url: str) -> int:
-    """How many conversations a store lists; 0 if it cannot be read."""
+    """The number of conversations that a store lists; 0 if it cannot be read."""
     store = open_store(url, clock=now)
     try:
         return len((await store.list_conversations(limit=sys.maxsize)).items)

@@ -1,7 +1,4 @@
-"""Reading ordinary files within a limit, and a folder of cache files.
-
-Opening a pipe would wait, and a device has no end. The caller words the refusal.
-"""
+"""Reading ordinary files up to a size, and a folder of cache files."""
 
 import contextlib
 import hashlib
@@ -13,15 +10,15 @@ import msgspec
 
 
 class NotOrdinaryError(OSError):
-    """It is there, and is no ordinary file."""
+    """The path is a pipe, a device or a folder: opening could wait, reading might not end."""
 
 
 class TooLargeError(OSError):
-    """It is larger than the caller takes."""
+    """The file is larger than the limit."""
 
 
 def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
-    """The file's bytes; OSError, or one of its kinds above, if there are none to be had."""
+    """The file's bytes; NotOrdinaryError, TooLargeError or another OSError."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(opened, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -33,11 +30,7 @@ def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
 
 
 class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """Cache files, one for each key; the oldest are deleted above `max_files`.
-
-    A file that is missing or is no ordinary file is ignored, and so is a failure to write one.
-    A name is a hash, whatever the key is, and a file is replaced whole.
-    """
+    """Cache files by key; the oldest are deleted above `max_files`. Failures are ignored."""
 
     folder: Path
     max_files: int
@@ -68,7 +61,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
                     path.unlink(missing_ok=True)
 
     def clear(self) -> int:
-        """Delete all files, and return how many were complete; OSError if that fails."""
+        """Delete all files; return how many of them were complete."""
         files = self._files()
         for path in files:
             path.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
-"""Logs: what cllm did, for whoever asks to see it. Never a key, and nothing at all by default.
+"""Logging: records of a message and named fields, as text or JSON; nothing by default.
 
-A record is a sentence and named fields. What a field holds is chosen where it is logged; on top of
-that every known secret is blotted out of every line.
+Every known secret is removed from every line.
 """
 
 import logging
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -24,23 +23,21 @@ from cllm.terminal import make_visible
 ROOT = "cllm"
 EVERYTHING = 5
 SAFE_MODULES = frozenset(("sqlite3", "asyncpg", "sqlalchemy", "aiohttp"))
-"""Libraries whose errors hold no words of a client."""
+"""Libraries whose error messages contain no text of a client."""
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is logged, in which form, and where to beside standard error."""
-
     verbosity: int = 0
     as_json: bool = False
     file: Path | None = None
 
 
 def log(name: str, level: int, message: str, **fields: Any) -> None:
-    """Log a sentence with its fields; costs next to nothing where nobody listens."""
+    """Log a message with its fields; cheap if there is no handler."""
     logger = _logger(f"{ROOT}.{name}")
     if _logger(ROOT).handlers and logger.isEnabledFor(level):
-        # Made here, as where it was logged is nowhere told and costly to find out.
+        # Logger.log would look up the caller, which is slow and not shown.
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
         logger.handle(record)
@@ -52,36 +49,36 @@ def _logger(name: str) -> logging.Logger:
 
 
 def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
-    """Begin to log as the settings say; without any wish, log nothing."""
+    """Set up the handlers of the settings; without one, log nothing."""
     logger = logging.getLogger(ROOT)
     logger.propagate = False
-    # A log that cannot be written is no reason to show a traceback in the middle of an answer.
+    # A log that cannot be written must not print a traceback into an answer.
     logging.raiseExceptions = False
-    # No line says which thread, process or task it is of, so none has to be found out.
+    # No line shows the thread, process or task, so logging need not look them up.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logger.handlers.clear()
-    formatter = _Formatter(
-        as_json=settings.as_json,
-        secrets=tuple(secrets),
-    )
-    wished = LEVELS[min(max(settings.verbosity, 0), len(LEVELS) - 1)]
-    if settings.verbosity > 0:
-        _add(logger, logging.StreamHandler(sys.stderr), wished, formatter)
+    level = LEVELS[min(max(settings.verbosity, 0), len(LEVELS) - 1)]
+    targets = [(sys.stderr, level)] if settings.verbosity > 0 else []
     if settings.file is not None:
-        level = min(wished, logging.INFO)
-        _add(logger, logging.StreamHandler(_opened(settings.file)), level, formatter)
-    if not logger.handlers:
+        targets.append((_open_file(settings.file), min(level, logging.INFO)))
+    formatter = _Formatter(as_json=settings.as_json, secrets=tuple(secrets))
+    for stream, lowest in targets:
+        handler = logging.StreamHandler(stream)
+        handler.setLevel(lowest)
+        handler.setFormatter(formatter)
+        logger.addHandler(handler)
+    if not targets:
         logger.addHandler(logging.NullHandler())
-        logger.setLevel(logging.CRITICAL + 1)
+    logger.setLevel(min((lowest for _, lowest in targets), default=logging.CRITICAL + 1))
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return the types of an exception and of its causes, each with the frames of ours.
+    """The types of an exception and of its causes, each with its frames in cllm, innermost first.
 
-    A frame is `module:line`, the innermost first. The text of an exception can hold the words of a
-    client, so it is left out; that of errors of the system, a database or aiohttp is not.
+    The message can contain a client's text, so only those of the system, a database or aiohttp are
+    included.
     """
-    return "; caused by ".join(_described(one) for one in _causes(error))
+    return "; caused by ".join(map(_describe, _causes(error)))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -92,7 +89,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     kind = type(error)
     modules = {one.__module__.partition(".")[0] for one in kind.__mro__}
     has_safe_text = isinstance(error, OSError) or bool(modules & SAFE_MODULES)
@@ -106,24 +103,15 @@ def _described(error: BaseException) -> str:
 
 
 def include(name: str) -> None:
-    """Let warnings of a library be lines of our log, in its form and without secrets."""
+    """Write the warnings of a library to our log."""
     logger = logging.getLogger(name)
     logger.handlers = list(logging.getLogger(ROOT).handlers)
     logger.setLevel(logging.WARNING)
     logger.propagate = False
 
 
-def _add(
-    logger: logging.Logger, handler: logging.Handler, level: int, formatter: logging.Formatter
-) -> None:
-    handler.setLevel(level)
-    handler.setFormatter(formatter)
-    logger.addHandler(handler)
-    logger.setLevel(min(handler.level for handler in logger.handlers))
-
-
-def _opened(path: Path) -> Any:
-    """The log file, for its owner's eyes only; an ordinary file, at whose end is written."""
+def _open_file(path: Path) -> TextIO:
+    """Open an ordinary file for appending that only its owner can read."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -140,48 +128,44 @@ def _opened(path: Path) -> Any:
 
 
 class _Formatter(logging.Formatter):
-    """One line for a record, as text or as JSON, without secrets and without control characters."""
-
     def __init__(self, *, as_json: bool, secrets: tuple[str, ...]) -> None:
         super().__init__()
         self._as_json = as_json
         self._secrets = secrets
-        # Each as it stands, and as it stands in JSON.
+        # Each secret as it is, and as it is in JSON.
         self._written_secrets = frozenset(
-            written for secret in secrets for written in (secret, _encoded(secret)[1:-1]) if written
+            written for secret in secrets for written in (secret, _encode(secret)[1:-1]) if written
         )
 
     def format(self, record: logging.LogRecord) -> str:
         message, fields = record.getMessage(), getattr(record, "fields", {})
         line = self._line(record, message, fields)
         if any(secret in line for secret in self._written_secrets):
-            line = self._line(record, self._blotted(message), self._blotted(fields))
+            line = self._line(record, self._redact(message), self._redact(fields))
         return line if self._as_json else make_visible(line)
 
     def _line(self, record: logging.LogRecord, message: str, fields: dict[str, Any]) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         if self._as_json:
             head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
-            return _encoded({**head, "message": message, **fields})
-        named = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+            return _encode({**head, "message": message, **fields})
+        named = "".join(
+            f" {name}={value if isinstance(value, str) else _encode(value)}"
+            for name, value in fields.items()
+        )
         return f"{at} {record.levelname} {record.name}: {message}{named}"
 
-    def _blotted(self, value: Any) -> Any:
-        """A value without the secrets in it, before it is written in a form that escapes them."""
+    def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
             return without_secrets(value, self._secrets)
         if isinstance(value, dict):
-            return {name: self._blotted(item) for name, item in value.items()}
+            return {name: self._redact(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._blotted(item) for item in value]
+            return [self._redact(item) for item in value]
         return value
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else _encoded(value)
-
-
-def _encoded(value: Any) -> str:
+def _encode(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 

@@ -1,20 +1,15 @@
-"""The settings of a provider become the provider: the only place that names concrete ones.
+"""Builds providers from their settings; the only module that names the concrete classes.
 
-A provider is imported when it is opened, so that a command which asks nobody is quick. Opening
-connects to nobody.
+A provider is imported when it is opened, so that a command that calls no model starts quickly.
+Opening makes no connection.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from cllm.core.errors import (
-    MissingKeyError,
-    ModelNotFoundError,
-    SettingsError,
-)
+from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.core.extras import needs_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
@@ -23,7 +18,6 @@ from cllm.providers.registry import (
     OPENAI,
     ROWS,
     Catalogue,
-    ProviderRow,
     ServedModel,
     find_server,
     own_name,
@@ -41,12 +35,12 @@ if TYPE_CHECKING:
     from cllm.providers.http import Http, Timeouts
     from cllm.providers.local.models import CachePaths, Report
 
-# Who speaks a protocol with an address and a key; imported when it is asked for.
+# The class for each protocol that needs an address and a key.
 SPEAKERS = {
     "anthropic": "cllm.providers.anthropic:AnthropicProvider",
     "openai": "cllm.providers.openai:OpenAIProvider",
 }
-# What a protocol can be told beside that, and what it has to be.
+# The further options of a protocol: type, and description for error messages.
 SPEAKER_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "anthropic": {"betas": (list[str], "a list of names")},
     "openai": {
@@ -65,17 +59,14 @@ SHORTEST_SECRET = 8
 
 
 def model_cache(place: Place) -> "CachePaths":
-    """Where local models are kept."""
+    """The cache folders of local models."""
     from cllm.providers.local.models import cache_paths  # noqa: PLC0415
 
     return cache_paths(place.environment, home=place.home)
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider is reached: which kind it is, where, and by which rules it takes a history.
-
-    One without an address is a process here, or is known to another package only.
-    """
+    """The kind, address and history profile of a provider. A local process has no address."""
 
     kind: str
     address: str | None = None
@@ -83,10 +74,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOpener:
-    """Finds who serves a model and opens that provider, as the settings say.
+    """Resolves a model to its provider and opens that provider.
 
-    `model` is the one in force, to which settings at the top level belong. `asks_once` is for a
-    command that takes one turn and ends.
+    Settings at the top level apply to the provider of `model`. `asks_once`: the process takes one
+    turn and ends.
     """
 
     def __init__(
@@ -98,14 +89,14 @@ class ProviderOpener:
         self._asks_once = asks_once
 
     def find(self, model: str) -> ServedModel:
-        """Who serves the model, and its name there."""
+        """The provider that serves the model, and the provider's name for it."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
         served = find_server(model, configured=configured)
         own = own_name(served.name, self._catalogue(served.provider))
         return served if own == served.name else ServedModel(provider=served.provider, name=own)
 
     def catalogue(self, name: str) -> Catalogue:
-        """What the settings say of a provider's models."""
+        """The models that the settings list for a provider."""
         return msgspec.structs.replace(self._catalogue(name), elsewhere=self.redirected(name))
 
     def _catalogue(self, name: str) -> Catalogue:
@@ -117,107 +108,108 @@ class ProviderOpener:
         return Catalogue(provider=name, kind=kind, models=given.models, names=given.names)
 
     def takes_callers_key(self, name: str) -> bool:
-        """Whether the provider can be asked with a key that a caller brings: one of Anthropic's."""
+        """Whether a caller's own key can be sent to the provider: only to Anthropic's protocol."""
         return self._catalogue(name).kind == "anthropic"
 
     def local_context(self) -> int:
-        """How many tokens the local model is opened for."""
+        """The context window of the local model, in tokens."""
         from cllm.providers.local.process import DEFAULT_CONTEXT  # noqa: PLC0415
 
         options = self._provider_settings(LOCAL).options
         return _whole_number(options, "context") or DEFAULT_CONTEXT
 
     def redirected(self, name: str) -> bool:
-        """Whether the provider is asked at another address than its own, at prices nobody knows."""
+        """Whether the provider has another address than its own, where prices are unknown."""
         base = self._provider_settings(name).api_base
         row = ROWS.get(name)
         return base is not None and (row is None or base.rstrip("/") != row.base_url.rstrip("/"))
 
     def access(self, name: str) -> Access:
-        """How a provider would be reached; an error of the settings as `open` would raise it."""
-        given, row = self._provider_settings(name), ROWS.get(name)
-        kind = LOCAL if name == LOCAL else self._kind(name, given, row)
-        profile = _text(given.options, "profile") if kind == "openai" else None
+        """How `open` would reach a provider; raises the same SettingsError."""
+        given = self._provider_settings(name)
+        kind = LOCAL if name == LOCAL else _kind(name, given)
         address = given.api_base
         if kind in SPEAKERS:
-            address = _base_url(name, given, row)
+            address = _base_url(name, given)
         elif kind == "bedrock":
             address = self._account(given).base_url
+        profile = _text(given.options, "profile") if kind == "openai" else None
         return Access(kind=kind, address=address, profile=profile)
 
     def has_key(self, name: str) -> bool:
-        """Whether a key is configured; MissingKeyError if the provider cannot do without."""
-        given = self._provider_settings(name)
-        return self._key(name, given, ROWS.get(name)) is not None
+        """Whether a key is configured; MissingKeyError if the provider needs one."""
+        return self._key(name, self._provider_settings(name), built_in=True) is not None
 
     def open_without_key(self, name: str) -> "AnthropicProvider":
-        """A new provider that is asked with its callers' keys, and has none of its own."""
-        from cllm.providers.anthropic import AnthropicProvider  # noqa: PLC0415
-
+        """Open a provider that has no key of its own and sends those of its callers."""
         given = self._provider_settings(name)
-        return AnthropicProvider(
-            name=name,
-            base_url=_base_url(name, given, ROWS.get(name)),
-            api_key=None,
-            http=self._open_http(),
-            headers=_revealed(given),
-            timeouts=_timeouts(given),
-            **_speaker_options("anthropic", name, given),
-        )
+        provider: AnthropicProvider = self._open_speaker("anthropic", name, given, api_key=None)
+        return provider
 
     def open(self, served: ServedModel) -> Provider:
-        """A new provider for the model; whoever asks for it closes it."""
+        """Open a new provider for the model. The caller closes it."""
         name = served.provider
         given = self._provider_settings(name)
         if name == LOCAL:
             return self._open_local(served.name, given)
-        row = ROWS.get(name)
-        kind = self._kind(name, given, row)
-        openers: dict[str, Callable[[str, ProviderSettings], Provider]] = {
-            "bedrock": self._open_bedrock,
-            "litellm": self._open_litellm,
-        }
-        if kind in openers:
-            return openers[kind](name, given)
-        if kind not in SPEAKERS:
-            return open_offered(kind, name=name, access=self._access(name, given))
-        return self._open_speaker(kind, name, given, row)
+        kind = _kind(name, given)
+        if kind == "bedrock":
+            return self._open_bedrock(name, given)
+        if kind in SPEAKERS:
+            key = self._key(name, given, built_in=True)
+            provider: Provider = self._open_speaker(kind, name, given, api_key=key)
+            return provider
+        key = self._key(name, given, built_in=False)
+        base = None if given.api_base is None else _base_url(name, given)
+        options = {option: it for option, it in given.options.items() if option not in OWN_OPTIONS}
+        environment = self._settings.place.environment
+        if kind == "litellm":
+            from cllm.providers.litellm import LitellmProvider  # noqa: PLC0415
 
-    def _kind(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> str:
-        """A built-in kind, or the name under which another package offers the provider."""
-        if given.kind is None:
-            if row is not None:
-                return row.kind
-            return name if given.api_base is None and is_offered(name) else "openai"
-        kind = str(given.kind)
-        if kind in KINDS or (kind not in {LOCAL, *ROWS} and is_offered(kind)):
-            return kind
-        raise SettingsError(
-            f"`type` of providers.{name} must be one of {', '.join(KINDS)}, or the name of a "
-            "provider that an installed package offers."
+            return LitellmProvider(
+                name=name,
+                api_base=base,
+                api_key=key,
+                headers=_reveal_headers(given),
+                timeouts=_timeouts(given),
+                options=options,
+                secrets=[
+                    value
+                    for variable, value in environment.items()
+                    if looks_secret(variable) and len(value) >= SHORTEST_SECRET
+                ],
+            )
+        access = ProviderAccess(
+            api_base=base,
+            api_key=None if key is None else Secret(key),
+            headers=given.headers,
+            timeouts=_timeouts(given),
+            models=given.models,
+            options=options,
+            environment=environment,
         )
+        return open_offered(kind, name=name, access=access)
 
     def _open_speaker(
-        self, kind: str, name: str, given: ProviderSettings, row: ProviderRow | None
-    ) -> Provider:
-        module, _, speaker = SPEAKERS[kind].partition(":")
-        base_url = _base_url(name, given, row)
+        self, kind: str, name: str, given: ProviderSettings, *, api_key: str | None
+    ) -> Any:
+        base_url = _base_url(name, given)
         options = _speaker_options(kind, name, given)
         if kind == OPENAI:
             chosen = options.pop("reasoning_field", None)
             options["reasoning"] = (
                 reasoning_rule(name, base_url) if chosen is None else NAMED_RULES[chosen]
             )
-        provider: Provider = getattr(import_module(module), speaker)(
+        module, _, speaker = SPEAKERS[kind].partition(":")
+        return getattr(import_module(module), speaker)(
             name=name,
             base_url=base_url,
-            api_key=self._key(name, given, row),
+            api_key=api_key,
             http=self._open_http(),
-            headers=_revealed(given),
+            headers=_reveal_headers(given),
             timeouts=_timeouts(given),
             **options,
         )
-        return provider
 
     def _open_local(self, model: str, given: ProviderSettings) -> Provider:
         from cllm.providers.local.models import resolve, say_nothing  # noqa: PLC0415
@@ -243,7 +235,7 @@ class ProviderOpener:
             name=name,
             account=account,
             http=self._open_http(),
-            headers=_revealed(given),
+            headers=_reveal_headers(given),
             timeouts=_timeouts(given),
         )
 
@@ -263,38 +255,8 @@ class ProviderOpener:
             bearer=given.api_key.reveal() if given.api_key else environment.get(BEARER_VARIABLE),
         )
 
-    def _open_litellm(self, name: str, given: ProviderSettings) -> Provider:
-        from cllm.providers.litellm import LitellmProvider  # noqa: PLC0415
-
-        environment = self._settings.place.environment
-        return LitellmProvider(
-            name=name,
-            api_base=None if given.api_base is None else _base_url(name, given, None),
-            api_key=self._key(name, given, None),
-            headers=_revealed(given),
-            timeouts=_timeouts(given),
-            options=_others_options(given),
-            secrets=[
-                value
-                for variable, value in environment.items()
-                if looks_secret(variable) and len(value) >= SHORTEST_SECRET
-            ],
-        )
-
-    def _access(self, name: str, given: ProviderSettings) -> ProviderAccess:
-        key = self._key(name, given, None)
-        return ProviderAccess(
-            api_base=None if given.api_base is None else _base_url(name, given, None),
-            api_key=None if key is None else Secret(key),
-            headers=given.headers,
-            timeouts=_timeouts(given),
-            models=given.models,
-            options=_others_options(given),
-            environment=self._settings.place.environment,
-        )
-
     def _open_http(self) -> "Http":
-        """The transport that fits: one that loads quickly, or one that lasts."""
+        """The transport that loads quickly, or the one with a connection pool."""
         if self._asks_once:
             from cllm.providers.http_once import OnceHttp  # noqa: PLC0415
 
@@ -304,12 +266,12 @@ class ProviderOpener:
         return PooledHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
-        """The provider's own settings, over those at the top level that are meant for it."""
+        """The provider's own settings merged over the top-level ones that apply to it."""
         found = ProviderSettings()
         for top in self._settings.top_providers:
             if self._serves(name, top.model or self._model):
-                found = _over(top.settings, found)
-        return _over(self._settings.providers.get(name, ProviderSettings()), found)
+                found = _merge(top.settings, found)
+        return _merge(self._settings.providers.get(name, ProviderSettings()), found)
 
     def _serves(self, name: str, model: str) -> bool:
         try:
@@ -317,7 +279,9 @@ class ProviderOpener:
         except ModelNotFoundError:
             return False
 
-    def _key(self, name: str, given: ProviderSettings, row: ProviderRow | None) -> str | None:
+    def _key(self, name: str, given: ProviderSettings, *, built_in: bool) -> str | None:
+        """The configured key. A `built_in` provider has a variable for it, and may need it."""
+        row = ROWS.get(name) if built_in else None
         variable = None if row is None else row.key
         environment = self._settings.place.environment
         key = given.api_key.reveal() if given.api_key else environment.get(variable or "", "")
@@ -330,8 +294,7 @@ class ProviderOpener:
         return key or None
 
 
-def _over(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
-    """One provider's settings over others of the same."""
+def _merge(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
     return ProviderSettings(
         kind=upper.kind or lower.kind,
         api_base=upper.api_base or lower.api_base,
@@ -344,8 +307,23 @@ def _over(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:
     )
 
 
-def _base_url(name: str, given: ProviderSettings, row: ProviderRow | None) -> str:
-    url = given.api_base or (row.base_url if row else None)
+def _kind(name: str, given: ProviderSettings) -> str:
+    """A built-in kind, or the name under which another package offers the provider."""
+    if given.kind is None:
+        if name in ROWS:
+            return ROWS[name].kind
+        return name if given.api_base is None and is_offered(name) else "openai"
+    kind = str(given.kind)
+    if kind in KINDS or (kind not in {LOCAL, *ROWS} and is_offered(kind)):
+        return kind
+    raise SettingsError(
+        f"`type` of providers.{name} must be one of {', '.join(KINDS)}, or the name of a "
+        "provider that an installed package offers."
+    )
+
+
+def _base_url(name: str, given: ProviderSettings) -> str:
+    url = given.api_base or (ROWS[name].base_url if name in ROWS else None)
     if url is None:
         raise SettingsError(f"providers.{name} needs an `api_base`.")
     if not url.startswith(("http://", "https://")):
@@ -365,12 +343,7 @@ def _speaker_options(kind: str, name: str, given: ProviderSettings) -> dict[str,
     return chosen
 
 
-def _others_options(given: ProviderSettings) -> dict[str, Any]:
-    """What the settings say to code that is not ours, without what they say to us."""
-    return {name: value for name, value in given.options.items() if name not in OWN_OPTIONS}
-
-
-def _revealed(given: ProviderSettings) -> dict[str, str]:
+def _reveal_headers(given: ProviderSettings) -> dict[str, str]:
     return {name: value.reveal() for name, value in given.headers.items()}
 
 

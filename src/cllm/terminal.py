@@ -1,9 +1,8 @@
-r"""Text for terminals: makes everything visible that a terminal would obey, hide or reorder.
+r"""Escapes text so that a terminal does not obey, hide or reorder anything in it.
 
 `escape` is for text to read, `one_line` for names, titles and errors, `make_visible` for what a
-person decides on. All three show a character as Python writes it: `\x1b`, `\u202e`, `\U000e0041`.
-`TerminalStream` is the last line of defence: whatever is printed to a terminal goes through it.
-It never decides what is printed.
+person decides on. Characters are escaped as in Python: `\x1b`, `\u202e`. Everything printed to a
+terminal goes through `TerminalStream` as well.
 """
 
 import io
@@ -11,21 +10,20 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-# Characters that move the cursor, change the direction of writing, break lines or are invisible:
-# controls but \t and \n, direction marks, separators, default-ignorable characters, surrogates.
+# Controls except \t and \n, direction marks, separators, default-ignorable characters, surrogates.
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-# Invisible characters that some scripts and emoji need: joiners and spaces of no width after a
-# letter of such a script or an emoji, selectors after the character whose form they select.
+# Invisible characters that some scripts and emoji need: joiners after a letter of such a script or
+# an emoji, selectors after the character whose form they select.
 _JOINERS = "\u034f\u180e\u200b-\u200d"
 _SELECTORS = "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _INVISIBLE = re.compile(f"[{_HIDDEN}{_JOINERS}{_SELECTORS}]")
 _JOINER = re.compile(f"[{_JOINERS}]")
 _SELECTOR = re.compile(f"[{_SELECTORS}]")
-# These carry selectors although they are below the letters that do: emoji with their own digits.
+# Characters of keycap emoji, which take selectors although they are ASCII.
 _KEYCAPS = frozenset("0123456789#*")
 _SIGNS = frozenset("©®‼⁉")
 _PUNCTUATION = ("\u2000", "\u206f")
@@ -36,44 +34,42 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 def escape(text: str) -> str:
-    r"""Return text that a terminal shows in full; \n, \t and the line end \r\n keep working."""
+    r"""Escape text; \n, \t and the line end \r\n stay."""
     return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))
 
 
 def escape_styled(text: str) -> str:
-    """Escape text between colour sequences, which stay."""
+    """Escape the text between colour sequences."""
     parts = _STYLE.split(text)
     parts[::2] = map(escape, parts[::2])
     return "".join(parts)
 
 
 def one_line(text: str, *, longest: int | None = None) -> str:
-    """Return escaped text on one line, cut to `longest` characters."""
+    """Escape text and join its lines, cut to `longest` characters."""
     line = escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def make_visible(text: str) -> str:
-    """Return one line in which every character shows that is not plainly visible.
-
-    Stricter than `escape`: also line feeds, unusual spaces, and all joiners and selectors.
-    """
+    """Escape also line feeds, unusual spaces, and all joiners and selectors."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() and not _is_blank(sign) else escaped(sign) for sign in text
+        escaped(sign)
+        if not sign.isprintable() or sign == "\u2800" or _INVISIBLE.match(sign)
+        else sign
+        for sign in text
     )
 
 
 def escaped(sign: str) -> str:
-    r"""Return one character as Python writes it, such as `\x1b`."""
     return sign.encode("unicode_escape").decode("ascii")
 
 
 def hidden_characters() -> Iterator[str]:
-    """The characters that `escape` shows wherever they stand, but those that need a context."""
-    ranges = re.findall("(.)(?:-(.))?", _HIDDEN, re.DOTALL)
-    for first, last in ranges:
+    """The characters that `escape` always escapes."""
+    for first, last in re.findall("(.)(?:-(.))?", _HIDDEN, re.DOTALL):
         yield from map(chr, range(ord(first), ord(last or first) + 1))
 
 
@@ -83,40 +79,33 @@ def _shown(found: re.Match[str]) -> str:
     before = text[start - 1 : start] if start else ""
     if _JOINER.match(sign):
         two_before = text[start - 2 : start - 1] if start > 1 else ""
-        selected = _SELECTOR.match(before) is not None and _can_be_selected(two_before)
-        return sign if selected or _is_carrier(before) else escaped(sign)
-    if _SELECTOR.match(sign) and _can_be_selected(before):
-        return sign
-    return escaped(sign)
+        stays = _is_carrier(before) or (_SELECTOR.match(before) and _can_be_selected(two_before))
+    else:
+        stays = _SELECTOR.match(sign) and _can_be_selected(before)
+    return sign if stays else escaped(sign)
 
 
 def _is_carrier(sign: str) -> bool:
     """Whether it is a visible character beyond Latin letters and punctuation, or an emoji."""
-    if sign in _SIGNS:
-        return True
     first, last = _PUNCTUATION
-    return sign > _LAST_LATIN and not first <= sign <= last and not _INVISIBLE.match(sign)
+    is_beyond = sign > _LAST_LATIN and not first <= sign <= last
+    return sign in _SIGNS or (is_beyond and not _INVISIBLE.match(sign))
 
 
 def _can_be_selected(sign: str) -> bool:
     return _is_carrier(sign) or sign in _KEYCAPS
 
 
-def _is_blank(sign: str) -> bool:
-    """Whether a printable character shows nothing."""
-    return sign == "\u2800" or _INVISIBLE.match(sign) is not None
-
-
 class Escaper:
-    """Escapes text that comes in pieces as `escape` does the whole of it."""
+    """Escapes text that arrives in pieces."""
 
     def __init__(self) -> None:
-        # A character that a joiner in the next piece may follow, and a \r that a \n may follow.
+        # The characters that a joiner may follow, and a \r that a \n may follow, in the next piece.
         self._context = ""
         self._return = ""
 
     def feed(self, text: str) -> str:
-        r"""Return the next piece escaped. A \r at its end waits for what follows."""
+        r"""Escape the next piece. A \r at its end waits for the next one."""
         joined = self._return + text
         self._return = "\r" if joined.endswith("\r") else ""
         complete = self._context + joined.removesuffix("\r")
@@ -126,24 +115,18 @@ class Escaper:
 
 
 def _context_of(end: str) -> str:
-    """What of a text's last two characters decides on a joiner or selector after them."""
+    """The part of a text's last two characters that a following joiner or selector depends on."""
     if end and _can_be_selected(end[-1]):
         return end[-1]
     return end if _SELECTOR.match(end[-1:]) and _can_be_selected(end[:-1]) else ""
 
 
 class TerminalStream(io.TextIOWrapper):
-    """A terminal: text is escaped on its way to it. Text may be written in pieces of any length.
-
-    Sequences of our own, such as colours, go through `write_control`.
-    """
+    """A terminal stream that escapes text; cllm's own sequences go through `write_control`."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(
-            stream.buffer,
-            encoding=stream.encoding,
-            errors="replace",
-            line_buffering=True,
+            stream.buffer, encoding=stream.encoding, errors="replace", line_buffering=True
         )
         self._escaper = Escaper()
 
@@ -152,19 +135,19 @@ class TerminalStream(io.TextIOWrapper):
         return len(text)
 
     def write_control(self, sequence: str) -> None:
-        """Write control sequences of cllm's own; never pass text here that others wrote."""
+        """Write unescaped. Never pass text that others wrote."""
         super().write(sequence)
 
 
 def protect(stream: TextIO) -> TextIO:
-    """Return the stream through which to write: itself, or a TerminalStream if it is a terminal."""
+    """Wrap the stream in a TerminalStream if it is a terminal."""
     if isinstance(stream, TerminalStream) or not stream.isatty():
         return stream
     return TerminalStream(stream)
 
 
 def write_control(stream: TextIO, sequence: str) -> None:
-    """Write control sequences of cllm's own to a stream that shows text otherwise."""
+    """Write cllm's own control sequences unescaped."""
     if isinstance(stream, TerminalStream):
         stream.write_control(sequence)
     else:
@@ -172,14 +155,14 @@ def write_control(stream: TextIO, sequence: str) -> None:
 
 
 def draw_line(stream: TextIO, text: str) -> None:
-    """Show text in place of the terminal's current line."""
+    """Replace the terminal's current line."""
     write_control(stream, CLEAR_LINE)
     stream.write(text)
     stream.flush()
 
 
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:
-    """Whether a terminal shows the text without scrolling its beginning away."""
+    """Whether the terminal can show the text without scrolling."""
     from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
 
     size = get_terminal_size()
@@ -191,8 +174,7 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
 class PlainAnswer:
     """Prints text as it arrives, and ends it with exactly one line break.
 
-    Trailing line breaks wait until something follows them. After the first `failure` it prints
-    nothing more.
+    After the first `failure` it prints nothing more.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -202,18 +184,18 @@ class PlainAnswer:
         self._open = False
 
     def write(self, text: str) -> None:
-        waiting = self._breaks + text
-        said = waiting.rstrip("\n")
-        self._breaks = waiting[len(said) :]
-        if said:
-            self._put(said)
+        pending = self._breaks + text
+        shown = pending.rstrip("\n")
+        self._breaks = pending[len(shown) :]
+        if shown:
+            self._put(shown)
             self._open = True
 
     def think(self, text: str) -> None:
-        """Thinking is not printed: what is printed stays, and is taken for the answer."""
+        """Do nothing: printed thinking would be taken for the answer."""
 
     def refresh(self) -> None:
-        """There is nothing that waits."""
+        """Do nothing: everything is printed already."""
 
     def settle(self) -> None:
         if self._open:
