@@ -52,24 +52,24 @@ __all__ = [
     "stream",
 ]
 _MODULES = {
-    "cllm.assembly.window": ("ByTokens", "ByTurns", "Summarise"),
-    "cllm.core.errors": ("CllmError",),
-    "cllm.core.message": ("Message",),
-    "cllm.library.answer": ("Answer", "AsyncTextStream", "TextStream"),
-    "cllm.library.asking": ("aask", "ask", "astream", "stream"),
-    "cllm.library.conversation": ("Conversation",),
-    "cllm.library.manager": ("DEFAULT_MAX_TURNS", "DEFAULT_SYSTEM_PROMPT", "ConversationManager"),
-    "cllm.library.stores": ("OpenStore", "open_store"),
+    "cllm.assembly.window": "ByTokens ByTurns Summarise",
+    "cllm.core.errors": "CllmError",
+    "cllm.core.message": "Message",
+    "cllm.library.answer": "Answer AsyncTextStream TextStream",
+    "cllm.library.asking": "aask ask astream stream",
+    "cllm.library.conversation": "Conversation",
+    "cllm.library.manager": "DEFAULT_MAX_TURNS DEFAULT_SYSTEM_PROMPT ConversationManager",
+    "cllm.library.stores": "OpenStore open_store",
 }
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module  # noqa: PLC0415 - `cllm --version` needs none
+    from importlib import import_module
 
     if name == "StoredConversation":
         return import_module("cllm.core.conversation").Conversation
     for module, names in _MODULES.items():
-        if name in names:
+        if name in names.split():
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'cllm' has no attribute {name!r}")
 

@@ -14,7 +14,7 @@ def main() -> None:
     try:
         if sys.argv[1:] == ["--version"] and _print_version():
             return
-        from cllm.cli.main import run  # noqa: PLC0415
+        from cllm.cli.main import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -31,7 +31,7 @@ def _report_bug(
 
 def _print_version() -> bool:
     """Print the version; False on an error, which the command line then reports."""
-    from cllm import __version__  # noqa: PLC0415
+    from cllm import __version__
 
     try:
         print(f"cllm {__version__}", flush=True)  # noqa: T201

@@ -50,7 +50,6 @@ def now() -> datetime:
 
 
 def new_id() -> str:
-    """Return a random UUID (version 4)."""
     return str(uuid.uuid4())
 
 
@@ -62,7 +61,7 @@ def new_conversation_id(at: datetime, suffix: str) -> str:
 def conversation_called(
     ref: str, *, model: str | None = None, title: str | None = None
 ) -> NewConversation:
-    """A new conversation with `ref` as its id if that is a UUID, else as its name."""
+    """A new conversation whose id is `ref` if that is a UUID; else `ref` is its name."""
     is_id = UUID.fullmatch(ref) is not None
     return NewConversation(
         id=ref if is_id else new_id(), name=None if is_id else ref, model=model, title=title
@@ -70,8 +69,6 @@ def conversation_called(
 
 
 class OtherHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Another store at one of the default locations, and how many conversations it lists."""
-
     store: str
     conversations: int
 
@@ -98,17 +95,16 @@ class App:
 
     @property
     def model(self) -> str:
-        """The model of new conversations."""
         return self.settings.model or DEFAULT_MODEL
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a read of the store, without an event loop if the store never waits."""
-        from cllm.engine import run, run_without_waiting  # noqa: PLC0415
+        """Run a read, without an event loop if the store never waits."""
+        from cllm.engine import run, run_without_waiting
 
         return run_without_waiting(work) if never_waits(self.settings.store) else run(work)
 
     async def other_histories(self) -> list[OtherHistory]:
-        """The other stores at default locations that have conversations."""
+        """The other default stores that have conversations."""
         return [
             OtherHistory(store=url, conversations=count)
             for url in usual_stores(self.settings.place)
@@ -119,12 +115,9 @@ class App:
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
     ) -> "Engine":
-        """The engine on this app's store or another one.
-
-        A caller's own key is the only one sent to its provider.
-        """
-        from cllm.engine.retry import RetryRules  # noqa: PLC0415
-        from cllm.engine.turn import Engine  # noqa: PLC0415
+        """A caller's own key is the only one sent to its provider."""
+        from cllm.engine.retry import RetryRules
+        from cllm.engine.turn import Engine
 
         return Engine(
             store=self.store if store is None else store,
@@ -158,8 +151,8 @@ class App:
         return self.prices.context_window(provider, model)
 
     def served(self, model: str) -> "Served":
-        """What a window needs to know about a model, without opening its provider."""
-        from cllm.engine.log import Served  # noqa: PLC0415
+        """What a window needs to know about a model."""
+        from cllm.engine.log import Served
 
         found = self._opener.find(model)
         return Served(
@@ -171,11 +164,11 @@ class App:
 
     @property
     def takes_at_once(self) -> bool:
-        """Whether a turn can start without loading the conversation for a summary first."""
+        """Whether a turn needs no summary before it starts."""
         return self.settings.window.strategy != "summarise"
 
     def _window_for(self, model: str) -> "Strategy":
-        from cllm.assembly.window import (  # noqa: PLC0415
+        from cllm.assembly.window import (
             ByTokens,
             ByTurns,
             Summarise,
@@ -194,7 +187,7 @@ class App:
 
     @cached_property
     def prices(self) -> "PriceBook":
-        from cllm.prices.book import PriceBook  # noqa: PLC0415
+        from cllm.prices.book import PriceBook
 
         rows = self.settings.providers.items()
         given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
@@ -204,9 +197,8 @@ class App:
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
-        """Run shell commands in the current directory, with the settings' variables filled in."""
-        from cllm.commands.plan import Surroundings  # noqa: PLC0415
-        from cllm.commands.run import run_commands  # noqa: PLC0415
+        from cllm.commands.plan import Surroundings
+        from cllm.commands.run import run_commands
 
         place = self.settings.place
         environment = {**place.environment, IN_CONTEXT: "1"}
@@ -217,9 +209,9 @@ class App:
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
         """The tool with which a model requests commands; they inherit no secret variable."""
-        from cllm.commands.plan import Surroundings  # noqa: PLC0415
-        from cllm.commands.run import run_plan  # noqa: PLC0415
-        from cllm.commands.tool import CommandTool  # noqa: PLC0415
+        from cllm.commands.plan import Surroundings
+        from cllm.commands.run import run_plan
+        from cllm.commands.tool import CommandTool
 
         place = self.settings.place
         known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
@@ -235,8 +227,8 @@ class App:
         )
 
     def find_route_for(self, model: str, key: CallersKey) -> "Route":
-        """The route for one call, with the caller's own key if it is for that provider."""
-        from cllm.engine.request import Route  # noqa: PLC0415
+        """The route with the caller's key, if that is for the model's provider."""
+        from cllm.engine.request import Route
 
         served = self._opener.find(model)
         if served.provider != key.provider:
@@ -247,27 +239,26 @@ class App:
         return Route(provider=provider, model=served.name)
 
     def takes_callers_key(self, model: str) -> bool:
-        """Whether a caller's own key can be sent to the model's provider."""
         return self._opener.takes_callers_key(self._opener.find(model).provider)
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
-        """The caller's key, bound to the model's provider; None if that takes none."""
+        """The caller's key for the model's provider; None if that takes none."""
         if not self.takes_callers_key(model):
             return None
         return replace(key, provider=self._opener.find(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
-        """A provider's models in the settings; those on disk too for the local one."""
+        """A provider's models; those on disk too for the local one."""
         found = self._read_catalogue(provider)
         if provider != LOCAL:
             return found
-        from cllm.providers.local.models import list_models  # noqa: PLC0415
+        from cllm.providers.local.models import list_models
 
         here = (model.name for model in list_models(self.cache_paths))
         return replace(found, models=(*found.models, *here))
 
     def _find_route(self, model: str) -> "Route":
-        from cllm.engine.request import Route  # noqa: PLC0415
+        from cllm.engine.request import Route
 
         self._refuse_model_of_others(model)
         served = self._opener.find(model)
@@ -290,12 +281,11 @@ class App:
             )
 
     def cache_key(self, conversation: str, *, store: str | None = None) -> str:
-        """The key of a conversation in providers' prompt caches; `store` is another store's URL."""
         return f"{store or self.settings.store}#{conversation}"
 
     def forget(self, conversation: str, *, store: str | None = None) -> None:
-        """Delete the local model's saved state of a conversation."""
-        from cllm.providers.local.slots import SlotFiles  # noqa: PLC0415
+        """Delete the local model's saved state."""
+        from cllm.providers.local.slots import SlotFiles
 
         SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation, store=store))
 
@@ -310,7 +300,7 @@ class App:
 
 
 async def _count_conversations(url: str) -> int:
-    """The number of conversations that a store lists; 0 if it cannot be read."""
+    """0 if the store cannot be read."""
     store = open_store(url, clock=now)
     try:
         return len((await store.list_conversations(limit=sys.maxsize)).items)

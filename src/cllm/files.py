@@ -29,6 +29,19 @@ def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
     return data
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Create a file that only its owner can read; FileExistsError if it exists."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(opened, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
     """Cache files by key; the oldest are deleted above `max_files`. Failures are ignored."""
 

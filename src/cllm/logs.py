@@ -1,7 +1,4 @@
-"""Logging: records of a message and named fields, as text or JSON; nothing by default.
-
-Every known secret is removed from every line.
-"""
+"""Logs records of a message and named fields, as text or JSON, without any known secret."""
 
 import logging
 import os
@@ -34,7 +31,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log(name: str, level: int, message: str, **fields: Any) -> None:
-    """Log a message with its fields; cheap if there is no handler."""
+    """Cheap if there is no handler."""
     logger = _logger(f"{ROOT}.{name}")
     if _logger(ROOT).handlers and logger.isEnabledFor(level):
         # Logger.log would look up the caller, which is slow and not shown.
@@ -49,7 +46,6 @@ def _logger(name: str) -> logging.Logger:
 
 
 def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
-    """Set up the handlers of the settings; without one, log nothing."""
     logger = logging.getLogger(ROOT)
     logger.propagate = False
     # A log that cannot be written must not print a traceback into an answer.
@@ -73,10 +69,9 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
 
 
 def describe_exception(error: BaseException) -> str:
-    """The types of an exception and of its causes, each with its frames in cllm, innermost first.
+    """The types of an exception and its causes, with their frames in cllm, innermost first.
 
-    The message can contain a client's text, so only those of the system, a database or aiohttp are
-    included.
+    Messages can contain a client's text: only those of SAFE_MODULES and the system are included.
     """
     return "; caused by ".join(map(_describe, _causes(error)))
 
@@ -111,7 +106,7 @@ def include(name: str) -> None:
 
 
 def _open_file(path: Path) -> TextIO:
-    """Open an ordinary file for appending that only its owner can read."""
+    """Append to an ordinary file that only its owner can read."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW

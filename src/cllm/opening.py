@@ -1,7 +1,6 @@
 """Builds providers from their settings; the only module that names the concrete classes.
 
-A provider is imported when it is opened, so that a command that calls no model starts quickly.
-Opening makes no connection.
+A provider is imported when it is opened, for a quick start. Opening makes no connection.
 """
 
 from importlib import import_module
@@ -59,15 +58,12 @@ SHORTEST_SECRET = 8
 
 
 def model_cache(place: Place) -> "CachePaths":
-    """The cache folders of local models."""
-    from cllm.providers.local.models import cache_paths  # noqa: PLC0415
+    from cllm.providers.local.models import cache_paths
 
     return cache_paths(place.environment, home=place.home)
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The kind, address and history profile of a provider. A local process has no address."""
-
     kind: str
     address: str | None = None
     profile: str | None = None
@@ -89,14 +85,13 @@ class ProviderOpener:
         self._asks_once = asks_once
 
     def find(self, model: str) -> ServedModel:
-        """The provider that serves the model, and the provider's name for it."""
+        """The model's provider, and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
         served = find_server(model, configured=configured)
         own = own_name(served.name, self._catalogue(served.provider))
         return served if own == served.name else ServedModel(provider=served.provider, name=own)
 
     def catalogue(self, name: str) -> Catalogue:
-        """The models that the settings list for a provider."""
         return msgspec.structs.replace(self._catalogue(name), elsewhere=self.redirected(name))
 
     def _catalogue(self, name: str) -> Catalogue:
@@ -108,18 +103,18 @@ class ProviderOpener:
         return Catalogue(provider=name, kind=kind, models=given.models, names=given.names)
 
     def takes_callers_key(self, name: str) -> bool:
-        """Whether a caller's own key can be sent to the provider: only to Anthropic's protocol."""
+        """Only Anthropic's protocol takes a caller's own key."""
         return self._catalogue(name).kind == "anthropic"
 
     def local_context(self) -> int:
-        """The context window of the local model, in tokens."""
-        from cllm.providers.local.process import DEFAULT_CONTEXT  # noqa: PLC0415
+        """In tokens."""
+        from cllm.providers.local.process import DEFAULT_CONTEXT
 
         options = self._provider_settings(LOCAL).options
         return _whole_number(options, "context") or DEFAULT_CONTEXT
 
     def redirected(self, name: str) -> bool:
-        """Whether the provider has another address than its own, where prices are unknown."""
+        """Whether the address is not the built-in one; prices are then unknown."""
         base = self._provider_settings(name).api_base
         row = ROWS.get(name)
         return base is not None and (row is None or base.rstrip("/") != row.base_url.rstrip("/"))
@@ -141,13 +136,13 @@ class ProviderOpener:
         return self._key(name, self._provider_settings(name), built_in=True) is not None
 
     def open_without_key(self, name: str) -> "AnthropicProvider":
-        """Open a provider that has no key of its own and sends those of its callers."""
+        """Open a provider that sends its callers' keys."""
         given = self._provider_settings(name)
         provider: AnthropicProvider = self._open_speaker("anthropic", name, given, api_key=None)
         return provider
 
     def open(self, served: ServedModel) -> Provider:
-        """Open a new provider for the model. The caller closes it."""
+        """Open a new provider. The caller closes it."""
         name = served.provider
         given = self._provider_settings(name)
         if name == LOCAL:
@@ -164,7 +159,7 @@ class ProviderOpener:
         options = {option: it for option, it in given.options.items() if option not in OWN_OPTIONS}
         environment = self._settings.place.environment
         if kind == "litellm":
-            from cllm.providers.litellm import LitellmProvider  # noqa: PLC0415
+            from cllm.providers.litellm import LitellmProvider
 
             return LitellmProvider(
                 name=name,
@@ -212,8 +207,8 @@ class ProviderOpener:
         )
 
     def _open_local(self, model: str, given: ProviderSettings) -> Provider:
-        from cllm.providers.local.models import resolve, say_nothing  # noqa: PLC0415
-        from cllm.providers.local.provider import LocalProvider  # noqa: PLC0415
+        from cllm.providers.local.models import resolve, say_nothing
+        from cllm.providers.local.provider import LocalProvider
 
         place = self._settings.place
         paths = model_cache(place)
@@ -229,7 +224,7 @@ class ProviderOpener:
 
     def _open_bedrock(self, name: str, given: ProviderSettings) -> Provider:
         account = self._account(given)
-        from cllm.providers.bedrock import BedrockProvider  # noqa: PLC0415
+        from cllm.providers.bedrock import BedrockProvider
 
         return BedrockProvider(
             name=name,
@@ -241,7 +236,7 @@ class ProviderOpener:
 
     def _account(self, given: ProviderSettings) -> "Account":
         with needs_extra("bedrock", feature="Bedrock"):
-            from cllm.providers.bedrock import (  # noqa: PLC0415
+            from cllm.providers.bedrock import (
                 BEARER_VARIABLE,
                 DEFAULT_REGION,
                 Account,
@@ -256,17 +251,16 @@ class ProviderOpener:
         )
 
     def _open_http(self) -> "Http":
-        """The transport that loads quickly, or the one with a connection pool."""
         if self._asks_once:
-            from cllm.providers.http_once import OnceHttp  # noqa: PLC0415
+            from cllm.providers.http_once import OnceHttp
 
             return OnceHttp()
-        from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+        from cllm.providers.http_pool import PooledHttp
 
         return PooledHttp()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
-        """The provider's own settings merged over the top-level ones that apply to it."""
+        """The provider's settings over the top-level ones that apply to it."""
         found = ProviderSettings()
         for top in self._settings.top_providers:
             if self._serves(name, top.model or self._model):
@@ -280,7 +274,7 @@ class ProviderOpener:
             return False
 
     def _key(self, name: str, given: ProviderSettings, *, built_in: bool) -> str | None:
-        """The configured key. A `built_in` provider has a variable for it, and may need it."""
+        """A `built_in` provider has a variable for its key, and may need it."""
         row = ROWS.get(name) if built_in else None
         variable = None if row is None else row.key
         environment = self._settings.place.environment
@@ -353,7 +347,7 @@ def _text(options: dict[str, Any], name: str) -> str | None:
 
 
 def _timeouts(given: ProviderSettings) -> "Timeouts":
-    from cllm.providers.http import Timeouts  # noqa: PLC0415
+    from cllm.providers.http import Timeouts
 
     if given.timeout is None:
         return Timeouts()

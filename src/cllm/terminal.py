@@ -1,13 +1,13 @@
-r"""Escapes text so that a terminal does not obey, hide or reorder anything in it.
+"""Escapes text so that a terminal does not obey, hide or reorder anything in it.
 
 `escape` is for text to read, `one_line` for names, titles and errors, `make_visible` for what a
-person decides on. Characters are escaped as in Python: `\x1b`, `\u202e`. Everything printed to a
-terminal goes through `TerminalStream` as well.
+person decides on. All output to a terminal passes `TerminalStream` too.
 """
 
 import io
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TextIO
 
 # Controls except \t and \n, direction marks, separators, default-ignorable characters, surrogates.
@@ -39,7 +39,6 @@ def escape(text: str) -> str:
 
 
 def escape_styled(text: str) -> str:
-    """Escape the text between colour sequences."""
     parts = _STYLE.split(text)
     parts[::2] = map(escape, parts[::2])
     return "".join(parts)
@@ -68,7 +67,6 @@ def escaped(sign: str) -> str:
 
 
 def hidden_characters() -> Iterator[str]:
-    """The characters that `escape` always escapes."""
     for first, last in re.findall("(.)(?:-(.))?", _HIDDEN, re.DOTALL):
         yield from map(chr, range(ord(first), ord(last or first) + 1))
 
@@ -97,8 +95,6 @@ def _can_be_selected(sign: str) -> bool:
 
 
 class Escaper:
-    """Escapes text that arrives in pieces."""
-
     def __init__(self) -> None:
         # The characters that a joiner may follow, and a \r that a \n may follow, in the next piece.
         self._context = ""
@@ -122,7 +118,7 @@ def _context_of(end: str) -> str:
 
 
 class TerminalStream(io.TextIOWrapper):
-    """A terminal stream that escapes text; cllm's own sequences go through `write_control`."""
+    """Escapes text; cllm's own sequences go through `write_control`."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(
@@ -140,14 +136,13 @@ class TerminalStream(io.TextIOWrapper):
 
 
 def protect(stream: TextIO) -> TextIO:
-    """Wrap the stream in a TerminalStream if it is a terminal."""
     if isinstance(stream, TerminalStream) or not stream.isatty():
         return stream
     return TerminalStream(stream)
 
 
 def write_control(stream: TextIO, sequence: str) -> None:
-    """Write cllm's own control sequences unescaped."""
+    """Write unescaped. Never pass text that others wrote."""
     if isinstance(stream, TerminalStream):
         stream.write_control(sequence)
     else:
@@ -155,14 +150,20 @@ def write_control(stream: TextIO, sequence: str) -> None:
 
 
 def draw_line(stream: TextIO, text: str) -> None:
-    """Replace the terminal's current line."""
     write_control(stream, CLEAR_LINE)
     stream.write(text)
     stream.flush()
 
 
+def local_time(moment: datetime) -> str:
+    try:
+        return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError):
+        return moment.isoformat()
+
+
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:
-    """Whether the terminal can show the text without scrolling."""
+    """Whether it fits without scrolling."""
     from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
 
     size = get_terminal_size()
@@ -172,10 +173,7 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
 
 
 class PlainAnswer:
-    """Prints text as it arrives, and ends it with exactly one line break.
-
-    After the first `failure` it prints nothing more.
-    """
+    """Prints text as it arrives, with one final line break. Silent after the first `failure`."""
 
     def __init__(self, out: TextIO) -> None:
         self.failure: OSError | None = None
@@ -195,7 +193,7 @@ class PlainAnswer:
         """Do nothing: printed thinking would be taken for the answer."""
 
     def refresh(self) -> None:
-        """Do nothing: everything is printed already."""
+        """Do nothing."""
 
     def settle(self) -> None:
         if self._open:

@@ -15,8 +15,7 @@ from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 from cllm.core.reply import Usage
-from cllm.prices.book import PriceBook, Rates
-from cllm.prices.names import LITELLM_PROVIDERS, TableEntry
+from cllm.prices.book import LITELLM_PROVIDERS, PriceBook, Rates, TableEntry
 from cllm.prices.table import look_up
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -14,8 +14,7 @@ import pytest
 
 from cllm.core.reply import Usage
 from cllm.prices import table
-from cllm.prices.book import MAX_FILE_BYTES, ModelRecord, PriceBook, installed_version
-from cllm.prices.names import TableEntry
+from cllm.prices.book import MAX_FILE_BYTES, ModelRecord, PriceBook, TableEntry, installed_version
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 USAGE = Usage(input=1000, output=200, cache_read=5000)

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
-from cllm.prices.book import DatedRates, ModelRecord, PriceBook, Rate, Rates, Tier
-from cllm.prices.names import LONGEST_NAME, PROVIDERS, table_entry
+from cllm.prices.book import (
+    LONGEST_NAME,
+    PROVIDERS,
+    DatedRates,
+    ModelRecord,
+    PriceBook,
+    Rate,
+    Rates,
+    Tier,
+    table_entry,
+)
 from cllm.providers.registry import LITELLM, ROWS
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

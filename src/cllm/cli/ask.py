@@ -1,28 +1,39 @@
-"""`cllm PROMPT`: one turn from the shell, and the flags that list, show and delete."""
+"""`cllm PROMPT`: the options of one turn, and the flags that list, show and delete."""
 
 import math
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cllm.cli import completion, printing
-from cllm.cli.inputs import given_prompt, here
+from cllm.cli.inputs import (
+    WIDE_HELP,
+    cllm_path_option,
+    command_line,
+    conversations_path_option,
+    here,
+    piped_input,
+    store_option,
+    system_file_option,
+    trust_option,
+)
 from cllm.core.conversation import is_valid_id
 from cllm.core.errors import InvalidIdError, UsageError
+from cllm.core.message import AnyPart
 from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
 from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import parse_variable
 
-if TYPE_CHECKING:
-    from cllm.core.message import AnyPart
-
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
 STANDARD_INPUT = "-"
 MAX_INPUT_BYTES = 64 * 1024 * 1024
+REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.conversations}
+SETTINGS = (
+    *("model", "temperature", "max_tokens", "stream", "store", "conversations_path", "log_file"),
+    *("json_schema", "json_schema_file"),
+)
 
 HELP = """Ask a language model, and keep the conversation whole.
 
@@ -51,7 +62,7 @@ Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C."""
 
 
 class AskCommand(click.Command):
-    """The command without a name of its own: to the person it is `cllm` itself."""
+    """The command without a name: messages call it `cllm`."""
 
     def make_context(
         self,
@@ -63,21 +74,9 @@ class AskCommand(click.Command):
         return super().make_context("cllm", args, parent=None, **extra)
 
 
-@click.command(
-    cls=AskCommand,
-    name="cllm",
-    help=HELP,
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(cls=AskCommand, name="cllm", help=HELP, epilog=EPILOG, context_settings=WIDE_HELP)
 @click.argument("prompt", required=False, shell_complete=completion.commands)
-@click.option(
-    "-m",
-    "--model",
-    metavar="MODEL",
-    shell_complete=completion.models,
-    help="The model, as provider/name.",
-)
+@completion.model_option
 @click.option("-t", "--temperature", type=float, metavar="NUMBER", help="How freely to answer.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
 @click.option(
@@ -85,9 +84,7 @@ class AskCommand(click.Command):
 )
 @click.option("--raw", is_flag=True, help="Print the provider's own JSON; nothing is kept.")
 @click.option("--system", metavar="TEXT", help="The system prompt.")
-@click.option(
-    "--system-file", metavar="PATH", type=click.Path(path_type=Path), help="It, from a file."
-)
+@system_file_option
 @click.option(
     "--system-policy",
     type=click.Choice(["captured", "dynamic"]),
@@ -145,18 +142,8 @@ class AskCommand(click.Command):
 )
 @click.option("--read-only", is_flag=True, help="Send the conversation, but keep nothing.")
 @click.option("--list-conversations", is_flag=True, help="List the conversations.")
-@click.option(
-    "--show-conversation",
-    metavar="ID",
-    shell_complete=completion.conversations,
-    help="Print a conversation.",
-)
-@click.option(
-    "--delete-conversation",
-    metavar="ID",
-    shell_complete=completion.conversations,
-    help="Delete a conversation for good.",
-)
+@click.option("--show-conversation", **REF, help="Print a conversation.")
+@click.option("--delete-conversation", **REF, help="Delete a conversation for good.")
 @click.option(
     "-c",
     "--config",
@@ -175,33 +162,26 @@ class AskCommand(click.Command):
 @click.option("--validate-schema", is_flag=True, help="Check the schema, and send nothing.")
 @click.option("--clear-schema-cache", is_flag=True, help="Delete the schemas that were fetched.")
 @click.option("--list-models", is_flag=True, help="List the models that can be named here.")
-@click.option(
-    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
-)
-@click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
-@click.option(
-    "--cllm-path",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="The folder to use in place of .cllm.",
-)
+@store_option
+@conversations_path_option
+@cllm_path_option
 @click.option(
     "-v", "verbosity", count=True, help="Say what is done; more with -vv, all of it with -vvv."
 )
 @click.option("--debug", is_flag=True, help="As -vvv.")
 @click.option("--json-logs", is_flag=True, help="Log as JSON, a line for each record.")
 @click.option("--log-file", metavar="PATH", help="Log into a file too.")
-@click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
+@trust_option
 @click.option("--version", is_flag=True, help="Print the version.")
 def command(**options: Any) -> None:
-    """Choose what the options ask for, and do it."""
+    """Run the flag that replaces a turn, or take a turn."""
     if options["version"]:
-        from cllm import __version__  # noqa: PLC0415
+        from cllm import __version__
 
         printing.print_line(f"cllm {__version__}")
         return
     if options["clear_schema_cache"]:
-        from cllm.cli.schema import clear_schema_cache  # noqa: PLC0415
+        from cllm.cli.schema import clear_schema_cache
 
         clear_schema_cache()
         return
@@ -210,85 +190,89 @@ def command(**options: Any) -> None:
     if options["list_conversations"] or any(options[name] is not None for name in managed):
         _manage(options, line)
     elif options["show_config"]:
-        from cllm.cli.show_config import show_config  # noqa: PLC0415
+        from cllm.cli.show_config import show_config
 
         show_config(here(), line)
     elif options["validate_schema"]:
-        from cllm.cli.schema import validate_schema  # noqa: PLC0415
+        from cllm.cli.schema import validate_schema
 
         validate_schema(line)
     elif options["list_models"]:
-        from cllm.cli.listing import list_models  # noqa: PLC0415
-
-        list_models(line)
+        _list_models(line)
     else:
         _ask(options, line)
 
 
 def _manage(options: dict[str, Any], line: CommandLine) -> None:
-    from cllm.cli import listing  # noqa: PLC0415
+    from cllm.cli import conversations
 
+    context = click.get_current_context()
+    context.obj = line
     if options["list_conversations"]:
-        listing.list_conversations(line)
+        context.invoke(conversations.list_conversations)
     elif options["show_conversation"] is not None:
-        listing.show_conversation(line, options["show_conversation"])
+        context.invoke(conversations.show, ref=options["show_conversation"])
     else:
-        listing.delete_conversation(line, options["delete_conversation"])
+        context.invoke(conversations.delete, ref=options["delete_conversation"])
+
+
+def _list_models(line: CommandLine) -> None:
+    from cllm.cli.trust import open_app
+    from cllm.providers.local.models import list_models
+    from cllm.providers.registry import LOCAL, ROWS
+
+    app = open_app(line)
+    for model in list_models(app.cache_paths):
+        later = "" if model.fetched else "  (fetched on first use)"
+        printing.print_line(f"{LOCAL}/{model.name}{later}")
+    for name, row in sorted(app.settings.providers.items()):
+        for listed in row.models:
+            printing.print_line(f"{name}/{listed}")
+    for name in sorted(ROWS):
+        printing.print_line(f"{name}/...")
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
-    """The options that are settings, as the layer over all files."""
     if options["temperature"] is not None and not math.isfinite(options["temperature"]):
         raise UsageError("Give -t a number, such as 0.7.")
     if options["model"] == "":
         raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
     if options["json_schema"] is not None and options["json_schema_file"] is not None:
         raise UsageError("Give either --json-schema or --json-schema-file, not both.")
-    names = {
-        "model": options["model"],
-        "temperature": options["temperature"],
-        "max_tokens": options["max_tokens"],
-        "stream": options["stream"],
-        "store": options["store"],
-        "conversations_path": options["conversations_path"],
+    flags = {
         "raw_response": options["raw"] or None,
         "verbosity": min(options["verbosity"], MAX_VERBOSITY) or None,
         "debug": options["debug"] or None,
         "json_logs": options["json_logs"] or None,
-        "log_file": options["log_file"],
-        "json_schema": options["json_schema"],
-        "json_schema_file": options["json_schema_file"],
     }
-    return CommandLine(
-        values={name: value for name, value in names.items() if value is not None},
-        system=given_prompt(options["system"], options["system_file"]),
-        cllm_path=options["cllm_path"],
-        config=_config_name(options["config"]),
+    config = options["config"]
+    return command_line(
+        options,
+        flags | {name: options[name] for name in SETTINGS},
+        config=None if config is None else config.removesuffix(f".{FILE_NAME}"),
         variables=dict(map(parse_variable, options["variables"])),
-        trust=options["trust"],
     )
-
-
-def _config_name(given: str | None) -> str | None:
-    """The name of a Cllmfile, also if the whole file name was given."""
-    return None if given is None else given.removesuffix(f".{FILE_NAME}")
 
 
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
     prompt, ref = _prompt_and_ref(options["prompt"], options["conversation"])
     if options["read_only"] and ref in (None, AUTOMATIC):
         raise UsageError("--read-only needs --conversation with the ID of one that exists.")
-    attached = _attached(options["attached"])
+    attached: tuple[AnyPart, ...] = ()
+    if options["attached"]:
+        from cllm.cli.attaching import attached_parts
+
+        attached = attached_parts(options["attached"])
     if not all(command.strip() for command in options["executed"]):
         raise UsageError("Give --exec a command, such as --exec 'git status'.")
-    said = _said(prompt, options["attached"])
-    from cllm.cli.asking import AskOptions, ask  # noqa: PLC0415
+    text = _prompt_text(prompt, options["attached"])
+    from cllm.cli.asking import AskOptions, ask
 
     ask(
         here(),
         line,
         AskOptions(
-            said=said,
+            text=text,
             attached=attached,
             ref=None if ref == AUTOMATIC else ref,
             read_only=options["read_only"],
@@ -305,7 +289,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
 
 
 def _prompt_and_ref(prompt: str | None, conversation: str | None) -> tuple[str | None, str | None]:
-    """A value of --conversation that is not an id is the prompt, if there is no other one."""
+    """A value of --conversation that is no id is the prompt, if there is no other prompt."""
     if conversation in (None, AUTOMATIC) or is_valid_id(conversation or ""):
         return prompt, conversation
     if prompt is None:
@@ -313,33 +297,23 @@ def _prompt_and_ref(prompt: str | None, conversation: str | None) -> tuple[str |
     raise InvalidIdError(conversation or "")
 
 
-def _attached(files: tuple[str, ...]) -> "tuple[AnyPart, ...]":
-    if not files:
-        return ()
-    from cllm.cli.attaching import attached_parts  # noqa: PLC0415 - rarely used
-
-    return attached_parts(files)
-
-
-def _said(prompt: str | None, files: tuple[str, ...]) -> str:
-    """The prompt, what stands on standard input, or both on lines of their own.
-
-    It may be nothing beside files; standard input can be one of them.
-    """
+def _prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
+    """The prompt and standard input, which can also be one of the files; empty only with files."""
     piped = None if STANDARD_INPUT in files else _piped_text()
-    said = "\n".join(part for part in (prompt, piped) if part)
-    if said.strip():
-        return said
+    text = "\n".join(part for part in (prompt, piped) if part)
+    if text.strip():
+        return text
     if not files:
         raise UsageError(NO_PROMPT)
     return ""
 
 
 def _piped_text() -> str | None:
-    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+    piped = piped_input()
+    if piped is None:
         return None
     try:
-        data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+        data = piped.read(MAX_INPUT_BYTES + 1)
     except OSError:
         return None
     if len(data) > MAX_INPUT_BYTES:

@@ -1,4 +1,4 @@
-"""One turn from the shell, with its printing: runs the engine and shows its events."""
+"""One turn from the shell: runs the engine and prints its events."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,6 @@ from cllm.cli.main import EXIT_INTERRUPTED, Terminated
 from cllm.cli.progress import Progress
 from cllm.cli.trust import trusted_settings
 from cllm.cli.turn_log import TurnLog, start_logging
-from cllm.core.context import ContextCommand
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
@@ -50,7 +49,7 @@ from cllm.engine.request import (
     TurnWaits,
 )
 from cllm.engine.rounds import RoundEnded, ToolBox
-from cllm.settings.load import CommandLine, Place, Settings
+from cllm.settings.load import CommandLine, Place
 from cllm.settings.sections import exec_command
 
 PATIENT_PRESSES = 2
@@ -64,9 +63,7 @@ HINT = (
 
 
 class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person asked for, beside the settings."""
-
-    said: str
+    text: str
     ref: str | None
     read_only: bool
     automatic: bool
@@ -81,31 +78,30 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
-    """Take the turn, printing the answer; errors go up."""
     settings = trusted_settings(place, line)
-    logged = settings.verbosity > 0 or settings.log_file is not None
-    if logged:
-        start_logging(settings)
+    turn_log = TurnLog() if start_logging(settings) else None
     app = App(settings, report=Progress(), asks_once=True)
     request = _request(app, options)
     with contextlib.ExitStack() as stack:
         if settings.schema is not None:
-            from cllm.cli.schema import held_to, open_checker  # noqa: PLC0415 - rarely needed
+            from cllm.cli.schema import held_to, open_checker
 
             checker = stack.enter_context(open_checker(settings.schema, place))
             request = held_to(checker, request)
-        asyncio.run(_take_turn(app, request, options, TurnLog() if logged else None))
+        asyncio.run(_take_turn(app, request, options, turn_log))
 
 
 def _request(app: App, options: AskOptions) -> TurnRequest:
     settings = app.settings
     ref = _conversation(app, options)
+    nested = IN_CONTEXT in settings.place.environment
+    configured = settings.context if options.context_exec and not nested else ()
     keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
         input=TurnInput(
             messages=(_message(options),),
             system=settings.system,
-            context=_context(settings, options),
+            context=(*configured, *map(exec_command, options.executed)),
         ),
         target=TurnTarget(
             model=app.model,
@@ -129,31 +125,22 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
 
 
 def _message(options: AskOptions) -> Message:
-    """What the person says: the text, then what is attached to it."""
     if not options.attached:
-        return plain_message("user", options.said)
-    from cllm.wire.openai.parts import encode_parts  # noqa: PLC0415 - rarely needed
+        return plain_message("user", options.text)
+    from cllm.wire.openai.parts import encode_parts
 
-    said = (Text(text=options.said),) if options.said else ()
-    return encode_parts("user", (*said, *options.attached))
-
-
-def _context(settings: Settings, options: AskOptions) -> tuple[ContextCommand, ...]:
-    """The context commands that this turn may need: the settings', then `--exec`'s."""
-    nested = IN_CONTEXT in settings.place.environment
-    configured = settings.context if options.context_exec and not nested else ()
-    return (*configured, *map(exec_command, options.executed))
+    text = (Text(text=options.text),) if options.text else ()
+    return encode_parts("user", (*text, *options.attached))
 
 
 def _tools(app: App, options: AskOptions) -> ToolBox | None:
-    """What the model may use: commands, if the person lets it."""
     settings = app.settings
     if not (options.allow_commands or settings.allow_commands):
         if options.command_allow or options.command_deny or options.confirm_commands:
             raise UsageError("Rules for commands need --allow-commands; without it none runs.")
         return None
-    from cllm.cli.confirming import terminal_confirm  # noqa: PLC0415 - rarely used
-    from cllm.settings.sections import with_flags  # noqa: PLC0415
+    from cllm.cli.confirming import terminal_confirm
+    from cllm.settings.sections import with_flags
 
     chosen = with_flags(
         settings.commands,
@@ -165,7 +152,7 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
 
 
 def _conversation(app: App, options: AskOptions) -> str | None:
-    """The conversation to take the turn in. `--raw` keeps nothing, so a new one is none there."""
+    """The conversation of the turn. `--raw` saves nothing, so it starts none."""
     if options.automatic:
         return None if app.settings.raw else new_conversation_id(now(), new_id())
     if app.settings.raw and not options.read_only and options.ref is not None:
@@ -201,14 +188,12 @@ async def _take_turn(
 
 
 class _Screen:
-    """Shows the events of a turn: the answer on standard output, the rest on standard error."""
-
     def __init__(self, app: App, options: AskOptions) -> None:
         self.answer = printing.AnswerPrinter()
         self.was_cut = False
         self._app = app
         self._options = options
-        # What is not known to fit the schema is not shown.
+        # A reply is checked against the schema before it is printed.
         self._at_the_end = app.settings.raw or app.settings.schema is not None
 
     def show(self, event: TurnEvent) -> None:
@@ -250,10 +235,9 @@ class _Screen:
 
 
 class _Stop:
-    """Cancels the turn on Ctrl-C, SIGTERM or SIGHUP, once, so that what was said can be kept.
+    """Cancels the turn on the first signal, so that it can be saved; the third ends the process.
 
-    While it is being kept, further presses are not heard; the third one after a moment ends it all.
-    The handlers stay to the end of the process: a press that comes late changes nothing any more.
+    The handlers stay: a late signal must not interrupt the exit.
     """
 
     def __init__(self) -> None:
@@ -280,13 +264,10 @@ class _Stop:
 
 
 def _hint_once(folder: Path) -> None:
-    """Say the hint, unless this machine has seen it."""
     mark = folder / "hint-shown"
     if mark.exists():
         return
     printing.note(HINT)
-    try:
+    with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark.touch()
-    except OSError:
-        return

@@ -1,17 +1,16 @@
-"""Files and addresses that a person gives beside a prompt, as parts of the message.
+"""Attached files and image addresses as message parts.
 
-What a file is, its bytes say, never its name. An image's address is handed on as it is: nothing is
-fetched here. Prints nothing.
+The content decides the type of a file, not its name. Nothing is fetched here.
 """
 
 import base64
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from cllm.cli.ask import STANDARD_INPUT
+from cllm.cli.inputs import piped_input
 from cllm.core.errors import UsageError
 from cllm.core.message import AnyPart, Document, Image, Text
 from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
@@ -34,31 +33,34 @@ MAGIC = {
 
 
 def attached_parts(given: Iterable[str]) -> tuple[AnyPart, ...]:
-    """A part for each file or address, in order; UsageError for what cannot be attached."""
-    wanted = tuple(given)
-    if len(wanted) > MOST:
-        raise UsageError(f"Attach at most {MOST} files at once; {len(wanted)} were given.")
+    """UsageError for what cannot be attached."""
+    names = tuple(given)
+    if len(names) > MOST:
+        raise UsageError(f"Attach at most {MOST} files at once; {len(names)} were given.")
     parts: list[AnyPart] = []
-    together = 0
-    for one in wanted:
-        if "://" in one:
-            parts.append(_linked_image(one))
+    total = 0
+    for name in names:
+        if "://" in name:
+            parts.append(_linked_image(name))
             continue
-        data = _read(one)
-        together += len(data)
-        if together > MAX_TOGETHER:
+        data = _read(name)
+        total += len(data)
+        if total > MAX_TOGETHER:
             raise UsageError(
                 f"The attachments are more than {MAX_TOGETHER // MEGABYTE} MB together; "
                 "attach fewer, or smaller ones."
             )
-        parts.append(_part(one, data))
+        parts.append(_part(name, data))
     return tuple(parts)
 
 
 def _linked_image(address: str) -> Image:
-    """An image that the provider is to fetch by itself."""
-    split = _split(address)
-    if split is None or split.scheme != "https" or not split.hostname:
+    """An image that the provider fetches."""
+    try:
+        split = urlsplit(address if address.isprintable() and " " not in address else "")
+    except ValueError:
+        split = urlsplit("")
+    if split.scheme != "https" or not split.hostname:
         raise UsageError(
             f"Cannot attach {_shown(address)}: only https addresses of images can be attached; "
             "download it and attach the file."
@@ -77,49 +79,37 @@ def _linked_image(address: str) -> Image:
     return Image(url=address)
 
 
-def _split(address: str) -> SplitResult | None:
-    """The pieces of an address; None if it is none."""
-    if not address.isprintable() or " " in address:
-        return None
-    try:
-        return urlsplit(address)
-    except ValueError:
-        return None
-
-
 def _read(name: str) -> bytes:
     try:
-        data = _read_standard_input() if name == STANDARD_INPUT else _read_file(name)
-    except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise UsageError(f"Cannot attach {_shown(name)}: it cannot be read ({reason}).") from error
-    if len(data) > MAX_FILE:
-        raise UsageError(
-            f"Cannot attach {_shown(name)}: it is larger than {MAX_FILE // MEGABYTE} MB."
+        data = (
+            _read_standard_input()
+            if name == STANDARD_INPUT
+            else read_ordinary(name, limit=MAX_FILE)
         )
-    if not data:
-        raise UsageError(f"Cannot attach {_shown(name)}: it is empty.")
-    return data
-
-
-def _read_standard_input() -> bytes:
-    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-        raise UsageError(
-            "Cannot attach standard input: nothing is piped into it; name a file instead of '-'."
-        )
-    return sys.stdin.buffer.read(MAX_FILE + 1)
-
-
-def _read_file(name: str) -> bytes:
-    """Its bytes; not waiting for a pipe's other end, and not reading a device without end."""
-    try:
-        return read_ordinary(name, limit=MAX_FILE)
     except NotOrdinaryError as error:
         raise UsageError(f"Cannot attach {_shown(name)}: it is not an ordinary file.") from error
     except TooLargeError as error:
         raise UsageError(
             f"Cannot attach {_shown(name)}: it is larger than {MAX_FILE // MEGABYTE} MB."
         ) from error
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UsageError(f"Cannot attach {_shown(name)}: it cannot be read ({reason}).") from error
+    if not data:
+        raise UsageError(f"Cannot attach {_shown(name)}: it is empty.")
+    return data
+
+
+def _read_standard_input() -> bytes:
+    piped = piped_input()
+    if piped is None:
+        raise UsageError(
+            "Cannot attach standard input: nothing is piped into it; name a file instead of '-'."
+        )
+    data = piped.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise TooLargeError
+    return data
 
 
 def _part(name: str, data: bytes) -> AnyPart:
@@ -135,7 +125,7 @@ def _part(name: str, data: bytes) -> AnyPart:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """What the first bytes say; None for what may be a text."""
+    """None for what may be a text."""
     if data.startswith(b"RIFF") and data[WEBP] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
@@ -158,7 +148,7 @@ def _base_name(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """The name as an error can have it."""
+    """The name for an error."""
     if name == STANDARD_INPUT:
         return "standard input"
     plain = _printable(name)
@@ -166,6 +156,6 @@ def _shown(name: str) -> str:
 
 
 def _printable(name: str) -> str:
-    """The name as one line of text; a file's name may be any bytes."""
+    """A file name can be any bytes."""
     text = os.fsencode(name).decode("utf-8", "replace")
     return "".join(sign if sign.isprintable() else " " for sign in text)

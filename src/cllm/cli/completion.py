@@ -1,6 +1,6 @@
-"""`cllm completion`: the completion script of a shell, and what it offers.
+"""`cllm completion`: the completion script of a shell, and the words it offers.
 
-A mistake in the settings offers nothing, silently.
+Errors in the settings are silent and offer nothing.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,7 @@ MOST = 500
 @click.command(name="completion", help=HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script; it calls `cllm` itself when Tab is pressed."""
-    from cllm.cli.main import root  # noqa: PLC0415
+    from cllm.cli.main import root
 
     kind = get_completion_class(shell)
     if kind is None:
@@ -39,10 +38,10 @@ def command(shell: str) -> None:
 
 
 def _quiet_app() -> "App":
-    """What completion looks into; it warns of nothing and asks for nobody's trust."""
-    from cllm.app import App  # noqa: PLC0415
-    from cllm.cli.inputs import here  # noqa: PLC0415
-    from cllm.settings.load import CommandLine, load_settings  # noqa: PLC0415
+    """The app without warnings and without a question about trust."""
+    from cllm.app import App
+    from cllm.cli.inputs import here
+    from cllm.settings.load import CommandLine, load_settings
 
     return App(load_settings(here(), CommandLine()))
 
@@ -50,40 +49,40 @@ def _quiet_app() -> "App":
 def conversations(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Ids of conversations, newest first."""
     try:
         app = _quiet_app()
         page = app.run(app.store.list_conversations(limit=MOST))
     except CllmError:
         return []
-    return _offered(
-        ((summary.ref, one_line(summary.title or "")) for summary in page.items), incomplete
-    )
+    titles = ((summary.ref, one_line(summary.title or "")) for summary in page.items)
+    return _matching(titles, incomplete)
 
 
 def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Models that are named somewhere, and the beginnings of those that are not."""
-    from cllm.repl.status import model_names  # noqa: PLC0415
+    from cllm.repl.status import model_names
 
     try:
         app = _quiet_app()
     except CllmError:
         return []
-    return _offered(((name, "") for name, _ in model_names(app)), incomplete)
+    return _matching(((name, "") for name, _ in model_names(app)), incomplete)
+
+
+model_option = click.option(
+    "-m", "--model", metavar="MODEL", shell_complete=models, help="The model, as provider/name."
+)
 
 
 def configs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of the Cllmfiles that can be asked for."""
-    from cllm.cli.inputs import here  # noqa: PLC0415
-    from cllm.settings.layers import CommandLine, named_files  # noqa: PLC0415
+    from cllm.cli.inputs import here
+    from cllm.settings.layers import CommandLine, named_files
 
     names = named_files(here(), CommandLine())
-    return _offered(((name, "") for name in names), incomplete)
+    return _matching(((name, "") for name in names), incomplete)
 
 
 def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The commands, where the first word stands."""
-    from cllm.cli.main import ASK, COMMANDS  # noqa: PLC0415
+    from cllm.cli.main import ASK, COMMANDS
 
     return [
         CompletionItem(name, help=about)
@@ -92,8 +91,8 @@ def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     ]
 
 
-def _offered(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so; a shell prints them as they are, so none with hidden characters."""
+def _matching(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    """The names with this prefix; a shell prints them raw, so none with hidden characters."""
     return [
         CompletionItem(name, help=about or None)
         for name, about in named

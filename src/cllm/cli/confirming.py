@@ -1,4 +1,4 @@
-"""Asking the person on their terminal, also where standard input is a pipe."""
+"""Yes/no questions on the terminal, also where standard input is a pipe."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ TOO_LONG = (
 
 
 def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
-    """A way to ask whether a command may run; None where there is no terminal."""
+    """A function that asks whether a command may run; None without a terminal."""
     try:
         os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -38,15 +38,16 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
         try:
             return await asyncio.to_thread(ask_on_terminal, question, stopped)
         finally:
-            # Whoever waits for an answer that nobody wants any more would keep the program alive.
+            # A thread that waits for an answer would keep the process alive.
             stopped.set()
 
     return confirm
 
 
 def question_about(command: str, reason: str) -> str:
-    """Ask whether a command may run; nothing in it or in the reason can pass for the question."""
-    lines = ["The model wants to run:", f"  {visible_command(command)}"]
+    """No text of the model can imitate the question."""
+    visible = LINE_FEED.join(map(make_visible, command.strip().split("\n")))
+    lines = ["The model wants to run:", f"  {visible}"]
     if reason.strip():
         shown = make_visible(" ".join(reason.split()))
         cut = shown if len(shown) <= LONGEST_REASON else f"{shown[: LONGEST_REASON - 1]}…"
@@ -54,24 +55,13 @@ def question_about(command: str, reason: str) -> str:
     return "\n".join([*lines, "Run it? [y/N] "])
 
 
-def visible_command(command: str) -> str:
-    """Return a command on one line, with its line feeds and everything hidden in it visible."""
-    return LINE_FEED.join(map(make_visible, command.strip().split("\n")))
-
-
 def write_to_terminal(text: str) -> None:
-    """Write to the terminal itself, wherever standard output goes."""
-    try:
-        terminal = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)
-    except OSError:
-        return
-    with contextlib.suppress(OSError):
-        os.write(terminal, escape(text).encode("utf-8", "replace"))
-    os.close(terminal)
+    with contextlib.suppress(OSError), open(TERMINAL, "wb", buffering=0) as terminal:  # noqa: PTH123
+        terminal.write(escape(text).encode("utf-8", "replace"))
 
 
 def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bool:
-    """Whether the person says yes; anything else, and no answer, is no."""
+    """Whether the person answers yes; every other answer, and none, is no."""
     try:
         terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY)
     except OSError:

@@ -1,22 +1,32 @@
-"""`cllm conversations`: list, show, branch, delete, count and bring up to date what was said."""
+"""`cllm conversations`: list, show, branch, delete, count and migrate conversations."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from cllm.app import App
-from cllm.assembly.system import GivenPrompt
-from cllm.cli import completion, listing, printing
-from cllm.cli.inputs import given_prompt
-from cllm.cli.listing import open_app
-from cllm.cli.progress import counted
-from cllm.core.conversation import Summary, SystemRecord
+from cllm.app import App, conversation_called, new_conversation_id, new_id, now
+from cllm.assembly.system import GivenPrompt, difference, recapture
+from cllm.cli import completion, printing
+from cllm.cli.inputs import (
+    PATH,
+    command_line,
+    conversations_path_option,
+    given_prompt,
+    store_option,
+    trust_option,
+)
+from cllm.cli.trust import open_app
+from cllm.core.conversation import Conversation, Summary, SystemRecord
 from cllm.core.errors import BrokenConversationError, StoreError, UsageError
+from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
 from cllm.engine import run
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
+from cllm.terminal import local_time, one_line
+from cllm.wire.malformed import MalformedError
 
 HELP = """List, show, branch and delete conversations.
 
@@ -26,14 +36,17 @@ Examples:
   cllm conversations show cats
   cllm conversations branch cats --system "You are a vet." --to cats-vet"""
 
+ADVICE = "list them with: cllm --list-conversations --store"
+EXIT_SOME_FAILED = 1
+
+_ref = click.argument("ref", metavar="ID", shell_complete=completion.conversations)
+
 
 @click.group(name="conversations", help=HELP)
-@click.option(
-    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
-)
-@click.option("--conversations-path", metavar="PATH", help="The folder of the conversation files.")
-@click.option("--cllm-path", type=click.Path(path_type=Path), help="In place of .cllm.")
-@click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
+@store_option
+@conversations_path_option
+@click.option("--cllm-path", type=PATH, help="In place of .cllm.")
+@trust_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -42,29 +55,43 @@ def command(
     cllm_path: Path | None,
     trust: bool,
 ) -> None:
-    """Note where the conversations are for the command that follows."""
     values = {"store": store, "conversations_path": conversations_path}
-    ctx.obj = CommandLine(
-        values={name: value for name, value in values.items() if value is not None},
-        cllm_path=cllm_path,
-        trust=trust,
-    )
+    ctx.obj = command_line({"cllm_path": cllm_path, "trust": trust}, values)
 
 
 @command.command(name="list")
 @click.pass_obj
-def list_all(line: CommandLine) -> None:
+def list_conversations(line: CommandLine) -> None:
     """List the conversations, newest first.
 
     \b
     Example:
       cllm conversations list
     """  # noqa: D301 - \b keeps click from joining the lines
-    listing.list_conversations(line)
+    app = open_app(line)
+    page = app.run(app.store.list_conversations(limit=sys.maxsize))
+    for notice in page.notices:
+        printing.warn(notice)
+    for summary in page.items:
+        printing.print_line(_summary_line(summary))
+    if not page.items:
+        from cllm.repl.status import empty_list_lines
+
+        others = run(app.other_histories())
+        for text in empty_list_lines(app.settings.store, others, advice=ADVICE):
+            printing.note(text)
+        printing.note('Start one with: cllm "Hello" --conversation ID')
+
+
+def _summary_line(summary: Summary) -> str:
+    when = local_time(summary.updated_at)
+    count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
+    line = f"{summary.ref}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
+    return line.rstrip()
 
 
 @command.command(name="show")
-@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
+@_ref
 @click.pass_obj
 def show(line: CommandLine, ref: str) -> None:
     """Print a conversation.
@@ -73,11 +100,68 @@ def show(line: CommandLine, ref: str) -> None:
     Example:
       cllm conversations show cats
     """  # noqa: D301
-    listing.show_conversation(line, ref)
+    app = open_app(line)
+    conversation = app.run(app.store.load(ref))
+    printing.print_line(f"Conversation: {conversation.ref}")
+    printing.print_line(f"Model: {conversation.model or '-'}")
+    printing.print_line(f"System prompt: {_about_system(conversation)}")
+    printing.print_line(f"Created: {conversation.created_at.isoformat()}")
+    printing.print_line(f"Updated: {conversation.updated_at.isoformat()}")
+    printing.print_line(f"Tokens: {conversation.total_tokens}")
+    prompt = conversation.kept_prompt
+    if prompt is not None:
+        _show_message("system", prompt.text, "")
+    for _, turn, message in conversation.numbered_messages():
+        state = "" if turn.state == "complete" else f" ({turn.state})"
+        _show_message(message.role, "\n".join(_lines_of(message)), state)
+    notice = difference(conversation, app.settings.system)
+    if notice is not None:
+        printing.warn(notice)
+
+
+def _about_system(conversation: Conversation) -> str:
+    record = conversation.system_record
+    if record is None:
+        return "stored, source not recorded" if conversation.system else "not recorded"
+    if record.policy != "dynamic" and conversation.kept_prompt is None:
+        return f"{record.policy}: none was configured"
+    return f"{record.policy}, from {record.source}" if record.source else record.policy
+
+
+def _lines_of(message: Message) -> Iterator[str]:
+    """The text of a message, and a line for each image or file in it."""
+    from cllm.wire.media import media_in
+
+    if message.text:
+        yield message.text
+    try:
+        media = tuple(media_in(message))
+    except MalformedError:
+        media = ()
+    for part in media:
+        yield one_line(_placeholder(part))
+
+
+def _placeholder(part: Image | Document) -> str:
+    kind = "image" if isinstance(part, Image) else "file"
+    name = part.name if isinstance(part, Document) else None
+    if part.data is None:
+        at_provider = part.file_id if isinstance(part, Document) else None
+        return f"[{kind}: {name or part.url or at_provider or 'without a name'}]"
+    size = len(part.data) * 3 // 4 - part.data[-2:].count("=")
+    return f"[{kind}: {name or part.media_type}, {size:,} bytes]"
+
+
+def _show_message(role: str, text: str, state: str) -> None:
+    printing.print_line("")
+    printing.print_line(f"[{role}]{state}")
+    printer = printing.AnswerPrinter()
+    printer.write(text or "(no text)")
+    printer.end()
 
 
 @command.command(name="delete")
-@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
+@_ref
 @click.pass_obj
 def delete(line: CommandLine, ref: str) -> None:
     """Delete a conversation for good; its branches stay.
@@ -86,15 +170,18 @@ def delete(line: CommandLine, ref: str) -> None:
     Example:
       cllm conversations delete cats
     """  # noqa: D301
-    listing.delete_conversation(line, ref)
+    app = open_app(line)
+    run(app.store.delete(ref))
+    app.forget(ref)
+    printing.print_line(f"Deleted conversation '{ref}'.")
 
 
 @command.command(name="branch")
-@click.argument("ref", metavar="ID", shell_complete=completion.conversations)
+@_ref
 @click.option("--to", "new", metavar="ID", help="The id of the branch; one is made without it.")
 @click.option("--at", type=click.IntRange(min=1), help="The number of the last message to take.")
 @click.option("--system", metavar="TEXT", help="The system prompt of the branch.")
-@click.option("--system-file", type=click.Path(path_type=Path), help="It, from a file.")
+@click.option("--system-file", type=PATH, help="It, from a file.")
 @click.pass_obj
 def branch(
     line: CommandLine,
@@ -113,7 +200,14 @@ def branch(
     Example:
       cllm conversations branch cats --system "You are a vet." --to cats-vet
     """  # noqa: D301
-    listing.branch_conversation(line, ref, new=new, at=at, given=given_prompt(system, system_file))
+    prompt = given_prompt(system, system_file)
+    app = open_app(line)
+    created = conversation_called(new or new_conversation_id(now(), new_id()))
+    opening = None
+    if prompt is not None:
+        opening = recapture(app.run(app.store.load(ref, tail=0)), prompt, now=now())
+    branched = run(app.store.branch(ref, created, at=at, opening=opening))
+    printing.print_line(branched.ref)
 
 
 @command.command(name="stats")
@@ -132,7 +226,7 @@ def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
       cllm conversations stats
       cllm conversations stats cats --json
     """  # noqa: D301
-    from cllm.cli.stats import print_stats  # noqa: PLC0415 - listing does without prices
+    from cllm.cli.stats import print_stats
 
     print_stats(line, ref, as_json=as_json)
 
@@ -149,8 +243,6 @@ Examples:
   cllm conversations migrate --add-system-prompt --dry-run
   cllm conversations migrate --add-system-prompt"""
 
-EXIT_SOME_FAILED = 1
-
 
 @command.command(name="migrate", help=MIGRATE_HELP)
 @click.option(
@@ -159,42 +251,47 @@ EXIT_SOME_FAILED = 1
 @click.option("--dry-run", is_flag=True, help="Only list what would change.")
 @click.pass_obj
 def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int:
-    """Check that there is something to do, and do it."""
     if not add_system_prompt:
         raise UsageError("Say what to bring up: cllm conversations migrate --add-system-prompt")
     app = open_app(line)
-    given = app.settings.system
-    if given.message is None:
+    prompt = app.settings.system
+    if prompt.message is None:
         raise UsageError(
             "No system prompt is configured; set `default_system_message` in a Cllmfile.yml first."
         )
-    return run(_migrate(app, given, dry_run=dry_run))
+    return run(_migrate(app, prompt, dry_run=dry_run))
 
 
-async def _migrate(app: App, given: GivenPrompt, *, dry_run: bool) -> int:
-    """Go through all conversations, those in the archive too; the exit code."""
+async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
+    """Migrate all conversations, archived ones too; return the exit code."""
+    from cllm.cli.progress import counted
+
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         printing.warn(notice)
-    record = SystemRecord(policy="captured", source=given.source)
-    opening = Opening(system=given.message, system_record=record)
+    record = SystemRecord(policy="captured", source=prompt.source)
+    opening = Opening(system=prompt.message, system_record=record)
     changed = failed = 0
     for summary in counted(page.items, "Looking at conversations", total=len(page.items)):
         try:
-            done = await _bring_up(app, summary, opening, dry_run=dry_run)
+            changed += await _migrate_one(app, summary, opening, dry_run=dry_run)
         except BrokenConversationError as error:
             printing.note(f"Warning: {error}")
         except StoreError as error:
             printing.error(str(error))
             failed += 1
-        else:
-            changed += done
-    printing.print_line(_told(changed, len(page.items), given, dry_run=dry_run))
+    total = len(page.items)
+    count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
+    if dry_run:
+        result = f"{count} would get the prompt of {prompt.source}; nothing was changed."
+    else:
+        result = f"{count} got the prompt of {prompt.source}; the others stay as they were."
+    printing.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 
 
-async def _bring_up(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:
-    """Give one conversation the prompt, if it is an old one; whether it was."""
+async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:
+    """Add the prompt to a conversation that is old; return whether it is."""
     if dry_run:
         old = is_old(await app.store.load(summary.id))
     else:
@@ -203,10 +300,3 @@ async def _bring_up(app: App, summary: Summary, opening: Opening, *, dry_run: bo
         gets = "would get" if dry_run else "got"
         printing.print_line(f"{summary.ref}: {gets} the system prompt.")
     return old
-
-
-def _told(changed: int, total: int, given: GivenPrompt, *, dry_run: bool) -> str:
-    count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
-    if dry_run:
-        return f"{count} would get the prompt of {given.source}; nothing was changed."
-    return f"{count} got the prompt of {given.source}; the others stay as they were."

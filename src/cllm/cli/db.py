@@ -1,6 +1,5 @@
-"""`cllm db`: look at the database of a store, bring it up to date, or take it back."""
+"""`cllm db`: inspect, upgrade or downgrade the database of a store."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import msgspec
 from cllm.cli import printing
 from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
+from cllm.files import write_new
 from cllm.settings.load import CommandLine, load_settings
 from cllm.settings.places import server_store
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cllm.stores.sql.migrate import StoredPrompt
 
 EXIT_DIFFERENT = 1
-PRIVATE = 0o600
 
 HELP = """Bring the database of a store up to date, or look at it.
 
@@ -79,7 +78,7 @@ _store = click.option(
 
 @click.group(name="db", help=HELP)
 def command() -> None:
-    """The group; its commands do the work."""
+    pass
 
 
 @command.command(name="upgrade", help=UPGRADE_HELP)
@@ -91,11 +90,12 @@ def command() -> None:
     help="Write the system prompts that will be deleted to this new file first.",
 )
 def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
-    from cllm.stores.sql import migrate  # noqa: PLC0415
+    from cllm.stores.sql import migrate
 
     database = _database(store)
     prompts = database.run(migrate.stored_prompts, create=True)
-    _tell(prompts, save_system_prompts)
+    if prompts:
+        _announce_deletion(prompts, save_system_prompts)
     database.run(migrate.upgrade)
     if prompts:
         database.erase_deleted()
@@ -106,7 +106,7 @@ def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
 @click.argument("revision")
 @_store
 def downgrade(revision: str, store: str | None) -> None:
-    from cllm.stores.sql import migrate  # noqa: PLC0415
+    from cllm.stores.sql import migrate
 
     database = _database(store)
     database.run(lambda bind: migrate.downgrade(bind, revision))
@@ -116,7 +116,7 @@ def downgrade(revision: str, store: str | None) -> None:
 @command.command(name="current", help=CURRENT_HELP)
 @_store
 def current(store: str | None) -> None:
-    from cllm.stores.sql import HEAD, migrate  # noqa: PLC0415
+    from cllm.stores.sql import HEAD, migrate
 
     at = _database(store).run(migrate.current)
     printing.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
@@ -125,7 +125,7 @@ def current(store: str | None) -> None:
 @command.command(name="check", help=CHECK_HELP)
 @_store
 def check(store: str | None) -> int:
-    from cllm.stores.sql import migrate  # noqa: PLC0415
+    from cllm.stores.sql import migrate
 
     found = _database(store).run(migrate.differences)
     for difference in found:
@@ -139,7 +139,7 @@ def check(store: str | None) -> int:
 @command.command(name="adopt", help=ADOPT_HELP)
 @_store
 def adopt(store: str | None) -> None:
-    from cllm.stores.sql import migrate  # noqa: PLC0415
+    from cllm.stores.sql import migrate
 
     found = _database(store).run(migrate.adopt)
     printing.print_line(
@@ -150,20 +150,20 @@ def adopt(store: str | None) -> None:
 
 
 def _database(store: str | None) -> "Database":
-    """The database that was named, or else the one that the server uses."""
-    from cllm.stores.sql.database import Database  # noqa: PLC0415 - loads SQLAlchemy
+    """The database of --store, else of the server."""
+    from cllm.stores.sql.database import Database
 
     if store is None:
         store = server_store(load_settings(here(), CommandLine()))
     return Database(store)
 
 
-def _tell(prompts: "list[StoredPrompt]", target: Path | None) -> None:
-    """Say how many prompts will be deleted, and keep them in a file if there is one."""
-    if not prompts:
-        return
+def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> None:
     if target is not None:
-        _save(prompts, target)
+        try:
+            write_new(target, msgspec.json.Encoder().encode_lines(prompts))
+        except FileExistsError as error:
+            raise UsageError(f"{target} is there already; name a new file.") from error
         printing.note(f"Stored system prompts that are deleted: {len(prompts)}, kept in {target}.")
         return
     printing.note(
@@ -172,16 +172,3 @@ def _tell(prompts: "list[StoredPrompt]", target: Path | None) -> None:
     )
     if sys.stdin.isatty():
         click.confirm("Delete them?", abort=True, err=True)
-
-
-def _save(prompts: "list[StoredPrompt]", target: Path) -> None:
-    """Write one JSON object a line to a new file that only its owner can read."""
-    try:
-        opened = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
-    except FileExistsError as error:
-        raise UsageError(f"{target} is there already; name a new file.") from error
-    with os.fdopen(opened, "wb") as file:
-        for prompt in prompts:
-            file.write(msgspec.json.encode(prompt) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""`cllm doctor`: what is in order here and what is not, a line each."""
+"""`cllm doctor`: prints a line for each finding."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 import msgspec
@@ -10,9 +10,8 @@ from cllm.app import DEFAULT_MODEL, App, now
 from cllm.cli import printing
 from cllm.cli.inputs import here
 from cllm.cli.progress import counted
-from cllm.core.conversation import Summary
 from cllm.core.errors import CllmError
-from cllm.doctoring.finding import Finding, problem
+from cllm.doctoring import Finding, problem
 from cllm.doctoring.provider import check_machine, check_provider
 from cllm.doctoring.settings import check_settings
 from cllm.doctoring.store import HistoryCheck, check_store
@@ -37,8 +36,6 @@ EXIT_PROBLEM = 1
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What --json prints."""
-
     ok: bool
     findings: list[Finding]
 
@@ -47,7 +44,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--fix", is_flag=True, help="Mend what can be mended, and say what was.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, fix: bool, as_json: bool) -> int:
-    """Print what is found as it is found; the exit code says whether there is a problem."""
+    """Print each finding as it is found; return 1 if there is a problem."""
     found: list[Finding] = []
     for finding in _findings(fix=fix):
         found.append(finding)
@@ -81,8 +78,5 @@ def _with_settings(settings: Settings, *, fix: bool) -> Iterator[Finding]:
     app = App(settings)
     page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
     histories = HistoryCheck(opener, model=model, store=settings.store)
-    yield from histories.check(page, lambda ref: app.run(app.store.load(ref)), counted=_counted)
-
-
-def _counted(summaries: Iterable[Summary], total: int) -> Iterator[Summary]:
-    return counted(summaries, "Looking at conversations", total=total)
+    summaries = counted(page.items, "Looking at conversations", total=len(page.items))
+    yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))

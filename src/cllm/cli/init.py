@@ -1,4 +1,4 @@
-"""`cllm init`: a first Cllmfile."""
+"""`cllm init`: writes a first Cllmfile."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cllm.cli import printing
-from cllm.cli.inputs import given_prompt, here
+from cllm.cli.inputs import PATH, given_prompt, here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Place, user_folder
@@ -48,18 +48,18 @@ CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system"
 @click.option(
     "--history", is_flag=True, help="Keep the conversations of this folder in it, from now on."
 )
-@click.option("--cllm-path", type=click.Path(path_type=Path), help="The folder to write it in.")
+@click.option("--cllm-path", type=PATH, help="The folder to write it in.")
 @click.option("--model", metavar="MODEL", help="The model, as provider/name.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="How freely to answer.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait.")
 @click.option("--system", metavar="TEXT", help="The system prompt.")
-@click.option("--system-file", type=click.Path(path_type=Path), help="It, from a file.")
+@click.option("--system-file", type=PATH, help="It, from a file.")
 def command(**options: Any) -> None:
-    """Write it in each of the folders that are meant, and say so."""
     if options["list_templates"]:
         for name in template_names():
-            printing.print_line(f"{name:14} {about(name)}")
+            about = _template_text(name).partition("\n")[0].lstrip("# ")
+            printing.print_line(f"{name:14} {about}")
         return
     place = here()
     text = _text(options)
@@ -67,10 +67,11 @@ def command(**options: Any) -> None:
     local = local_folder(place)
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
-    written = [folder for folder in folders if _is_to_be_written(folder, options)]
-    for folder in written:
+    for folder in [folder for folder in folders if _needs_file(folder, options)]:
         _write(folder, text)
-        _trust(folder, place)
+        written = read_cllmfile(folder / FILE_NAME, trusted_place=False)
+        if written is not None:
+            TrustLedger(user_folder(place)).trust(written)
         printing.print_line(f"Wrote {folder / FILE_NAME}.")
     if local in folders:
         _ignore(place.directory / ".gitignore")
@@ -80,14 +81,9 @@ def command(**options: Any) -> None:
 
 def _text(options: dict[str, Any]) -> str:
     prompt = given_prompt(options["system"], options["system_file"])
-    values = {
-        "model": options["model"],
-        "temperature": options["temperature"],
-        "max_tokens": options["max_tokens"],
-        "timeout": options["timeout"],
-        "default_system_message": None if prompt is None else prompt.text,
-    }
-    text = template_text(options["template"] or DEFAULT)
+    values = {name: options[name] for name in ("model", "temperature", "max_tokens", "timeout")}
+    values["default_system_message"] = None if prompt is None else prompt.text
+    text = _template_text(options["template"] or DEFAULT)
     for key, value in values.items():
         if value is not None:
             text = _with_value(text, key, value)
@@ -109,8 +105,8 @@ def _folders(options: dict[str, Any], place: Place) -> list[Path]:
     return folders
 
 
-def _is_to_be_written(folder: Path, options: dict[str, Any]) -> bool:
-    """Whether to write the file; one that exists stays if only a history was asked for."""
+def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
+    """Whether to write the file; an existing one stays if only --history is given."""
     path = folder / FILE_NAME
     if options["force"] or not (path.exists() or path.is_symlink()):
         return True
@@ -120,7 +116,7 @@ def _is_to_be_written(folder: Path, options: dict[str, Any]) -> bool:
 
 
 def _start_history(place: Place) -> None:
-    """Make the folder of the conversations, which moves the history of this folder there."""
+    """Create the folder of conversations; its existence makes it the store of this folder."""
     conversations = local_folder(place) / CONVERSATIONS
     if leads_away(conversations, place):
         raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
@@ -140,7 +136,7 @@ def _write(folder: Path, text: str) -> None:
 
 
 def _backup_path(path: Path) -> Path:
-    """Return the first of `.old`, `.old.2`, `.old.3`, … that does not exist."""
+    """The first of `.old`, `.old.2`, `.old.3`, … that does not exist."""
     backup, number = path.with_name(f"{path.name}.old"), 1
     while os.path.lexists(backup):
         number += 1
@@ -149,10 +145,7 @@ def _backup_path(path: Path) -> Path:
 
 
 def _ignore(path: Path) -> None:
-    """Keep what was said, and logs, out of a project's repository.
-
-    What is no file of the project's own is not written to: a link can lead anywhere.
-    """
+    """Add conversations and logs to .gitignore, unless that is a link, which can lead anywhere."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         printing.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
         return
@@ -163,36 +156,22 @@ def _ignore(path: Path) -> None:
         path.write_bytes(ended + "".join(f"{line}\n" for line in missing).encode())
 
 
-def _trust(folder: Path, place: Place) -> None:
-    """What the person had cllm write needs no further trust."""
-    written = read_cllmfile(folder / FILE_NAME, trusted_place=False)
-    if written is not None:
-        TrustLedger(user_folder(place)).trust(written)
-
-
 def template_names() -> list[str]:
-    """The names of the templates."""
     files = resources.files("cllm").joinpath(TEMPLATES).iterdir()
     names = (file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
     return sorted(name for name in names if name != DEFAULT)
 
 
-def template_text(name: str) -> str:
-    """The text of a template."""
+def _template_text(name: str) -> str:
     if name != DEFAULT and name not in template_names():
         raise UsageError(f"There is no template '{name}'; there are {', '.join(template_names())}.")
     file = resources.files("cllm").joinpath(TEMPLATES, f"{name}{SUFFIX}")
     return file.read_text(encoding="utf-8")
 
 
-def about(name: str) -> str:
-    """What a template is for: its first line."""
-    return template_text(name).partition("\n")[0].lstrip("# ")
-
-
 def _with_value(text: str, key: str, value: Any) -> str:
-    """The text with the key's entry replaced, or added at the end; comments stay."""
-    import yaml  # noqa: PLC0415 - slow to import
+    """Replace the key's entry in YAML text, or append it; comments stay."""
+    import yaml
 
     dumped = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=90)
     entry = re.compile(

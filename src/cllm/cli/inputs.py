@@ -1,18 +1,38 @@
-"""What a command gets from the process and its options: place, environment, system prompt."""
+"""What a command gets from the process and its options: place, standard input, common options."""
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
 
 from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import UsageError
 from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
-from cllm.settings.load import Place
+from cllm.settings.load import CommandLine, Place
 
 MAX_PROMPT = 16 * 1024 * 1024
+WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+PATH = click.Path(path_type=Path)
+
+system_file_option = click.option(
+    "--system-file", metavar="PATH", type=PATH, help="It, from a file."
+)
+store_option = click.option(
+    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
+)
+conversations_path_option = click.option(
+    "--conversations-path", metavar="PATH", help="The folder of the conversation files."
+)
+cllm_path_option = click.option(
+    "--cllm-path", metavar="PATH", type=PATH, help="The folder to use in place of .cllm."
+)
+trust_option = click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
 
 
 def here() -> Place:
-    """The place that this process was started in."""
     try:
         directory = Path.cwd()
     except OSError as error:
@@ -22,10 +42,9 @@ def here() -> Place:
 
 
 def _home() -> Path:
-    """The person's own folder, also where HOME is empty."""
     if os.environ.get("HOME"):
         return Path.home()
-    import pwd  # noqa: PLC0415 - rarely needed
+    import pwd
 
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
@@ -34,12 +53,29 @@ def _home() -> Path:
 
 
 def as_text(word: str) -> str:
-    """A word of the command line or the environment as text, whatever bytes it came in."""
+    """Decode an argument or variable; bytes that are not UTF-8 are replaced."""
     return os.fsencode(word).decode("utf-8", "replace")
 
 
+def piped_input() -> BinaryIO | None:
+    """Standard input, unless it is closed or a terminal."""
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        return None
+    return sys.stdin.buffer
+
+
+def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: Any) -> CommandLine:
+    """The layer of settings over all files."""
+    return CommandLine(
+        values={name: value for name, value in values.items() if value is not None},
+        system=given_prompt(options.get("system"), options.get("system_file")),
+        cllm_path=options["cllm_path"],
+        trust=options["trust"],
+        **more,
+    )
+
+
 def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
-    """The prompt, or None if neither option was used."""
     if text is not None and file is not None:
         raise UsageError("Give either --system or --system-file, not both.")
     if text is not None:

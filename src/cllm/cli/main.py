@@ -1,7 +1,7 @@
-"""The table of commands, and what is common to all of them: errors, exit codes, completion.
+"""The table of commands, their errors and exit codes.
 
-A command's module is imported when the command is used. A first word that is no command is the
-beginning of a prompt.
+A command's module is imported when the command is used. A first word that is no command starts a
+prompt.
 """
 
 import os
@@ -38,11 +38,11 @@ DASHED = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 
 
 
 class Terminated(BaseException):
-    """The process was asked to end."""
+    """A signal asks the process to end."""
 
 
 class CommandTable(click.Group):
-    """Finds commands in the table. Words that begin with none of them go to `ask`."""
+    """Finds commands in the table; other words go to `ask`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if name != ASK]
@@ -69,7 +69,7 @@ root = CommandTable(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line; return the exit code."""
     try:
         printing.prepare_streams()
         result = root.main(
@@ -77,22 +77,22 @@ def run(arguments: Sequence[str]) -> int:
         )
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
-        # A second press must not end the process by the signal while it is ending by itself.
+        # A second Ctrl-C must not kill the process while it exits.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EXIT_INTERRUPTED
     except Terminated:
         return EXIT_TERMINATED
-    except click.NoSuchOption as error:
-        printing.usage_error(error)
-        if error.ctx is not None and error.ctx.command.name == root.name:
-            printing.note(DASHED)
-        return error.exit_code
     except click.ClickException as error:
         printing.usage_error(error)
+        context = error.ctx if isinstance(error, click.NoSuchOption) else None
+        if context is not None and context.command.name == root.name:
+            printing.note(DASHED)
         return error.exit_code
     except CllmError as error:
         printing.error(str(error))
-        _log_failure(error)
+        logs = sys.modules.get("cllm.logs")
+        if logs is not None:
+            logs.log("command", logs.logging.ERROR, str(error), kind=type(error).__name__)
         return EXIT_ERROR
     except OSError as error:
         printing.abandon_stdout()
@@ -101,10 +101,3 @@ def run(arguments: Sequence[str]) -> int:
             printing.error(f"{os.strerror(error.errno or 0)}{where}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0
-
-
-def _log_failure(error: CllmError) -> None:
-    """Log why the command failed, where logging has begun."""
-    logs = sys.modules.get("cllm.logs")
-    if logs is not None:
-        logs.log("command", logs.logging.ERROR, str(error), kind=type(error).__name__)

@@ -1,4 +1,4 @@
-"""`cllm models`: fetch, list and remove models that run on this machine."""
+"""`cllm models`: fetch, list and remove local models."""
 
 import click
 
@@ -49,14 +49,14 @@ Example:
 
 @click.group(name="models", help=HELP)
 def command() -> None:
-    """The group; its commands do the work."""
+    pass
 
 
 @command.command(name="pull", help=PULL_HELP)
 @click.argument("model", required=False, default=DEFAULT_MODEL)
 @click.option("--sha256", metavar="HEX", help="The hash that the file must have.")
 def pull(model: str, sha256: str | None) -> None:
-    from cllm.providers.local import fetch  # noqa: PLC0415 - loads urllib and zipfile
+    from cllm.providers.local import fetch
 
     place = here()
     target = fetch.parse_target(model, place.environment)

@@ -1,7 +1,7 @@
-"""What reaches the person: answers on standard output, everything else on standard error.
+"""The one module of the command line that prints.
 
-The one place of the command line that writes. On a terminal everything is escaped by its stream
-(`cllm.terminal`); elsewhere answers and JSON are exact, and every other line is escaped too.
+A terminal's stream escapes everything (`cllm.terminal`). Elsewhere answers and JSON are exact, and
+all other lines are escaped here.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 def prepare_streams() -> None:
-    """Make printing any character safe: on a terminal, in any encoding, on a closed stream."""
+    """Make printing safe: on a terminal, in any encoding, on a closed stream."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -32,13 +32,11 @@ def prepare_streams() -> None:
 
 
 def error(text: str) -> None:
-    """One line that says what went wrong."""
     line = one_line(text)
     _say(line if line.startswith(PREFIXED) else f"Error: {line}")
 
 
 def usage_error(error: click.ClickException) -> None:
-    """Show what click says of a command line that it cannot read: usage, then the error."""
     written = io.StringIO()
     error.show(written)
     usage, prefix, message = written.getvalue().partition("Error: ")
@@ -54,17 +52,16 @@ def note(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line of output other than an answer: names, titles, settings, results."""
     _write_line(one_line(text))
 
 
 def print_visibly(text: str) -> None:
-    """Print a line in which nothing is hidden: what a person is about to decide on."""
+    """For a line that a person decides on."""
     _write_line(make_visible(text))
 
 
 def print_exactly(text: str) -> None:
-    """Print text that programs read, such as JSON; exact unless the output is a terminal."""
+    """For programs, such as JSON."""
     _write_line(text)
 
 
@@ -78,17 +75,16 @@ def _write_line(line: str, *, err: bool = False) -> None:
 
 
 class AnswerPrinter(PlainAnswer):
-    """Prints an answer on standard output.
+    """After a failure it is silent, so that the answer is still saved; `end` then raises the error.
 
-    Once standard output fails it continues in silence, so that the answer can still be stored;
-    `end` then raises the error, unless the reader only closed the pipe.
+    That the reader closed the pipe is no error.
     """
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
 
     def break_line(self) -> None:
-        """What follows, if anything does, starts on a new line."""
+        """Start a new line if anything follows."""
         if self._open and not self._breaks:
             self._breaks = "\n"
 
@@ -106,7 +102,7 @@ class AnswerPrinter(PlainAnswer):
 
 
 def abandon_stdout() -> None:
-    """Point standard output at nothing, so that closing it at exit does not fail again."""
+    """Let closing standard output at exit not fail again."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

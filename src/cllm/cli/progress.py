@@ -1,4 +1,4 @@
-"""Progress on standard error: of fetching a model, and of a long list of conversations."""
+"""Progress on standard error: of a download, and of a long list."""
 
 import contextlib
 import os
@@ -20,8 +20,6 @@ QUIET_SECONDS = 0.5
 
 
 class Progress:
-    """Takes the events of a download and shows them on standard error."""
-
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._bar = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -81,13 +79,9 @@ def _megabytes(size: int) -> str:
 
 
 def counted(
-    items: Iterable[T],
-    what: str,
-    *,
-    total: int,
-    clock: Callable[[], float] = time.monotonic,
+    items: Iterable[T], what: str, *, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[T]:
-    """The items one by one, with a line on standard error once they take a while."""
+    """Yield the items, with a line on standard error after QUIET_SECONDS."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield from items
         return

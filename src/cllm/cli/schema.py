@@ -1,7 +1,4 @@
-"""Schemas from the shell: opening the one that the settings name, checking it, clearing the cache.
-
-Sends nothing to a model.
-"""
+"""JSON schemas from the shell: open the one of the settings, validate it, clear the cache."""
 
 import msgspec
 
@@ -21,7 +18,7 @@ MOST_NAMES = 10
 
 
 def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
-    """What holds replies against the schema; to be closed."""
+    """The checker of replies for a schema. The caller closes it."""
     reader = SchemaReader(rules=schema_rules(place.environment), cache=_cache(place))
     schema = reader.read(source)
     for notice in schema.notices:
@@ -30,16 +27,15 @@ def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
 
 
 def held_to(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
-    """The request for a reply of the schema; one that is broken off is none, and is not kept."""
-    asked = response_format(checker.schema.content)
-    parameters = {**request.target.parameters, "response_format": asked}
+    """The request with a reply that must fit the schema; an interrupted one is discarded."""
+    form = response_format(checker.schema.content)
+    parameters = {**request.target.parameters, "response_format": form}
     target = msgspec.structs.replace(request.target, parameters=parameters)
-    made = msgspec.structs.replace(request, target=target)
-    return made.with_policy(accept=checker.accept, on_interrupt="discard")
+    request = msgspec.structs.replace(request, target=target)
+    return request.with_policy(accept=checker.accept, on_interrupt="discard")
 
 
 def validate_schema(line: CommandLine) -> None:
-    """Check the schema of the command line or the settings, and say what it is."""
     settings = trusted_settings(here(), line)
     if settings.schema is None:
         raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
@@ -51,7 +47,6 @@ def validate_schema(line: CommandLine) -> None:
 
 
 def clear_schema_cache() -> None:
-    """Delete all schemas that were fetched, and say how many there were."""
     count = _cache(here()).clear()
     printing.print_line(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
 

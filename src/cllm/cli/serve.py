@@ -1,4 +1,4 @@
-"""`cllm serve`: conversations over HTTP. Parses, and hands over to `cllm.server`."""
+"""`cllm serve`: parses the options and starts `cllm.server`."""
 
 import os
 from functools import partial
@@ -9,10 +9,9 @@ import click
 import msgspec
 
 from cllm.cli import printing
-from cllm.cli.inputs import here
+from cllm.cli.inputs import WIDE_HELP, cllm_path_option, command_line, here, trust_option
 from cllm.core.errors import UsageError
 from cllm.core.extras import needs_extra
-from cllm.settings.layers import CommandLine
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -37,79 +36,55 @@ WORKER = "cllm.cli.serve:worker_app"
 WEB_SERVER = "uvicorn"
 
 
-@click.command(
-    name="serve",
-    help=HELP,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(name="serve", help=HELP, context_settings=WIDE_HELP)
 @click.option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, HIGHEST_PORT), help="The port (3000).")
 @click.option("--store", metavar="URL", help="Where conversations are kept: sqlite:PATH.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes (1).")
-@click.option(
-    "--cllm-path",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="The folder to use in place of .cllm.",
-)
-@click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
+@cllm_path_option
+@trust_option
 def command(**options: Any) -> int:
-    """Serve until asked to stop."""
     if options["host"] == "":
         raise UsageError("Give --host an address, such as 127.0.0.1.")
-    settings = _settings(_command_line(options))
-    listen = _listening()
+    settings = _settings(options)
+    with needs_extra("server", feature="`cllm serve`"):
+        from cllm.server.http.listener import listen
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
     listen(settings, prepare=partial(_log_as, settings), say=_say, worker=WORKER)
     return 0
 
 
 def worker_app() -> "ASGIApp":
-    """The application of one process of several, by the options that the first one was given."""
-    from cllm.server.http.app import build  # noqa: PLC0415 - loads the web framework
-    from cllm.server.serving import open_serving  # noqa: PLC0415
+    """The application of a worker process, with the options of the first process."""
+    from cllm.server.http.app import build
+    from cllm.server.serving import open_serving
 
     printing.prepare_streams()
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
     path = options["cllm_path"]
     options["cllm_path"] = None if path is None else Path(path)
-    settings = _settings(_command_line(options))
+    settings = _settings(options)
     _log_as(settings)
     return build(open_serving(settings))
 
 
-def _command_line(options: dict[str, Any]) -> CommandLine:
-    """What the options say, as the layer over all files."""
+def _settings(options: dict[str, Any]) -> "Settings":
+    from cllm.cli.trust import trusted_settings
+
     names = ("host", "port", "store", "workers")
-    given = {name: options[name] for name in names if options.get(name) is not None}
-    return CommandLine(
-        values={"server": given} if given else {},
-        cllm_path=options["cllm_path"],
-        trust=options["trust"],
-    )
-
-
-def _settings(line: CommandLine) -> "Settings":
-    from cllm.cli.trust import trusted_settings  # noqa: PLC0415 - reads files
-
-    return trusted_settings(here(), line)
+    server = {name: options[name] for name in names if options[name] is not None}
+    return trusted_settings(here(), command_line(options, {"server": server or None}))
 
 
 def _log_as(settings: "Settings") -> None:
-    """A line of JSON for every request, and more of them if the settings want more."""
-    from cllm.logs import LogSettings, configure, include  # noqa: PLC0415 - with the server
+    """Log as JSON, at least a line per request."""
+    from cllm.logs import LogSettings, configure, include
 
     configure(
         LogSettings(verbosity=max(settings.verbosity, 1), as_json=True, file=settings.log_file),
         secrets=settings.secrets(),
     )
     include(WEB_SERVER)
-
-
-def _listening() -> Any:
-    with needs_extra("server", feature="`cllm serve`"):
-        from cllm.server.http.listener import listen  # noqa: PLC0415 - loads the web framework
-    return listen
 
 
 def _say(address: str) -> None:

@@ -1,4 +1,4 @@
-"""`cllm --show-config`: the settings that hold here, and where each comes from. No secrets."""
+"""`cllm --show-config`: prints the effective settings and the source of each, without secrets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,13 +18,18 @@ WIDTH = 100
 
 
 def show_config(place: Place, line: CommandLine) -> None:
-    """Print files, paths, settings, variables and the system prompt, each with its source."""
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
     secrets = settings.secrets()
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),
-        ("Paths", _paths(settings)),
+        (
+            "Paths",
+            (
+                f"history folder: {settings.history_folder}",
+                f"store: {without_password(settings.store)}",
+            ),
+        ),
         ("Settings", _settings(layered)),
         ("Variables", _variables(settings)),
         ("System prompt", _prompt(settings)),
@@ -42,11 +47,6 @@ def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
     yield f"none (looked in {looked})"
 
 
-def _paths(settings: Settings) -> Iterator[str]:
-    yield f"history folder: {settings.history_folder}"
-    yield f"store: {without_password(settings.store)}"
-
-
 def _settings(layered: Layered) -> Iterator[str]:
     yield f"model: {layered.values.get('model') or DEFAULT_MODEL}{_from(layered, 'model')}"
     for key, value in sorted(layered.values.items()):
@@ -55,14 +55,14 @@ def _settings(layered: Layered) -> Iterator[str]:
 
 
 def _setting(name: str, value: Any, layered: Layered) -> Iterator[str]:
-    """A value on a line; a mapping whose entries have different sources, entry by entry."""
+    """A line for a value; one per entry for a mapping whose entries have different sources."""
     if isinstance(value, dict) and name not in layered.sources and value:
         for key, inner in value.items():
             yield from _setting(f"{name}.{key}", inner, layered)
         return
     parts = name.split(".")
-    told = "***" if "extra_headers" in parts[:-1] else masked(parts[-1], value)
-    yield f"{name}: {_brief(told)}{_from(layered, name)}"
+    shown = "***" if "extra_headers" in parts[:-1] else masked(parts[-1], value)
+    yield f"{name}: {_brief(shown)}{_from(layered, name)}"
 
 
 def _brief(value: Any) -> str:
@@ -80,11 +80,11 @@ def _variables(settings: Settings) -> Iterator[str]:
     if not settings.variables.by_name:
         yield "none"
     for name, known in sorted(settings.variables.by_name.items()):
-        value = "required, not given"
-        if known.value is not None:
-            value = without_credentials(repr(known.value))
-        told = "***" if looks_secret(name) and known.value is not None else value
-        yield f"{name}: {told} ({known.source})"
+        if known.value is None:
+            value = "required, not given"
+        else:
+            value = "***" if looks_secret(name) else without_credentials(repr(known.value))
+        yield f"{name}: {value} ({known.source})"
 
 
 def _prompt(settings: Settings) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What conversations used and cost, and what caches did for them, printed as lines or JSON."""
+"""`cllm conversations stats`: usage, cost and cache figures, as lines or JSON."""
 
 import sys
 from typing import Any
@@ -6,15 +6,10 @@ from typing import Any
 import msgspec
 
 from cllm.app import App
-from cllm.assembly.cache_report import (
-    Amount,
-    CacheReport,
-    cache_report,
-    with_conversation,
-)
+from cllm.assembly.cache_report import Amount, CacheReport, cache_report, with_conversation
 from cllm.cli import printing
-from cllm.cli.listing import open_app
 from cllm.cli.progress import counted
+from cllm.cli.trust import open_app
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import (
     BrokenConversationError,
@@ -27,13 +22,13 @@ from cllm.settings.load import CommandLine
 
 
 def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
-    """Report on one conversation, or on all."""
     app = open_app(line)
     report = app.run(_of_all(app) if ref is None else _of_one(app, ref))
     if as_json:
         printing.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
-    printing.print_line(_heading(report, ref))
+    subject = f"Conversation {ref}" if ref else number_of(report.conversations, "conversation")
+    printing.print_line(f"{subject}: {number_of(report.turns, 'turn')}")
     for shown in report_lines(report):
         printing.print_line(shown)
 
@@ -43,7 +38,7 @@ async def _of_one(app: App, ref: str) -> CacheReport:
 
 
 async def _of_all(app: App) -> CacheReport:
-    """Of all conversations, those in the archive too: they were paid for."""
+    """The report of all conversations; archived ones were paid for too."""
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         printing.warn(notice)
@@ -58,23 +53,16 @@ async def _of_all(app: App) -> CacheReport:
 
 
 async def _readable(app: App, summary: Summary) -> Conversation | None:
-    """The conversation, or a warning in its place if there is something wrong with it alone."""
+    """The conversation, or None and a warning if only this one cannot be read."""
     try:
         return await app.store.load(summary.id)
     except (BrokenConversationError, ConversationNotFoundError) as error:
         printing.note(f"Warning: {error}")
     except StoreUnavailableError as error:
-        # A store that is there still has the rest: it can say this much of the conversation.
+        # Raises if the whole store is unavailable.
         await app.store.summary(summary.id)
         printing.note(f"Warning: conversation '{summary.ref}' is not counted: {error}")
     return None
-
-
-def _heading(report: CacheReport, ref: str | None) -> str:
-    turns = number_of(report.turns, "turn")
-    if ref is None:
-        return f"{number_of(report.conversations, 'conversation')}: {turns}"
-    return f"Conversation {ref}: {turns}"
 
 
 def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:
@@ -97,9 +85,8 @@ def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:
 
 
 def _money(amount: Amount) -> dict[str, Any]:
-    """Dollars, null where none are known, and of how many answers they are not."""
-    nobody_knows = amount.unknown > 0 and amount.known == 0
+    is_unknown = amount.unknown > 0 and amount.known == 0
     return {
-        "dollars": None if nobody_knows else amount.dollars,
+        "dollars": None if is_unknown else amount.dollars,
         "unknown_answers": amount.unknown,
     }

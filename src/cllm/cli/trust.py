@@ -1,12 +1,11 @@
-"""`cllm trust`, and the settings of a command, for which the person may be asked to trust a file.
+"""`cllm trust`, and the settings of a command.
 
-On a terminal the keys in question are shown and can be trusted; elsewhere an untrusted file is an
-error.
+An untrusted Cllmfile is an error; on a terminal the person is shown its keys and can trust them.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +17,9 @@ from cllm.settings.layers import CommandLine, Layered, Place, read_files, user_f
 from cllm.settings.load import Settings, load_layers, type_settings
 from cllm.settings.trust import TrustLedger, masked, parts_to_trust
 from cllm.terminal import fits_on_screen, make_visible
+
+if TYPE_CHECKING:
+    from cllm.app import App
 
 HELP = """Trust what a Cllmfile in the current directory can run or redirect.
 
@@ -33,7 +35,6 @@ Example:
 @click.command(name="trust", help=HELP)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 def command(file: Path | None) -> None:
-    """Remember the files' dangerous keys, and show them."""
     place = here()
     paths = [file] if file else [place.directory / ".cllm" / FILE_NAME, place.directory / FILE_NAME]
     read = (read_cllmfile(path, trusted_place=False) for path in paths)
@@ -57,15 +58,24 @@ def _show(cllmfile: Cllmfile) -> None:
 
 
 def trusted_settings(place: Place, line: CommandLine) -> Settings:
-    """The settings, with their notices printed; the person may be asked to trust files."""
-    settings = type_settings(trusted_layers(place, line), place, line)
+    return printed_settings(trusted_layers(place, line), place, line)
+
+
+def printed_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
+    """Print the notices of the settings."""
+    settings = type_settings(layered, place, line)
     for notice in settings.notices:
         printing.warn(notice)
     return settings
 
 
+def open_app(line: CommandLine) -> "App":
+    from cllm.app import App
+
+    return App(trusted_settings(here(), line))
+
+
 def trusted_layers(place: Place, line: CommandLine) -> Layered:
-    """The layers of the settings, after the same question."""
     asked: set[str | None] = set()
     while True:
         try:
@@ -77,24 +87,19 @@ def trusted_layers(place: Place, line: CommandLine) -> Layered:
 
 
 def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -> bool:
-    """Show what the file wants, and trust exactly that if the person says so."""
+    """Show the keys in question, and trust exactly those if the person agrees."""
     if not sys.stderr.isatty():
         return False
-    from cllm.cli.confirming import ask_on_terminal  # noqa: PLC0415 - rarely needed
+    from cllm.cli.confirming import ask_on_terminal
 
     file = next((one for one in read_files(place, line) if str(one.path) == error.path), None)
     if file is None:
         return False
-    question = "\n".join([*shown_parts(file), "Trust this? [y/N] "])
-    # What has scrolled away cannot be judged; the error says how to read the file and trust it.
+    shown = [f"{file.path} could be somebody else's, and wants to:"]
+    shown += [f"  {key}: {masked(key, value)}" for key, value in parts_to_trust(file).items()]
+    question = "\n".join([*map(make_visible, shown), "Trust this? [y/N] "])
+    # Nobody can judge what has scrolled away; the error says how to read and trust the file.
     if not fits_on_screen(question) or not ask_on_terminal(question):
         return False
     TrustLedger(user_folder(place)).trust(file)
     return True
-
-
-def shown_parts(file: Cllmfile) -> Iterator[str]:
-    """The keys of a file that need trust, each on a line, without the secrets in them."""
-    yield make_visible(f"{file.path} could be somebody else's, and wants to:")
-    for key, value in parts_to_trust(file).items():
-        yield make_visible(f"  {key}: {masked(key, value)}")

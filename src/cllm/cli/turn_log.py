@@ -1,4 +1,4 @@
-"""What of a turn is logged: who was asked, how much was sent, what it cost; all of it with -vvv."""
+"""Logging the events of a turn: model, sizes and cost; the messages too with -vvv."""
 
 import logging
 from time import monotonic
@@ -11,8 +11,10 @@ from cllm.settings.load import Settings
 from cllm.stores.registry import without_password
 
 
-def start_logging(settings: Settings) -> None:
-    """Log as the settings say, and blot out every key that they or the environment hold."""
+def start_logging(settings: Settings) -> bool:
+    """Configure logging; return False if the settings want no log."""
+    if settings.verbosity == 0 and settings.log_file is None:
+        return False
     configure(
         LogSettings(
             verbosity=settings.verbosity, as_json=settings.json_logs, file=settings.log_file
@@ -26,11 +28,10 @@ def start_logging(settings: Settings) -> None:
         store=without_password(settings.store),
         model=settings.model,
     )
+    return True
 
 
 class TurnLog:
-    """Logs the events of one turn."""
-
     def __init__(self) -> None:
         self._began = monotonic()
 

@@ -1,6 +1,6 @@
-"""What cllm runs on, and the provider of the model in force: its key, and whether it is reachable.
+"""Checks of the installed packages, and of the provider of the current model.
 
-Reaching is a connection that is made and closed again. Nothing is asked and no key is sent.
+The check of an address only connects: no data and no key are sent.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
-from cllm.doctoring.finding import Finding, ok, problem
+from cllm.doctoring import Finding, ok, problem
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.http import proxy_for, shown
 from cllm.providers.local.models import resolve
@@ -27,7 +27,7 @@ PORTS = {"http": 80, "https": 443}
 MEGABYTE = 1_000_000
 CHECK = "versions"
 PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
-# Each extra by the package that it is for.
+# The package by which each extra is recognised.
 EXTRAS = {
     "bedrock": "botocore",
     "litellm": "litellm",
@@ -60,7 +60,7 @@ def check_provider(settings: Settings, opener: ProviderOpener, model: str) -> It
 
 
 def _local(settings: Settings, served: ServedModel) -> Finding:
-    if not is_installed("local"):
+    if _version(EXTRAS["local"]) is None:
         advice = "install it with: pip install 'cllm[local]'"
         return problem(REACH, f"local models need what is not installed; {advice}")
     place = settings.place
@@ -102,10 +102,13 @@ def _bedrock(opener: ProviderOpener, served: ServedModel) -> Finding:
 
 
 def _reach(name: str, address: str) -> Finding:
-    """Connect to the provider, or to the proxy on the way to it."""
+    """Connect to the provider, or to the proxy before it."""
     try:
         proxy = proxy_for(address)
-        target = urlsplit(address if proxy is None else _with_scheme(proxy))
+        if proxy is None:
+            target = urlsplit(address)
+        else:
+            target = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         host, port = target.hostname, target.port or PORTS.get(target.scheme, 80)
     except ValueError:
         host, port = None, 0
@@ -122,12 +125,8 @@ def _reach(name: str, address: str) -> Finding:
     )
 
 
-def _with_scheme(proxy: str) -> str:
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
 def _connect(host: str, port: int, *, secure: bool) -> str | None:
-    """Why there is no connection, or None. Looking a name up can wait longer than we do."""
+    """Why a connection fails, or None. In a thread, as a name lookup has no timeout."""
     outcome: list[str | None] = []
 
     def attempt() -> None:
@@ -155,10 +154,6 @@ def check_machine() -> Iterator[Finding]:
     if missing:
         yield problem(CHECK, f"{', '.join(missing)} not installed; run: pip install cllm")
     yield ok("extras", ", ".join(f"{extra} {_state(extra)}" for extra in EXTRAS) + ".")
-
-
-def is_installed(extra: str) -> bool:
-    return _version(EXTRAS[extra]) is not None
 
 
 def _state(extra: str) -> str:

@@ -1,6 +1,5 @@
-"""The Cllmfiles: each one read by itself, so that one that is wrong does not hide the others."""
+"""Checks of the Cllmfiles. Each is read alone, so that an invalid one does not hide the others."""
 
-import stat
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError
-from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, warning
+from cllm.doctoring import Finding, fixed, ok, problem, reason_of, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
 from cllm.settings.layers import CommandLine, Place, folders, layer_up
 from cllm.settings.load import Settings, check_trust, type_settings
@@ -22,14 +21,14 @@ PREFIX = "Configuration error: "
 
 
 class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and the settings that hold: those of the files that can be used."""
+    """The findings, and the settings of the valid files."""
 
     findings: tuple[Finding, ...]
     settings: Settings | None
 
 
 def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSettings:
-    """Look at every Cllmfile that applies here. Nobody is asked for trust."""
+    """Check every Cllmfile that applies here, without a question about trust."""
     findings: list[Finding] = []
     usable: list[Cllmfile] = []
     for folder, own in folders(place, line):
@@ -63,19 +62,16 @@ def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
     yield ok(CHECK, f"{file.path} is read; {why}.")
     for key in file.content:
         if key not in KNOWN_KEYS:
-            yield warning(CHECK, f"{file.path}: {_about_unknown(key)}")
+            close = get_close_matches(key, KNOWN_KEYS, n=1, cutoff=0.8)
+            advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
+            unknown = f"the unknown key `{key}` is passed to the model; {advice}"
+            yield warning(CHECK, f"{file.path}: {unknown}")
     if _holds_key(file.content):
-        yield from _for_own_eyes(file.path, fix=fix)
-
-
-def _about_unknown(key: str) -> str:
-    close = get_close_matches(key, KNOWN_KEYS, n=1, cutoff=0.8)
-    advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
-    return f"the unknown key `{key}` is passed to the model; {advice}"
+        yield from _permissions(file.path, fix=fix)
 
 
 def _holds_key(content: dict[str, Any]) -> bool:
-    """Whether a key is written out in the file, where a variable could stand."""
+    """Whether the file contains a key itself, not a variable."""
     providers = content.get("providers")
     rows = list(providers.values()) if isinstance(providers, dict) else []
     holders = [row for row in (content, *rows) if isinstance(row, dict)]
@@ -83,15 +79,11 @@ def _holds_key(content: dict[str, Any]) -> bool:
     return any(value and not variables_in(value) for value in written)
 
 
-def _for_own_eyes(path: Path, *, fix: bool) -> Iterator[Finding]:
-    """A file with a key in it is for its owner only."""
-    status = path.lstat()
-    if stat.S_ISLNK(status.st_mode):
-        status = path.stat()
-        fix = False
-    if not status.st_mode & FOR_OTHERS:
+def _permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
+    """Check that only the owner can read the file; a link is never changed."""
+    if not path.stat().st_mode & FOR_OTHERS:
         return
-    if not fix:
+    if not fix or path.is_symlink():
         advice = f"chmod 600 {path}, or name a variable such as ${{OPENAI_API_KEY}} in its place."
         yield warning(
             CHECK, f"{path} has a key in it, and others on this machine can read it: {advice}"

@@ -1,7 +1,6 @@
-"""The folder of the conversation files, and each conversation in it.
+"""Checks of the folder of conversation files, and of each conversation.
 
-A conversation is checked by the rules of its model's provider (`assembly.profiles`), as if the
-user sent something next. Nothing stored is repaired: that happens when it is sent.
+A conversation is checked by the rules of its model's provider, as if a user message followed.
 """
 
 import os
@@ -9,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import AnyPart, Dialect, Role, plain_message
 from cllm.core.ports import Page
-from cllm.doctoring.finding import Finding, fixed, ok, problem, reason_of, some, warning
+from cllm.doctoring import Finding, fixed, ok, problem, reason_of, some, warning
 from cllm.opening import ProviderOpener
 from cllm.providers.fitting import named_profile
 from cllm.stores.json_folder import LOCKS, SUFFIX
@@ -41,7 +41,6 @@ NEXT = spoken_for(plain_message("user", "And now?"), "openai")
 
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
-    """Look at the folder; what a store of another kind keeps is not looked at."""
     if not url.startswith(JSON):
         scheme = url.partition(":")[0]
         looked = "keeps no files" if scheme == "memory" else "is looked at with: cllm db check"
@@ -74,94 +73,78 @@ def _missing(folder: Path) -> Finding:
 
 def _space(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    said = f"{free / MEGABYTE:.0f} MB are free there"
+    text = f"{free / MEGABYTE:.0f} MB are free there"
     if free < NO_SPACE:
-        return problem("space", f"{said}: too little to keep a turn; free some.")
+        return problem("space", f"{text}: too little to keep a turn; free some.")
     if free < LITTLE_SPACE:
-        return warning("space", f"{said}; free some soon.")
-    return ok("space", f"{said}.")
+        return warning("space", f"{text}; free some soon.")
+    return ok("space", f"{text}.")
 
 
 def _permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
-    """What was said is for its owner's eyes: the folder 0700, the files 0600."""
+    """Only the owner may read: the folder is 0700, the files 0600."""
     check = "permissions"
-    files = [entry for entry in _files(folder) if entry.name.endswith(SUFFIX)]
-    open_files = [entry.name for entry in files if _is_open(entry.stat(follow_symlinks=False))]
-    open_folder = _is_open(folder.stat())
-    if not open_folder and not open_files:
+    found = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
+    files = [
+        entry.name
+        for entry in _files(folder)
+        if entry.name.endswith(SUFFIX) and entry.stat(follow_symlinks=False).st_mode & FOR_OTHERS
+    ]
+    if not found and not files:
         yield ok(check, "only you can read the conversations.")
-        return
-    found = [str(folder)] if open_folder else []
-    found += open_files
-    if not fix:
-        yield warning(check, f"others can read {some(found)}; mend it with: cllm doctor --fix")
-        return
-    if open_folder:
-        yield from _mended(check, [str(folder)], _close_folder, "only you can read")
-    if open_files:
-        yield from _mended(
-            check, open_files, lambda name: _close_file(folder / name), "only you can read"
-        )
+    elif not fix:
+        names = some([*found, *files])
+        yield warning(check, f"others can read {names}; mend it with: cllm doctor --fix")
+    else:
+        yield from _fix(check, found, lambda name: Path(name).chmod(0o700), "only you can read")
+        yield from _fix(check, files, lambda name: _restrict(folder / name), "only you can read")
 
 
 def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
-    """Files that a killed process was writing. A young one may be somebody's who is at work."""
-    check = "leftovers"
+    """Temporary files of killed processes. A recent one may belong to a running process."""
+    check, ending = "leftovers", f"{SUFFIX}.tmp"
     oldest = now.timestamp() - LEFT_OVER_SECONDS
     left = [
         entry.name
         for entry in _files(folder)
         if entry.name.startswith(".")
-        and entry.name.endswith(f"{SUFFIX}.tmp")
+        and entry.name.endswith(ending)
         and entry.stat(follow_symlinks=False).st_mtime < oldest
-        and not is_held(folder / LOCKS / f"{_key(entry.name)}.lock")
+        and not is_held(folder / LOCKS / f"{entry.name[1:].removesuffix(ending)}.lock")
     ]
     if not left:
         yield ok(check, "no half-written files lie about.")
     elif fix:
-        yield from _mended(check, left, lambda name: (folder / name).unlink(), "removed")
+        yield from _fix(check, left, lambda name: (folder / name).unlink(), "removed")
     else:
         yield warning(
             check, f"half-written files lie about: {some(left)}; remove them: cllm doctor --fix"
         )
 
 
-def _mended(
-    check: str, names: Sequence[str], mend: Callable[[str], None], done: str
+def _fix(
+    check: str, names: Sequence[str], repair_one: Callable[[str], None], done: str
 ) -> Iterator[Finding]:
-    mended = []
+    repaired = []
     for name in names:
         try:
-            mend(name)
+            repair_one(name)
         except OSError as error:
             yield problem(check, f"{name} cannot be mended ({reason_of(error)}).")
         else:
-            mended.append(name)
-    if mended:
-        yield fixed(check, f"{done} {some(mended)}{' now' if done != 'removed' else ''}.")
+            repaired.append(name)
+    if repaired:
+        yield fixed(check, f"{done} {some(repaired)}{' now' if done != 'removed' else ''}.")
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
-    """The files of the folder, links not followed, by name."""
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
     return sorted(found, key=lambda entry: entry.name)
 
 
-def _is_open(status: os.stat_result) -> bool:
-    return bool(status.st_mode & FOR_OTHERS)
-
-
-def _key(temporary: str) -> str:
-    return temporary.removeprefix(".").removesuffix(f"{SUFFIX}.tmp")
-
-
-def _close_folder(folder: str) -> None:
-    Path(folder).chmod(0o700)
-
-
-def _close_file(path: Path) -> None:
-    """Take it from others' eyes; a link that took its place meanwhile is not followed."""
+def _restrict(path: Path) -> None:
+    """Do not follow a link that replaced the file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -171,32 +154,28 @@ def _close_file(path: Path) -> None:
 
 
 Load = Callable[[str], Conversation]
-Count = Callable[[Iterable[Summary], int], Iterable[Summary]]
 
 
 class _Rules(msgspec.Struct, frozen=True):
-    """How a model takes histories."""
-
     dialect: Dialect
     profile: Profile
 
 
 class HistoryCheck:
-    """Looks at conversations one by one. `model` is for those that name none."""
+    """Checks conversations. `model` is for those that name none."""
 
     def __init__(self, opener: ProviderOpener, *, model: str, store: str) -> None:
         self._opener = opener
         self._model = model
         self._locks = Path(store.removeprefix(JSON)) / LOCKS if store.startswith(JSON) else None
-        self._rules: dict[str, _Rules | str] = {}
+        self._rules_for = cache(self._find_rules)
 
-    def check(self, page: Page, load: Load, *, counted: Count) -> Iterator[Finding]:
-        """A line for each conversation with which something is wrong, and one for all others."""
+    def check(self, page: Page, summaries: Iterable[Summary], load: Load) -> Iterator[Finding]:
         for notice in page.notices:
             yield problem(HISTORIES, notice.message)
         good = 0
-        for summary in counted(page.items, len(page.items)):
-            found = list(self._look(summary.id, load))
+        for summary in summaries:
+            found = list(self._check_one(summary.id, load))
             good += not found
             yield from found
         total = len(page.items)
@@ -205,15 +184,15 @@ class HistoryCheck:
         elif not page.notices:
             yield ok(HISTORIES, "there are none yet.")
 
-    def _look(self, ref: str, load: Load) -> Iterator[Finding]:
+    def _check_one(self, ref: str, load: Load) -> Iterator[Finding]:
         try:
             conversation = load(ref)
         except StoreError as error:
             yield problem(HISTORIES, str(error))
             return
         if self._was_interrupted(conversation):
-            said = "has a turn that was interrupted; the next turn marks it so."
-            yield warning(HISTORIES, f"'{ref}' {said}")
+            state = "has a turn that was interrupted; the next turn marks it so."
+            yield warning(HISTORIES, f"'{ref}' {state}")
         rules = self._rules_for(conversation.model or self._model)
         if isinstance(rules, str):
             yield warning(HISTORIES, f"'{ref}' cannot be sent now: {rules}")
@@ -227,8 +206,8 @@ class HistoryCheck:
             first = judged.problems[0]
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {first.path}: {first.message}.")
         elif judged.notices:
-            said = judged.notices[0].message
-            yield warning(HISTORIES, f"'{ref}' will be mended when it is sent: {said}")
+            first_notice = judged.notices[0].message
+            yield warning(HISTORIES, f"'{ref}' will be mended when it is sent: {first_notice}")
 
     def _was_interrupted(self, conversation: Conversation) -> bool:
         turns = conversation.turns + conversation.variants
@@ -236,13 +215,8 @@ class HistoryCheck:
             return False
         return not is_held(self._locks / f"{conversation.id}.lock")
 
-    def _rules_for(self, model: str) -> _Rules | str:
-        """The rules of a model, or why there are none."""
-        if model not in self._rules:
-            self._rules[model] = self._find_rules(model)
-        return self._rules[model]
-
     def _find_rules(self, model: str) -> _Rules | str:
+        """The rules of a model, or the error that hides them."""
         try:
             served = self._opener.find(model)
             access = self._opener.access(served.provider)
@@ -255,17 +229,18 @@ class HistoryCheck:
 
 
 def _judge(conversation: Conversation, rules: _Rules) -> Repaired[Spoken]:
-    said = [message for turn in conversation.turns if turn.is_history for message in turn.messages]
-    # A system message among the others is put with the system prompt where it may not stay.
+    turns = (turn for turn in conversation.turns if turn.is_history)
+    messages = [message for turn in turns for message in turn.messages]
+    # Where a history may not contain a system message, it is sent with the system prompt.
     moved = rules.profile.system in ("nowhere", "after_user")
     spoken = [
         spoken_for(message, rules.dialect, place=place)
-        for place, message in enumerate(said)
+        for place, message in enumerate(messages)
         if not (moved and message.role == "system")
     ]
-    places = [*(message.place for message in spoken), len(said)]
-    return repair([*spoken, NEXT], rules.profile, make=_make, places=places)
+    places = [*(message.place for message in spoken), len(messages)]
 
+    def make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
+        return Spoken(role=role, parts=parts)
 
-def _make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
-    return Spoken(role=role, parts=parts)
+    return repair([*spoken, NEXT], rules.profile, make=make, places=places)

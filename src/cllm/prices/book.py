@@ -1,8 +1,7 @@
-"""The cost of a call and the context window of a model.
+"""The cost of a call and the context window of a model; None if unknown.
 
-Prices from the settings come first, then those of genai-prices. A price that neither knows is None.
-The package takes 200 ms to import, so each record found in it is saved in memory and in a file; a
-damaged file is read from the package again. Makes no network call.
+Prices of the settings come first, then those of genai-prices. That takes 200 ms to import, so its
+records are cached in memory and in files.
 """
 
 import contextlib
@@ -18,30 +17,51 @@ import msgspec
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
 from cllm.files import CacheFolder
-from cllm.prices.names import TableEntry, table_entry
+from cllm.providers.registry import KNOWN_PREFIXES, LITELLM
 
 PACKAGE = "genai_prices"
 FORMAT = 4
-"""Increase it when ModelRecord, or how one is made from the table, changes."""
+"""Increase it when ModelRecord, or how `table.look_up` builds one, changes."""
 
 MAX_RECORDS = 1024
 MAX_FILES = 512
 MAX_FILE_BYTES = 64 * 1024
 HIGHEST_PRICE = 1_000_000
 KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
+LONGEST_NAME = 256
+SAME_NAMES = (
+    *("anthropic", "cerebras", "deepseek", "fireworks", "groq", "mistral", "openai"),
+    *("openrouter", "perplexity", "together"),
+)
+PROVIDERS = {name: name for name in SAME_NAMES} | {
+    "bedrock": "aws",
+    "moonshot": "moonshotai",
+    "xai": "x-ai",
+}
+# Without `azure/` and `vertex_ai/`: a deployment's name follows, or the price varies by region.
+LITELLM_PROVIDERS = {
+    **PROVIDERS,
+    "cohere": "cohere",
+    "cohere_chat": "cohere",
+    "fireworks_ai": "fireworks",
+    "gemini": "google",
+    "together_ai": "together",
+}
+_ARN_FIELDS = 5
+_NAMED_BY_ARN = frozenset({"foundation-model", "inference-profile"})
 _EXACT = Context(prec=100)
 _PER_MILLION = -6
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """The price of every token of a call whose prompt has more tokens than `above`."""
+    """The price of all tokens of a call whose prompt has more than `above` tokens."""
 
     above: int
     price: Decimal
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars for a million tokens of one kind; `tiers` go upwards."""
+    """Dollars per million tokens; `tiers` are in ascending order."""
 
     base: Decimal
     tiers: tuple[Tier, ...] = ()
@@ -54,11 +74,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate for each kind of token; None where nobody says.
-
-    Reasoning costs what output does, unless it has a rate of its own. `per_call` is what every
-    call costs beside its tokens.
-    """
+    """A rate per kind of token; None if unknown. Reasoning costs as output without its own rate."""
 
     input: Rate | None = None
     output: Rate | None = None
@@ -69,7 +85,6 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     per_call: Decimal = Decimal(0)
 
     def cost(self, usage: Usage) -> Decimal | None:
-        """Dollars, exactly; None if tokens were used that have no rate."""
         prompt_tokens = usage.input + usage.cache_read + usage.cache_write
         total = _EXACT.scaleb(self.per_call, -_PER_MILLION)
         hour = usage.cache_write_hour
@@ -90,11 +105,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatedRates(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates and when they apply, in UTC; `rates` is None if they are unknown.
-
-    `since` is the first day. `daily` is a start and an end time; it spans midnight if the end is
-    earlier.
-    """
+    """Rates and when they apply, in UTC; a `daily` range whose end is earlier spans midnight."""
 
     rates: Rates | None
     since: date | None = None
@@ -112,32 +123,67 @@ class DatedRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is known of a model; with no field set, that it is not known.
-
-    Of the rates that hold at a time the last ones are meant, and the first ones if none do.
-    """
+    """Empty if the model is unknown. The last rates that apply are used, else the first."""
 
     dated: tuple[DatedRates, ...] = ()
     context_window: int | None = None
 
     def rates(self, at: datetime) -> Rates | None:
-        """The rates at that time; a time without a zone is in UTC."""
-        if not self.dated:
-            return None
-        if len(self.dated) == 1:
-            return self.dated[0].rates
+        """A time without a zone is UTC."""
+        if len(self.dated) <= 1:
+            return self.dated[0].rates if self.dated else None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
         applying = (dated for dated in reversed(self.dated) if dated.applies(at))
         return next(applying, self.dated[0]).rates
 
 
+class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Names in genai-prices."""
+
+    provider: str
+    model: str
+
+
+def table_entry(provider: str, model: str) -> TableEntry | None:
+    """None if the name does not tell who is paid."""
+    if len(model) > LONGEST_NAME:
+        return None
+    names = PROVIDERS
+    if provider == LITELLM:
+        names = LITELLM_PROVIDERS
+        prefix, slash, rest = model.partition("/")
+        if slash:
+            provider, model = prefix, rest
+        else:
+            known = (name for start, name in KNOWN_PREFIXES.items() if model.startswith(start))
+            provider = next(known, "")
+    owner: str | None = names.get(provider)
+    name: str | None = model
+    if owner == "aws":
+        if names is LITELLM_PROVIDERS and not model.startswith("arn:"):
+            # A route or a region can precede the id: bedrock/converse/ID, bedrock/us-east-1/ID.
+            model = model.rpartition("/")[2]
+        name = _bedrock_name(model)
+    return TableEntry(provider=owner, model=name) if owner and name else None
+
+
+def _bedrock_name(model: str) -> str | None:
+    """A short name without a region is the regional model, as when it is sent."""
+    from cllm.wire.bedrock.models import UnknownModelError, bedrock_id  # noqa: PLC0415
+
+    if model.startswith("arn:"):
+        resource, _, name = model.split(":", _ARN_FIELDS)[-1].partition("/")
+        return name if resource in _NAMED_BY_ARN else None
+    try:
+        return bedrock_id(model)
+    except UnknownModelError:
+        return None
+
+
 class PriceBook:
-    """Prices by our names of providers and their names of models.
+    """`given`: the `prices` of providers' settings. `redirected`: providers at another address.
 
-    `folder` is the cache. `given` has the `prices` of each provider's settings. `redirected` are
-    the providers that are called at an address other than their own, where prices are unknown.
-
-    The first look-up of a model that has no file takes 200 ms and blocks: in a server, call
+    The first look-up of a model without a cache file blocks for 200 ms: a server calls
     `context_window` in a thread first.
     """
 
@@ -154,17 +200,15 @@ class PriceBook:
         self._records: dict[tuple[str, str], ModelRecord] = {}
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:
-        """Dollars for a call made at that time; None if they are not known."""
         rates = self._given.get((provider, model)) or self._record(provider, model).rates(at)
         return None if rates is None else rates.cost(usage)
 
     def price_turn(self, provider: str, model: str, usage: Usage, at: datetime) -> float | None:
-        """The price of a stored turn, whose model may have its provider's name before it."""
+        """The model of a stored turn may start with its provider's name."""
         cost = self.price(provider, model.removeprefix(f"{provider}/"), usage, at)
         return None if cost is None else float(cost)
 
     def context_window(self, provider: str, model: str) -> int | None:
-        """How many tokens the model accepts; None if that is not known."""
         return self._record(provider, model).context_window
 
     def _record(self, provider: str, model: str) -> ModelRecord:
@@ -195,10 +239,7 @@ def _look_up(entry: TableEntry, cache: CacheFolder) -> ModelRecord:
 
 @functools.cache
 def installed_version() -> str | None:
-    """The version of genai-prices from the name of its metadata folder; None if not found.
-
-    importlib.metadata takes 30 ms.
-    """
+    """By its metadata folder: importlib.metadata takes 30 ms."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -208,7 +249,6 @@ def installed_version() -> str | None:
 
 
 def _read_given(given: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
-    """The rates of `providers.NAME.prices` by provider and model."""
     rates = {}
     for provider, models in given.items():
         where = f"providers.{provider}.prices"

@@ -1,7 +1,6 @@
-"""One model's entry in genai-prices, as a record of ours. The only module that loads it.
+"""Reads a model's record from genai-prices; the only module that imports it.
 
-Its table is read as it was installed: nothing is fetched, and prices that another part of the
-program has fetched are not used, since the records are kept under the installed version.
+Only the installed table is used, as records are cached by the installed version.
 """
 
 from collections.abc import Iterator
@@ -19,9 +18,9 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
-from cllm.prices.book import DatedRates, ModelRecord, Rate, Rates, Tier
-from cllm.prices.names import TableEntry
+from cllm.prices.book import DatedRates, ModelRecord, Rate, Rates, TableEntry, Tier
 
+# The table's names for the price of each kind of token, the preferred one first.
 KINDS = {
     "input": ("input_mtok",),
     "output": ("output_mtok",),
@@ -30,19 +29,14 @@ KINDS = {
     "cache_write_hour": ("cache_write_1h_mtok",),
     "reasoning": ("output_reasoning_mtok",),
 }
-"""Our kinds of tokens and the table's names for their price, the best first."""
-
+# Models whose cache writes cost as much as input; the table has no price for them.
 WRITTEN_AS_INPUT = (("aws", "nova"),)
-"""Whose writing to a cache has no price in the table, since it costs what input does."""
-
+# Tokens of every answer of such a model that no Usage counts.
 UNCOUNTED = "output_citation_mtok"
-"""Tokens that every answer of such a model has and that no usage of ours counts."""
-
 _CALLS = 1000
 
 
 def look_up(entry: TableEntry) -> ModelRecord:
-    """What the table says of the model; an empty record if it does not know it."""
     snapshot = DataSnapshot(providers=providers, from_auto_update=False)
     try:
         _, model = snapshot.find_provider_model(entry.model, None, entry.provider, None)
@@ -84,7 +78,7 @@ def _in_utc(value: time) -> time:
 
 
 def _rates(prices: ModelPrice) -> Rates | None:
-    """The rates; None if there are none, or if a call costs more than can be counted."""
+    """None if there are none, or if a call has a cost that Usage does not count."""
     rates = {kind: _rate(prices, names) for kind, names in KINDS.items()}
     per_call = prices.requests_kcount or Decimal(0)
     if getattr(prices, UNCOUNTED) is not None or isinstance(per_call, TieredPrices):

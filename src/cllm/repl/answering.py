@@ -1,9 +1,7 @@
-"""One turn of a chat: its events on the screen, and what it used and cost.
-
-An error of ours ends the turn and not the chat.
-"""
+"""One turn of a chat: shows its events, usage and cost. A CllmError does not end the chat."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
@@ -23,7 +21,7 @@ from cllm.core.reply import (
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.engine.rounds import RoundEnded
 from cllm.repl.chat import Chat
-from cllm.repl.status import answer_line
+from cllm.repl.status import price_text
 
 if TYPE_CHECKING:
     from cllm.repl.screen import Answer
@@ -32,7 +30,7 @@ TICK = 0.08
 
 
 async def take_turn(chat: Chat, request: TurnRequest) -> None:
-    """Take the turn and show it. What was said so far is kept if it is cancelled."""
+    """Take the turn and show it."""
     answer = chat.screen.begin_answer()
     failed = False
     try:
@@ -43,11 +41,15 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
         chat.failures += 1
         chat.screen.error(error)
     except asyncio.CancelledError:
-        chat.screen.note(_interrupted(request))
+        is_saved = request.policy.on_interrupt == "keep"
+        state = "What was said so far is kept." if is_saved else "Nothing is kept."
+        chat.screen.note(f"Interrupted. {state}")
         raise
     finally:
         chat.screen.end_answer()
-        await _look(chat, request, failed=failed)
+        # After a failure the person has seen its reason; a second error adds nothing.
+        with contextlib.suppress(*([CllmError] if failed else [])):
+            await chat.taken(request)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
@@ -60,24 +62,9 @@ async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
                 log(event)
 
 
-async def _look(chat: Chat, request: TurnRequest, *, failed: bool) -> None:
-    """See what became of the turn; if it failed, the person was told why once already."""
-    try:
-        await chat.taken(request)
-    except CllmError:
-        if not failed:
-            raise
-
-
-def _interrupted(request: TurnRequest) -> str:
-    is_kept = request.policy.on_interrupt == "keep"
-    kept = "What was said so far is kept." if is_kept else "Nothing is kept."
-    return f"Interrupted. {kept}"
-
-
 @asynccontextmanager
 async def _redrawn(answer: "Answer") -> AsyncGenerator[None, None]:
-    """While this runs, what has come is shown also when nothing more comes."""
+    """Redraw the answer every TICK seconds."""
 
     async def tick() -> None:
         while True:
@@ -92,8 +79,6 @@ async def _redrawn(answer: "Answer") -> AsyncGenerator[None, None]:
 
 
 class _Turn:
-    """Shows the events of one turn."""
-
     def __init__(self, chat: Chat, answer: "Answer") -> None:
         self._chat = chat
         self._screen = chat.screen
@@ -105,7 +90,8 @@ class _Turn:
             case TurnWaits():
                 self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
             case TurnBegan():
-                self._begin(event)
+                for notice in self._chat.new_notices(event.prompt.notices):
+                    self._screen.warn(notice)
             case Noticed():
                 self._screen.warn(event.notice)
             case TextDelta() | RefusalDelta():
@@ -122,13 +108,9 @@ class _Turn:
                 assert_never(event)
 
     def _write(self, text: str) -> None:
-        """Show it, unless it has to fit a schema: that is known at the end only."""
+        # A reply is checked against the schema before it is shown.
         if self._chat.hold is None:
             self._answer.write(text)
-
-    def _begin(self, event: TurnBegan) -> None:
-        for notice in self._chat.untold(event.prompt.notices):
-            self._screen.warn(notice)
 
     def _end(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
@@ -141,4 +123,4 @@ class _Turn:
             self._screen.note("The answer reached its limit of tokens (`max_tokens`).")
         if self._chat.options.show_stats:
             seconds = time.monotonic() - self._began
-            self._screen.note(answer_line(usage, event.cost, seconds))
+            self._screen.note(f"{price_text(usage, event.cost)} · {seconds:.1f} s")

@@ -1,7 +1,6 @@
-"""The conversation that a chat is in, and what goes into its next turn.
+"""The state of a chat: its conversation, and what its next turn contains.
 
-Makes turn requests and changes conversations through the store; it decides nothing about content,
-prints nothing and asks no model.
+Builds turn requests and edits conversations through the store. Prints nothing and calls no model.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +9,7 @@ import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
-from cllm.assembly.window import ByTurns, Strategy
+from cllm.assembly.window import ByTurns
 from cllm.core.conversation import Conversation, StandingSummary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
@@ -31,7 +30,7 @@ Hold = Callable[[TurnRequest], TurnRequest]
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person chose for the whole chat; without a window it is the settings'."""
+    """The options of a chat; without a window the settings' applies."""
 
     window: ByTurns | None = ByTurns()
     show_stats: bool = True
@@ -39,11 +38,10 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chat:
-    """A conversation under way. It is stored with its first answer, under `ref`.
+    """A conversation, which is stored under `ref` with its first answer.
 
-    `attach` reads files, `tools` are what the model may use, `open_kept` opens the store of a chat
-    that began unsaved, `new_log` gives what logs the events of one turn. `hold` holds the reply to
-    a request to a JSON schema.
+    `attach` reads files, `open_kept` opens the store for a chat that starts unsaved, `new_log`
+    returns a logger for the events of one turn, `hold` binds a request to the JSON schema.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Chat:
         self._enter(_automatic_id(), None)
 
     def new(self) -> None:
-        """Begin a conversation, with the same model and prompt; what is stored stays so."""
+        """Start a conversation with the same model and prompt."""
         model, system = self.model, self.system
         self._enter(_automatic_id(), None)
         self.chosen_model, self.system = model, system
@@ -86,19 +84,16 @@ class Chat:
         self.system = self.app.settings.system
         self.attached: tuple[AnyPart, ...] = ()
         self.executed: tuple[str, ...] = ()
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
-    def untold(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Those of which the person was not told in this conversation; now they are.
-
-        That turns leave the window is said each time it happens.
-        """
+    def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        """Those not returned before in this conversation, and all about the window."""
         new = tuple(
             notice
             for notice in notices
-            if notice.code == TRIMMED_CODE or notice.message not in self._told
+            if notice.code == TRIMMED_CODE or notice.message not in self._shown
         )
-        self._told.update(notice.message for notice in new)
+        self._shown.update(notice.message for notice in new)
         return new
 
     @property
@@ -107,23 +102,22 @@ class Chat:
 
     @property
     def model(self) -> str:
-        """The model of the next turn: a conversation keeps its own."""
-        kept = None if self.conversation is None else self.conversation.model
-        return kept or self.chosen_model
+        """The model of the next turn: a conversation has its own."""
+        stored = None if self.conversation is None else self.conversation.model
+        return stored or self.chosen_model
 
     async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
-        """Go on with a stored conversation; what to know about it.
+        """Open a stored conversation; return notices about it.
 
-        UsageError if it was asked for `under` another system prompt than its own.
+        UsageError if `under` is another system prompt than its own.
         """
         conversation = await self.store.load(ref)
         given = under or self._configured()
         choice = choose_system(conversation, given, new_policy="captured", now=now())
         self._enter(conversation.id, conversation)
-        return self.untold(choice.notices)
+        return self.new_notices(choice.notices)
 
     async def open_or_begin(self, ref: str) -> tuple[Notice, ...]:
-        """Go on with it, or begin it if it is not there."""
         try:
             return await self.open(check_id(ref), under=self.app.settings.system)
         except ConversationNotFoundError:
@@ -131,14 +125,14 @@ class Chat:
             return ()
 
     async def look(self) -> None:
-        """Look at the conversation as it is stored now."""
+        """Reload the conversation."""
         try:
             self.conversation = await self.store.load(self.ref)
         except ConversationNotFoundError:
             self.conversation = None
 
     async def look_again(self) -> None:
-        """Look at it after a model was asked: what a new summary cost belongs to this chat."""
+        """Reload after a call of a model, and add the cost of a new summary to this chat."""
         before = None if self.conversation is None else self.conversation.summary
         await self.look()
         after = None if self.conversation is None else self.conversation.summary
@@ -146,30 +140,30 @@ class Chat:
             self.sitting = self.sitting.plus(after.usage, after.cost)
 
     async def pin(self, numbers: tuple[int, ...]) -> None:
-        """Have the turns of these messages in every window, and of no others."""
+        """Set the messages whose turns are in every window."""
         await self.store.update(self.ref, Changes(pins=numbers))
         await self.look()
 
     async def undo_summary(self) -> StandingSummary:
-        """Go back to the summary before the last one; the one that is gone."""
+        """Remove the last summary and return it."""
         self.stored()
         undone = await self.app.engine().undo_summary(self.ref)
         await self.look()
         return undone
 
-    def request(self, said: str) -> TurnRequest:
-        """The turn in which this is said, with what is attached to it."""
-        parts = (Text(text=said), *self.attached)
-        message = encode_parts("user", parts) if self.attached else plain_message("user", said)
+    def request(self, text: str) -> TurnRequest:
+        """The request of a turn with this text and the attachments."""
+        parts = (Text(text=text), *self.attached)
+        message = encode_parts("user", parts) if self.attached else plain_message("user", text)
         return self._request((message,), self.executed)
 
     async def request_again(self) -> TurnRequest:
-        """The last turn once more; the one that is there stays as a variant."""
+        """The request that repeats the last turn, whose old answer stays as a variant."""
         turn = await self._seen_turn()
         return self._request(turn.asked).with_policy(place=turn.place)
 
     def request_nothing(self) -> TurnRequest:
-        """A request as for a turn, in which nothing is said."""
+        """A request without a message."""
         self.stored()
         return self._request(())
 
@@ -178,10 +172,10 @@ class Chat:
     ) -> TurnRequest:
         settings = self.app.settings
         configured = settings.variables.filled(settings.context)
-        made = TurnRequest(
+        request = TurnRequest(
             input=TurnInput(
                 messages=messages,
-                system=self._given(),
+                system=self.system if self.conversation is None else self._configured(),
                 context=(*configured, *map(exec_command, executed)),
             ),
             target=TurnTarget(
@@ -196,43 +190,32 @@ class Chat:
                 ref=self.ref,
                 cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
                 create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
-                window=self.window_for,
+                window=lambda model: self.options.window or self.app.window_for(model),
                 on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             ),
         )
-        return made if self.hold is None else self.hold(made)
-
-    def window_for(self, model: str) -> Strategy:
-        """What of the conversation is sent: as the person chose, or as the settings say."""
-        return self.options.window or self.app.window_for(model)
-
-    def _given(self) -> GivenPrompt:
-        """The prompt of a new conversation; one that is stored keeps its own."""
-        return self.system if self.conversation is None else self._configured()
+        return request if self.hold is None else self.hold(request)
 
     def _configured(self) -> GivenPrompt:
-        """The settings' prompt, as one that nobody asked for in this very conversation."""
+        """The prompt of the settings, which does not override that of a stored conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
     async def taken(self, request: TurnRequest) -> None:
-        """Look at what became of a turn; what was for it only goes with no other one.
-
-        A turn of which nothing was kept leaves that for the next.
-        """
+        """Reload after a turn; drop attachments and commands if the turn was saved."""
         await self.look_again()
         turns = () if self.conversation is None else self.conversation.turns
         if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
             self.attached, self.executed = (), ()
 
     def last_turn(self) -> Turn:
-        """The newest turn; UsageError if there is none yet."""
+        """The newest turn; UsageError if there is none."""
         turns = () if self.conversation is None else self.conversation.turns
         if not turns:
             raise UsageError("Nothing has been said in this conversation yet.")
         return turns[-1]
 
     async def _seen_turn(self) -> Turn:
-        """The newest turn; UsageError if somebody else has added or taken back one meanwhile."""
+        """The newest turn; UsageError if another process has added or deleted one."""
         seen, count = self.last_turn(), self.stored().message_count
         stored = await self.store.load(self.ref)
         if stored.message_count != count or stored.turns[-1].messages != seen.messages:
@@ -243,7 +226,7 @@ class Chat:
         return stored.turns[-1]
 
     async def undo(self) -> Turn:
-        """Take the last turn back, for good."""
+        """Delete the last turn."""
         turn = await self._seen_turn()
         first = self.stored().message_count - len(turn.messages) + 1
         await self.store.delete_from(self.ref, first)
@@ -257,32 +240,33 @@ class Chat:
         at: int | None = None,
         model: str | None = None,
         system: GivenPrompt | None = None,
-    ) -> None:
-        """Go on in a branch of the conversation, which itself stays as it is."""
-        parent = self.stored()
-        made = NewConversation(id=ref or _automatic_id(), model=model)
+    ) -> str:
+        """Continue in a new branch; return the id of the old conversation."""
+        parent, parent_ref = self.stored(), self.ref
+        created = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else recapture(parent, system, now=now())
-        branch = await self.store.branch(self.ref, made, at=at, opening=opening)
+        branch = await self.store.branch(self.ref, created, at=at, opening=opening)
         attached, executed = self.attached, self.executed
         prompt = system or self.system
         self._enter(branch.id, branch)
         self.attached, self.executed, self.system = attached, executed, prompt
+        return parent_ref
 
     def stored(self) -> Conversation:
-        """The conversation; UsageError if there is none yet."""
+        """The stored conversation; UsageError if there is none."""
         if self.conversation is None:
             raise UsageError("Nothing has been said in this conversation yet.")
         return self.conversation
 
     async def rename(self, title: str) -> None:
-        """Give the conversation a title, now or with its first turn."""
+        """Set the title, now or with the first turn."""
         self.title = title
         if self.conversation is not None:
             await self.store.update(self.ref, Changes(title=title))
             await self.look()
 
     async def keep(self, ref: str | None) -> None:
-        """Copy an unsaved conversation into the store, and go on there; UsageError if it is."""
+        """Copy an unsaved conversation into the store and continue there."""
         if self.options.saves or self._open_kept is None:
             raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
         conversation = self.stored()

@@ -1,34 +1,68 @@
-"""The commands of a chat: one table, and how a line becomes one of its rows.
+"""The commands of a chat: how a line becomes one, and what each does.
 
-A row says everything about a command: completion and `/help` read it too. What a command does
-stands in `cllm.repl.actions`.
+A command takes the chat and the text after its name. The table COMMANDS is in the order of `/help`;
+completion reads it too.
 """
 
+import asyncio
+import os
 import re
-from collections.abc import Awaitable, Callable
-from typing import Literal
+import shlex
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, Literal
 
 import msgspec
 
+from cllm.assembly.cache_report import cache_report
+from cllm.assembly.system import GivenPrompt
+from cllm.core.conversation import Summary, check_id
 from cllm.core.errors import UsageError
-from cllm.repl import actions
+from cllm.core.ports import Hit
+from cllm.engine.compacting import Summarised, Summarising
+from cllm.files import write_new
+from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.screen import wrapped
+from cllm.repl.status import (
+    TITLE,
+    as_markdown,
+    counted,
+    empty_list_lines,
+    last_answered,
+    pin_lines,
+    price_text,
+    stats_lines,
+    summary_line,
+    summary_lines,
+    tail_lines,
+    usage_text,
+    window_lines,
+)
+from cllm.settings.layers import expanded
+from cllm.terminal import one_line
+from cllm.wire.conversation_file.codec import encode_conversation
 
-Completes = Literal["conversations", "models", "files"]
 Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
 OTHERWISE = (
     "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line, begins "
     "a new line. Ctrl-C stops an answer."
 )
+LISTED = 20
+FOUND = 20
+MOST_HITS = 1000
+ADVICE = "open them with: cllm chat --store"
+SHORT = 60
+LONGEST_NUMBER = 9
 
 
-class Command(msgspec.Struct, frozen=True):
-    """A command: its name, its argument, its help and its action.
+class Leave(BaseException):
+    """The person wants to leave the chat."""
 
-    One that `is_word` is also meant when its name stands alone, without a slash.
-    """
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table. A command that `is_word` also works without a slash, alone on a line."""
 
     name: str
     takes: str
@@ -36,92 +70,350 @@ class Command(msgspec.Struct, frozen=True):
     action: Action
     aliases: tuple[str, ...] = ()
     is_word: bool = False
-    completes: Completes | None = None
+    completes: Literal["conversations", "models", "files"] | None = None
 
 
-async def _help(chat: Chat, _rest: str) -> None:
+COMMANDS: list[Command] = []
+
+
+def command(
+    name: str, takes: str, about: str, *aliases: str, **more: Any
+) -> Callable[[Action], Action]:
+    """Add the function to the table of commands."""
+
+    def add(action: Action) -> Action:
+        head: dict[str, Any] = {"name": name, "takes": takes, "about": about, "aliases": aliases}
+        COMMANDS.append(Command(**head, **more, action=action))
+        return action
+
+    return add
+
+
+@command("help", "", "List the commands.", "h", "?")
+async def show_help(chat: Chat, _rest: str) -> None:
     chat.screen.say(help_lines(chat.screen.columns))
 
 
-COMMANDS = (
-    Command("help", "", "List the commands.", _help, aliases=("h", "?")),
-    Command("new", "", "Begin a conversation; this one stays stored.", actions.new),
-    Command("clear", "", "The same, and say so.", actions.clear, is_word=True),
-    Command("list", "[N]", "List the newest conversations.", actions.list_newest),
-    Command(
-        "open",
-        "ID",
-        "Go on with another conversation.",
-        actions.open_conversation,
-        completes="conversations",
-    ),
-    Command("search", "TEXT", "Find conversations in which it was said.", actions.search),
-    Command(
-        "model",
-        "[NAME]",
-        "Show the model, or go on with another one.",
-        actions.model,
-        completes="models",
-    ),
-    Command(
-        "system", "[TEXT]", "Show the system prompt, or go on under another one.", actions.system
-    ),
-    Command(
-        "context",
-        "[COMMAND]",
-        "Show the context, or run a shell command for the next message.",
-        actions.context,
-    ),
-    Command(
-        "attach",
-        "[FILE]",
-        "Show the model a file with the next message.",
-        actions.attach,
-        completes="files",
-    ),
-    Command(
-        "regenerate",
+def help_lines(columns: int | None = None) -> list[str]:
+    """A line for each command, wrapped to the columns."""
+    heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
+    width = max(len(head) for head, _ in heads) + 2
+    lines = [f"{head:<{width}}{row.about}{_other_names(row)}" for head, row in heads]
+    return [
+        *(cut for line in lines for cut in wrapped(line, columns, indent=" " * width)),
         "",
-        "Ask the last message again; the old answer stays as a variant.",
-        actions.regenerate,
-        aliases=("retry",),
-    ),
-    Command("undo", "", "Take the last turn back, for good.", actions.undo),
-    Command("branch", "[N]", "Go on in a copy, with the messages up to number N.", actions.branch),
-    Command("title", "[TEXT]", "Show the title, or give one.", actions.title),
-    Command("save", "[ID]", "Keep the conversation, or a copy of it under ID.", actions.save),
-    Command(
-        "export",
-        "FILE",
-        "Write the conversation as Markdown, or as JSON if FILE ends so.",
-        actions.export,
-        completes="files",
-    ),
-    Command("tokens", "", "Show what the last turn used, and what it sent.", actions.tokens),
-    Command(
-        "pin",
-        "[N or list]",
-        "Send the turn of message N, or of the last one, every time; or list what is pinned.",
-        actions.pin,
-    ),
-    Command("unpin", "N", "Do so no more.", actions.unpin),
-    Command(
-        "compact",
-        "[undo]",
-        "Put all but the newest turn into a summary; or undo that.",
-        actions.compact,
-    ),
-    Command(
-        "stats",
-        "",
-        "Show what this conversation and this chat used and cost.",
-        actions.stats,
-        is_word=True,
-    ),
-    Command(
-        "quit", "", "Leave, as Ctrl-D does.", actions.leave, aliases=("exit", "q"), is_word=True
-    ),
+        *wrapped(OTHERWISE, columns),
+    ]
+
+
+def _other_names(row: Command) -> str:
+    words = [row.name, *row.aliases[:1]] if row.is_word else []
+    names = [*words, *(f"/{alias}" for alias in row.aliases)]
+    return f" (also {', '.join(names)})" if names else ""
+
+
+@command("new", "", "Begin a conversation; this one stays stored.")
+async def new(chat: Chat, _rest: str) -> None:
+    chat.new()
+    chat.screen.note(f"A new conversation: {chat.ref}")
+
+
+@command("clear", "", "The same, and say so.", is_word=True)
+async def clear(chat: Chat, _rest: str) -> None:
+    chat.new()
+    chat.screen.say(["Conversation cleared"])
+
+
+@command("list", "[N]", "List the newest conversations.")
+async def list_newest(chat: Chat, rest: str) -> None:
+    page = await chat.store.list_conversations(limit=_number(rest) or LISTED)
+    for notice in page.notices:
+        chat.screen.warn(notice)
+    if not page.items:
+        others = await chat.app.other_histories()
+        for line in empty_list_lines(chat.app.settings.store, others, advice=ADVICE):
+            chat.screen.note(line)
+        if not chat.options.saves:
+            chat.screen.note("This chat was started with --no-save; /save ID stores it.")
+    chat.screen.say(summary_line(summary) for summary in page.items)
+
+
+@command("open", "ID", "Go on with another conversation.", completes="conversations")
+async def open_conversation(chat: Chat, rest: str) -> None:
+    if not rest:
+        raise UsageError("Say which conversation: /open ID; /list shows them.")
+    notices = await chat.open(rest)
+    show_tail(chat)
+    for notice in notices:
+        chat.screen.warn(notice)
+
+
+def show_tail(chat: Chat) -> None:
+    """Show the end of the conversation."""
+    if chat.conversation is not None:
+        chat.screen.say(tail_lines(chat.conversation))
+
+
+@command("search", "TEXT", "Find conversations in which it was said.")
+async def search(chat: Chat, rest: str) -> None:
+    if not rest:
+        raise UsageError("Say what to look for: /search TEXT.")
+    page = await chat.store.list_conversations(limit=10**9)
+    hits = await chat.store.search(rest, limit=MOST_HITS)
+    best = {hit.conversation: hit for hit in reversed(hits.items)}
+    matches = [(summary, _match(summary, best.get(summary.id), rest)) for summary in page.items]
+    found = [(summary, match) for summary, match in matches if match is not None]
+    for summary, match in found[:FOUND]:
+        chat.screen.say([summary_line(summary), f"    {match}"])
+    if len(found) > FOUND:
+        chat.screen.note(f"These are the newest {FOUND}; there may be more.")
+    if not found:
+        chat.screen.note(f"Nowhere was '{one_line(rest)}' said.")
+
+
+def _match(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
+    """The title or the best message of a conversation that matches."""
+    if summary.title is not None and wanted.casefold() in summary.title.casefold():
+        return f"in the title: {one_line(summary.title)}"
+    return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
+
+
+@command("model", "[NAME]", "Show the model, or go on with another one.", completes="models")
+async def model(chat: Chat, rest: str) -> None:
+    if not rest:
+        chat.screen.say([chat.model])
+        return
+    chat.app.find_route(rest)
+    if chat.conversation is None:
+        chat.chosen_model = rest
+        chat.screen.note(f"The model is {rest}.")
+    elif rest != chat.model:
+        before = await chat.branch(model=rest)
+        chat.screen.note(f"Going on with {rest} in the branch {chat.ref}; {before} stays.")
+
+
+@command("system", "[TEXT]", "Show the system prompt, or go on under another one.")
+async def system(chat: Chat, rest: str) -> None:
+    conversation = chat.conversation
+    if not rest:
+        prompt = chat.system if conversation is None else conversation.system
+        text = None if prompt is None else prompt.text
+        chat.screen.say([text or "There is no system prompt."])
+        return
+    given = GivenPrompt(text=rest, source="--system", explicit=True)
+    if conversation is None:
+        chat.system = given
+        chat.screen.note("The conversation will be under this system prompt.")
+    else:
+        before = await chat.branch(system=given)
+        chat.screen.note(f"Going on under it in the branch {chat.ref}; {before} stays.")
+
+
+@command("context", "[COMMAND]", "Show the context, or run a shell command for the next message.")
+async def context(chat: Chat, rest: str) -> None:
+    if rest:
+        chat.executed += (rest,)
+        chat.screen.note("It runs with the next message.")
+        return
+    chat.screen.say(_context_lines(chat))
+
+
+def _context_lines(chat: Chat) -> Iterator[str]:
+    record = None if chat.conversation is None else chat.conversation.context_record
+    captured = () if record is None else record.commands
+    for outcome in captured:
+        yield f"captured at the beginning: {one_line(outcome.command)} ({outcome.state})"
+    for configured in chat.app.settings.context:
+        if configured.kind == "dynamic" or chat.conversation is None:
+            when = "with every message" if configured.kind == "dynamic" else "at the beginning"
+            yield f"runs {when}: {one_line(configured.written)}"
+    for line in chat.executed:
+        yield f"runs with the next message: {one_line(line)}"
+    if not (chat.app.settings.context or chat.executed or captured):
+        yield "There are no context commands."
+    yield from summary_lines(chat.conversation)
+    yield from pin_lines(chat.conversation)
+
+
+@command("attach", "[FILE]", "Show the model a file with the next message.", completes="files")
+async def attach(chat: Chat, rest: str) -> None:
+    if rest:
+        chat.attached += chat.attach(_file_names(rest))
+    text = f"Attached to the next message: {counted(len(chat.attached), 'file')}."
+    if rest:
+        chat.screen.note(text)
+    else:
+        chat.screen.say([text])
+
+
+def _file_names(rest: str) -> list[str]:
+    """One existing file whose name may have blanks, else several names as in a shell."""
+    whole = os.path.expanduser(rest)  # noqa: PTH111 - an address is no path
+    if os.path.exists(whole):  # noqa: PTH110
+        return [whole]
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return [whole]
+    return [os.path.expanduser(word) for word in words]  # noqa: PTH111
+
+
+@command(
+    "regenerate", "", "Ask the last message again; the old answer stays as a variant.", "retry"
 )
+async def regenerate(chat: Chat, _rest: str) -> None:
+    await take_turn(chat, await chat.request_again())
+
+
+@command("undo", "", "Take the last turn back, for good.")
+async def undo(chat: Chat, _rest: str) -> None:
+    turn = await chat.undo()
+    text = " ".join(message.text for message in turn.asked)
+    chat.screen.note(f"Taken back: {one_line(text, longest=TITLE)}")
+
+
+@command("branch", "[N]", "Go on in a copy, with the messages up to number N.")
+async def branch(chat: Chat, rest: str) -> None:
+    before = await chat.branch(at=_number(rest))
+    chat.screen.note(f"Going on in the branch {chat.ref}; {before} stays.")
+
+
+@command("title", "[TEXT]", "Show the title, or give one.")
+async def title(chat: Chat, rest: str) -> None:
+    if rest:
+        await chat.rename(one_line(rest))
+        chat.screen.note(f"The title is: {one_line(rest, longest=TITLE)}")
+        return
+    stored = None if chat.conversation is None else chat.conversation.title
+    chat.screen.say([stored or chat.title or "There is no title yet."])
+
+
+@command("save", "[ID]", "Keep the conversation, or a copy of it under ID.")
+async def save(chat: Chat, rest: str) -> None:
+    if not chat.options.saves:
+        await chat.keep(rest or None)
+        chat.screen.note(f"Kept as {chat.ref}; from here on everything is.")
+    elif rest:
+        before = await chat.branch(ref=check_id(rest))
+        chat.screen.note(f"Going on in the copy {chat.ref}; {before} stays.")
+    else:
+        chat.screen.note(f"Everything is kept as {chat.ref}; /save ID makes a copy.")
+
+
+@command(
+    "export",
+    "FILE",
+    "Write the conversation as Markdown, or as JSON if FILE ends so.",
+    completes="files",
+)
+async def export(chat: Chat, rest: str) -> None:
+    is_quoted = rest[:1] in ("'", '"') and len(rest) > 1 and rest.endswith(rest[:1])
+    name = rest[1:-1] if is_quoted else rest
+    if not name:
+        raise UsageError("Say into which file: /export FILE.")
+    chat.last_turn()
+    conversation = chat.stored()
+    path = chat.app.settings.place.directory / expanded(name)
+    if path.suffix.lower() == ".json":
+        data = encode_conversation(conversation)
+    else:
+        data = as_markdown(conversation).encode("utf-8", "replace")
+    try:
+        write_new(path, data)
+    except FileExistsError as error:
+        raise UsageError(f"'{path}' is there already; name another file.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a file's name"
+        raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
+    chat.screen.note(f"Written to {path}.")
+
+
+@command("tokens", "", "Show what the last turn used, and what it sent.")
+async def tokens(chat: Chat, _rest: str) -> None:
+    turn = last_answered(chat.conversation)
+    if turn is None or turn.usage is None:
+        chat.screen.say(["Nothing was answered in this conversation yet."])
+        return
+    lines = window_lines(chat.conversation)
+    chat.screen.say([f"The last turn: {usage_text(turn.usage)}.", *lines])
+
+
+@command(
+    "pin",
+    "[N or list]",
+    "Send the turn of message N, or of the last one, every time; or list what is pinned.",
+)
+async def pin(chat: Chat, rest: str) -> None:
+    if rest == "list":
+        chat.screen.say(pin_lines(chat.conversation) or ["Nothing is pinned."])
+        return
+    conversation = chat.stored()
+    number = _number(rest) or conversation.message_count
+    if number in conversation.pins:
+        chat.screen.note(f"Message {number} is pinned already.")
+        return
+    await chat.pin((*conversation.pins, number))
+    chat.screen.note(f"Message {number} is pinned: its turn is sent every time.")
+
+
+@command("unpin", "N", "Do so no more.")
+async def unpin(chat: Chat, rest: str) -> None:
+    conversation = chat.stored()
+    number = _number(rest)
+    if number is None or number not in conversation.pins:
+        pinned = ", ".join(map(str, conversation.pins)) or "none"
+        raise UsageError(f"Say which message: /unpin N. Pinned are: {pinned}.")
+    await chat.pin(tuple(one for one in conversation.pins if one != number))
+    chat.screen.note(f"Message {number} is not pinned any more.")
+
+
+@command("compact", "[undo]", "Put all but the newest turn into a summary; or undo that.")
+async def compact(chat: Chat, rest: str) -> None:
+    if rest == "undo":
+        undone = await chat.undo_summary()
+        first = 1 if undone.before is None else undone.before.through + 1
+        chat.screen.note(
+            f"Undone: the messages {first} to {undone.through} are sent again, as far as there "
+            "is room."
+        )
+        return
+    if rest:
+        raise UsageError("/compact makes a summary, and /compact undo takes the last one back.")
+    try:
+        async with aclosing(chat.app.engine().compact(chat.request_nothing())) as events:
+            async for event in events:
+                chat.screen.note(_progress_text(event))
+        await chat.look_again()
+    except asyncio.CancelledError:
+        chat.screen.note("Interrupted. Nothing was changed.")
+        raise
+
+
+def _progress_text(event: Summarising | Summarised) -> str:
+    if isinstance(event, Summarising):
+        messages = counted(event.messages, "message")
+        return f"Summarising {messages} ({event.piece} of {event.pieces}) …"
+    summary = event.summary
+    used = price_text(summary.usage, summary.cost)
+    return (
+        f"{counted(event.turns, 'turn')} put into a summary, which stands for the messages up to "
+        f"{summary.through}; they stay stored. {used[0].upper()}{used[1:]}. "
+        "/compact undo takes it back."
+    )
+
+
+@command("stats", "", "Show what this conversation and this chat used and cost.", is_word=True)
+async def stats(chat: Chat, _rest: str) -> None:
+    conversations = () if chat.conversation is None else (chat.conversation,)
+    report = cache_report(conversations, chat.app.prices.price_turn)
+    chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))
+
+
+@command("quit", "", "Leave, as Ctrl-D does.", "exit", "q", is_word=True)
+async def leave(_chat: Chat, _rest: str) -> None:
+    raise Leave
+
+
 WORDS = {name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])}
 NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
 
@@ -129,7 +421,7 @@ NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
 def read_order(line: str) -> tuple[Command, str] | None:
     """The command of a line and its argument; None if the line is for the model.
 
-    What begins with a slash and is no command is a mistake, unless it looks like a path.
+    An unknown name after a slash is an error, unless it looks like a path.
     """
     text = line.strip()
     if text.lower() in WORDS:
@@ -137,12 +429,12 @@ def read_order(line: str) -> tuple[Command, str] | None:
     if not text.startswith("/") or text.startswith(ESCAPE):
         return None
     word = re.split(r"\s", text[1:], maxsplit=1)[0]
-    rest = text[1 + len(word) :]
-    command = NAMES.get(word.lower())
-    if command is not None:
-        if rest.strip() and not command.takes:
-            raise UsageError(f"/{command.name} takes nothing after its name; nothing was done.")
-        return command, rest.strip()
+    rest = text[1 + len(word) :].strip()
+    found = NAMES.get(word.lower())
+    if found is not None:
+        if rest and not found.takes:
+            raise UsageError(f"/{found.name} takes nothing after its name; nothing was done.")
+        return found, rest
     if "/" in word or not word:
         return None
     raise UsageError(
@@ -151,23 +443,15 @@ def read_order(line: str) -> tuple[Command, str] | None:
 
 
 def said_in(line: str) -> str:
-    """What is said to the model with a line that is no command: // stands for a slash."""
+    """The message of a line that is no command: // stands for a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 
-def help_lines(columns: int | None = None) -> list[str]:
-    """A line for each command, cut between words where a terminal is only so wide."""
-    heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
-    width = max(len(head) for head, _ in heads) + 2
-    lines = [f"{head:<{width}}{row.about}{_others(row)}" for head, row in heads]
-    return [
-        *(cut for line in lines for cut in wrapped(line, columns, indent=" " * width)),
-        "",
-        *wrapped(OTHERWISE, columns),
-    ]
-
-
-def _others(row: Command) -> str:
-    words = [row.name, *row.aliases[:1]] if row.is_word else []
-    names = [*words, *(f"/{alias}" for alias in row.aliases)]
-    return f" (also {', '.join(names)})" if names else ""
+def _number(text: str) -> int | None:
+    """The whole number of a command's argument; None for an empty one."""
+    if not text:
+        return None
+    digits = text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
+    if not digits or int(text) == 0:
+        raise UsageError(f"Give a whole number from 1 on, not '{one_line(text, longest=SHORT)}'.")
+    return int(text)

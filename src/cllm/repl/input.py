@@ -1,4 +1,4 @@
-"""What the person types on a terminal: line editing, history, completion, a line of status."""
+"""Terminal input: line editing, history, completion, a status line."""
 
 import contextlib
 import os
@@ -26,23 +26,20 @@ from cllm.terminal import escaped, hidden_characters, one_line
 STYLE = Style.from_dict(
     {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
 )
-# How the line editor shows what it would otherwise pass on: pasted text, names it completes.
+# The line editor would print hidden characters of pasted text and completed names.
 Char.display_mappings.update({sign: escaped(sign) for sign in hidden_characters()})
-
-
 Named = Sequence[tuple[str, str]]
 MOST = 500
 
 
 class KnownNames:
-    """Looks them up once for each line that is typed; a mistake in the store offers nothing."""
+    """Names to complete, loaded once per line; none if the store fails."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._conversations: Named | None = None
 
     def forget(self) -> None:
-        """Look again, the next time."""
         self._conversations = None
 
     async def conversations(self) -> Named:
@@ -59,8 +56,6 @@ class KnownNames:
 
 
 class TerminalReader:
-    """Reads from a terminal, with editing, history, completion and a line of status below."""
-
     blocks = False
 
     def __init__(self, *, history: History, names: KnownNames, status: Callable[[], str]) -> None:
@@ -71,16 +66,15 @@ class TerminalReader:
             prompt_continuation=" " * len(PROMPT),
             history=history,
             completer=ChatCompleter(names),
-            complete_while_typing=Condition(self._is_command),
+            complete_while_typing=Condition(
+                lambda: self._prompts.default_buffer.text.startswith("/")
+            ),
             key_bindings=_keys(),
             bottom_toolbar=lambda: one_line(status()),
             style=STYLE,
             reserve_space_for_menu=6,
             enable_suspend=True,
         )
-
-    def _is_command(self) -> bool:
-        return self._prompts.default_buffer.text.startswith("/")
 
     async def read(self) -> str:
         self._names.forget()
@@ -102,7 +96,7 @@ def _keys() -> KeyBindings:
 
 
 def enter(buffer: Buffer) -> None:
-    """Take the chosen completion, go on after a backslash, or give the message."""
+    """Accept the chosen completion, continue after a backslash, or submit the message."""
     if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
         buffer.complete_state = None
     elif buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUED):
@@ -113,7 +107,7 @@ def enter(buffer: Buffer) -> None:
 
 
 class PrivateHistory(FileHistory):
-    """What was typed before, in a file that only its owner reads; a full disk loses only that."""
+    """A history file; errors of the disk are ignored."""
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
@@ -121,7 +115,7 @@ class PrivateHistory(FileHistory):
 
 
 def open_history(path: Path | None) -> History:
-    """The history in that file; only of this chat without one, or if it cannot be had."""
+    """The history in a private file; in memory without one, or if it cannot be opened."""
     if path is None:
         return InMemoryHistory()
     try:
@@ -133,7 +127,7 @@ def open_history(path: Path | None) -> History:
 
 
 class ChatCompleter(Completer):
-    """Completes commands, and what they take: conversations, models or files."""
+    """Completes commands and their arguments."""
 
     def __init__(self, names: KnownNames) -> None:
         self._names = names
@@ -142,7 +136,7 @@ class ChatCompleter(Completer):
     def get_completions(
         self, _document: Document, _complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Nothing: names are waited for, so completing is asynchronous only."""
+        """Return nothing: completion is asynchronous only."""
         return ()
 
     async def get_completions_async(
@@ -153,7 +147,7 @@ class ChatCompleter(Completer):
             return
         word, blank, given = before[1:].partition(" ")
         if not blank:
-            for completion in commands_like(word):
+            for completion in _complete_command(word):
                 yield completion
             return
         command = NAMES.get(word)
@@ -171,13 +165,11 @@ class ChatCompleter(Completer):
                     yield Completion(name, start_position=-len(given), display_meta=one_line(about))
 
 
-def commands_like(word: str) -> Iterable[Completion]:
-    """The commands that begin so."""
+def _complete_command(word: str) -> Iterable[Completion]:
     for row in COMMANDS:
         if row.name.startswith(word.lower()):
-            ending = " " if row.takes else ""
             yield Completion(
-                f"{row.name}{ending}",
+                f"{row.name}{' ' if row.takes else ''}",
                 start_position=-len(word),
                 display=f"/{row.name} {row.takes}".rstrip(),
                 display_meta=row.about,

@@ -1,7 +1,4 @@
-"""The chat's loop: read a line, execute it, until the person leaves; and what ends it early.
-
-A reader returns one message or command at a time. EOFError is the end, KeyboardInterrupt Ctrl-C.
-"""
+"""The loop of a chat: read a line and execute it, until the end of the input or a signal."""
 
 import asyncio
 import contextlib
@@ -11,10 +8,9 @@ from types import FrameType
 from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.core.errors import CllmError
-from cllm.repl.actions import Leave, show_tail
 from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
-from cllm.repl.commands import read_order, said_in
+from cllm.repl.commands import Leave, read_order, said_in, show_tail
 from cllm.repl.screen import echo
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
@@ -25,7 +21,7 @@ PATIENT_PRESSES = 2
 
 
 class Reader(Protocol):
-    """`blocks` says that reading stops everything else on the event loop."""
+    """Returns a message or command; EOFError at the end. `blocks`: reading stops the event loop."""
 
     blocks: bool
 
@@ -33,10 +29,7 @@ class Reader(Protocol):
 
 
 class LineReader:
-    """Reads lines; one that ends with a backslash goes on with the next.
-
-    `asks` is where the person is asked for a line, if there is a person.
-    """
+    """Reads lines; a backslash at the end joins the next one. `asks` gets the prompt, if set."""
 
     blocks = True
 
@@ -47,30 +40,26 @@ class LineReader:
     async def read(self) -> str:
         read: list[str] = []
         while True:
-            line = self._line()
-            if line is None and not read:
+            if self._asks is not None:
+                self._asks.write(PROMPT)
+                self._asks.flush()
+            data = b"" if self._lines is None else self._lines.readline()
+            if not data and not read:
                 raise EOFError
-            if line is None or not line.endswith(CONTINUED):
-                return "\n".join([*read, line or ""]).rstrip("\n")
+            line = data.decode("utf-8", "replace").rstrip("\r\n")
+            if not line.endswith(CONTINUED):
+                return "\n".join([*read, line]).rstrip("\n")
             read.append(line.removesuffix(CONTINUED))
-
-    def _line(self) -> str | None:
-        """The next line; None at the end of the input."""
-        if self._asks is not None:
-            self._asks.write(PROMPT)
-            self._asks.flush()
-        data = b"" if self._lines is None else self._lines.readline()
-        return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
 class EndedBySignal(BaseException):
-    """The process was asked to end."""
+    """A signal asks the process to end."""
 
 
 class Signals:
-    """Hears the signals; made in the task that the chat is.
+    """Handles the signals; created in the task of the chat.
 
-    Where reading a line `blocks` the event loop, only an exception ends it.
+    If reading a line `blocks` the event loop, only an exception ends it.
     """
 
     def __init__(self, *, blocks: bool) -> None:
@@ -86,11 +75,11 @@ class Signals:
             signal.signal(number, self._hear)
 
     async def stoppable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; Ctrl-C ends it early, and what it has to tidy up is waited for.
+        """Do the work; Ctrl-C cancels it and waits for its cleanup.
 
-        EndedBySignal if the process is to end, also where the work was done before it heard of it.
+        Raises EndedBySignal after SIGTERM or SIGHUP, even if the work was done.
         """
-        # Whoever read the keyboard may have listened for themselves meanwhile.
+        # The line editor may have replaced the handlers.
         self.listen()
         self._presses = 0
         self._work = asyncio.ensure_future(work)
@@ -128,20 +117,21 @@ class Signals:
 
 
 async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool) -> None:
-    """Talk, in the conversation `ref` if one is named, until the end of the input.
+    """Run the chat, in the conversation `ref` if there is one, until the end of the input.
 
-    KeyboardInterrupt if the person left by Ctrl-C. At the prompt a `patient` chat, which has a
-    person in front of it, takes two presses.
+    Raises KeyboardInterrupt after Ctrl-C at the prompt; a `patient` chat needs two.
     """
     signals = Signals(blocks=reader.blocks)
     signals.listen()
+    # A line editor shows what is typed; keys pressed before its prompt wait for it.
+    silence = contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
     try:
-        with contextlib.suppress(Leave), _between_prompts(reader):
+        with contextlib.suppress(Leave), silence:
             await begin(chat, ref)
             while True:
                 line = await _read(chat, reader, patient=patient)
                 with echo(on=False, by_line=reader.blocks):
-                    await signals.stoppable(_obey(chat, line))
+                    await signals.stoppable(_execute(chat, line))
     except asyncio.CancelledError:
         if signals.ended:
             raise EndedBySignal from None
@@ -150,13 +140,8 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
         await chat.app.close()
 
 
-def _between_prompts(reader: Reader) -> contextlib.AbstractContextManager[None]:
-    """A reader that edits lines shows what is typed; keys that come before it asks wait for it."""
-    return contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
-
-
 async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
-    """The next line; Leave at the end of the input, KeyboardInterrupt if that is meant."""
+    """The next line; raises Leave at the end of the input."""
     pressed = False
     while True:
         try:
@@ -171,7 +156,7 @@ async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
 
 
 async def begin(chat: Chat, ref: str | None) -> None:
-    """Open the conversation that was named, or say where a new one is kept."""
+    """Open the conversation, or say where a new one is saved."""
     notices = () if ref is None else await chat.open_or_begin(ref)
     show_tail(chat)
     for notice in notices:
@@ -188,8 +173,8 @@ async def begin(chat: Chat, ref: str | None) -> None:
         )
 
 
-async def _obey(chat: Chat, line: str) -> None:
-    """Do what one line says; a mistake is told, and the chat goes on."""
+async def _execute(chat: Chat, line: str) -> None:
+    """Execute one line; show its error."""
     try:
         if not line.strip():
             chat.screen.note(NOTHING_SAID)

@@ -1,9 +1,8 @@
-"""An answer on a terminal as it comes: Markdown that grows.
+"""Renders a streamed Markdown answer on a terminal.
 
-What is finished is printed once and stays in the scrollback. Only the block that is still growing
-is drawn again, in place, and never more of it than the screen has lines. Thinking is shown dimly
-for as long as nothing else is, and leaves no trace. What is too long to be laid out is printed as
-it is, and so is what follows it. Knows nothing of turns.
+Finished blocks are printed once and stay in the scrollback. Only the growing block is redrawn in
+place, at most a screen of it. Thinking is dim and disappears when text follows. Text that is too
+long for layout is printed as it is, with all that follows.
 """
 
 import os
@@ -11,11 +10,10 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
@@ -28,22 +26,22 @@ BETWEEN_DRAWINGS = 0.05
 DRAWING_SHARE = 4
 NARROWEST = 20
 TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
-# The terminal shows what stands between these two at once, if it knows them.
+# Synchronized output: the terminal shows everything between the two at once.
 HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 WAITING = f"{DIM}…{PLAIN}"
 THINKING_LINES = 6
-# More than fits into those lines is never laid out.
+# In characters: enough for those lines.
 THINKING_LENGTH = 4000
-# To lay out more than that takes seconds, in which nobody hears Ctrl-C.
+# In characters: the layout of more takes seconds, in which Ctrl-C has no effect.
 LONGEST_LAID_OUT = 60_000
 
 Size = Callable[[], os.terminal_size]
 
 
 class Region:
-    """The last lines on the screen, which can be drawn again."""
+    """The last lines on the screen, which can be redrawn."""
 
     def __init__(self, out: TextIO) -> None:
         self.failure: OSError | None = None
@@ -52,13 +50,14 @@ class Region:
         self._columns = 0
 
     def draw(self, lines: list[str], columns: int) -> None:
-        """Show these lines, coloured or not, in place of those that were drawn last."""
+        """Replace the lines drawn last."""
         lines = [escape_styled(line) for line in lines]
         if lines == self._lines:
             return
         same = 0
         if columns == self._columns:
-            same = common_lines(self._lines, lines)
+            pairs = zip(self._lines, lines, strict=False)
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         up = rows_of(self._lines[same:], columns)
         moved = f"\x1b[{up}A\r" if up else "\r"
         new = "".join(f"{line}\x1b[K\n" for line in lines[same:])
@@ -66,7 +65,7 @@ class Region:
         self._lines, self._columns = lines, columns
 
     def leave(self) -> None:
-        """What is drawn stays; the next lines come below it."""
+        """Draw the next lines below the current ones."""
         self._lines = []
 
     def put(self, text: str) -> None:
@@ -80,8 +79,6 @@ class Region:
 
 
 class LiveAnswer:
-    """Shows Markdown while it grows."""
-
     def __init__(
         self,
         out: TextIO,
@@ -136,7 +133,7 @@ class LiveAnswer:
         lines = self._lines(self._growing, size) if self._growing.strip() else self._unsaid(size)
         self._region.draw(lines[-max(size.lines - 1, 1) :], size.columns)
         ended = self._clock()
-        # Drawing a very long block takes long; most of the time is left for other things.
+        # Drawing a long block is slow: leave most of the time for other work.
         self._next_at = ended + max(BETWEEN_DRAWINGS, DRAWING_SHARE * (ended - began))
 
     def settle(self) -> None:
@@ -156,14 +153,14 @@ class LiveAnswer:
         self._region.put(SHOW_CURSOR)
 
     def _print(self, text: str) -> None:
-        """Print blocks for good."""
+        """Print finished blocks."""
         size = self._size()
         self._region.draw(self._lines(text, size), size.columns)
         self._region.leave()
         self._begun = True
 
     def _go_on_plainly(self) -> None:
-        """Print what has come as it is, and what still comes as well."""
+        """Print the text so far, and all that follows, without layout."""
         self._region.draw([""] if self._begun else [], self._size().columns)
         self._region.leave()
         self._plain.write(self._growing)
@@ -171,7 +168,7 @@ class LiveAnswer:
         self._is_plain = self._begun = True
 
     def _unsaid(self, size: os.terminal_size) -> list[str]:
-        """What is shown while nothing of an answer has come: the end of the thinking, or a sign."""
+        """The end of the thinking, or a sign of waiting."""
         lines = thinking_lines(self._thinking, size.columns - 1)
         above = [""] if self._begun and lines else []
         return [*above, *lines] or [WAITING]
@@ -182,7 +179,7 @@ class LiveAnswer:
 
 
 def thinking_lines(text: str, width: int) -> list[str]:
-    """The last lines of a text as a terminal of that width shows it dimly."""
+    """The last lines of a text, wrapped and dim."""
     console = Console(width=max(width, NARROWEST), legacy_windows=False)
     wrapped = Text(text.strip()).wrap(console, console.width)
     lines = [line.plain.rstrip() for line in wrapped]
@@ -190,9 +187,9 @@ def thinking_lines(text: str, width: int) -> list[str]:
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """The Markdown up to its last block, which may still grow, and that block.
+    """The Markdown before its last block, and that block, which may still grow.
 
-    Only whole lines tell: what half a line looks like can be something else in the end.
+    Only whole lines are parsed: the rest of a line can change its meaning.
     """
     whole, end, half = text.rpartition("\n")
     found = blocks(whole + end)
@@ -203,8 +200,8 @@ def finished_blocks(text: str) -> tuple[str, str]:
 
 
 def blocks(text: str) -> list[str]:
-    """The text cut where its blocks begin; what stands before the first belongs to it."""
-    starts = [token.map[0] for token in parse(text) if token.level == 0 and token.map]
+    """The text cut at the start of each block but the first."""
+    starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
     lines = text.split("\n")
     cuts = [0, *sorted(set(starts))[1:], len(lines)] if starts else []
     return [
@@ -213,19 +210,14 @@ def blocks(text: str) -> list[str]:
     ]
 
 
-def parse(text: str) -> list[Token]:
-    """The tokens of a Markdown text; HTML in it is text as well."""
-    return _parser.parse(text)
-
-
 class LeftHeading(Heading):
-    """A heading where the text is."""
+    """A heading that is not centred."""
 
     LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
 
 
 class CloseCode(CodeBlock):
-    """Code with nothing around it, so that it can be copied."""
+    """Code without padding, so that it can be copied."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -233,7 +225,7 @@ class CloseCode(CodeBlock):
 
 
 class ChatMarkdown(Markdown):
-    """Markdown as a model writes it: a line break is one, and HTML is not left out."""
+    """Markdown as models write it: line breaks stay, and HTML is text."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -245,7 +237,7 @@ class ChatMarkdown(Markdown):
     def __init__(self, text: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
         self.markup = text
-        self.parsed = parse(text)
+        self.parsed = _parser.parse(text)
         for token in self.parsed:
             for child in token.children or ():
                 if child.type == "softbreak":
@@ -253,7 +245,7 @@ class ChatMarkdown(Markdown):
 
 
 def markdown_lines(text: str, width: int) -> list[str]:
-    """The text as a terminal of that width shows it, with a blank line between its blocks."""
+    """The text rendered for a width, with a blank line between its blocks."""
     console = Console(
         width=max(width, NARROWEST), force_terminal=True, legacy_windows=False, highlight=False
     )
@@ -265,31 +257,21 @@ def _block_lines(console: Console, block: str) -> list[str]:
     with console.capture() as captured:
         console.print(ChatMarkdown(block))
     lines = [TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
-    return without_blank_ends(lines)
-
-
-def without_blank_ends(lines: list[str]) -> list[str]:
-    filled = [place for place, line in enumerate(lines) if visible(line).strip()]
+    filled = [index for index, line in enumerate(lines) if visible(line).strip()]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
 def visible(line: str) -> str:
-    """A line without its colours."""
+    """A line without its colour sequences."""
     return Text.from_ansi(line).plain if "\x1b" in line else line
 
 
-def common_lines(old: list[str], new: list[str]) -> int:
-    """How many lines are the same from the top."""
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((place for place, (was, now) in pairs if was != now), min(len(old), len(new)))
-
-
 def rows_of(lines: list[str], columns: int) -> int:
-    """How many rows these lines take on a screen so wide."""
+    """The number of screen rows that the lines take."""
     return sum(max(1, -(-cell_len(visible(line)) // max(columns, 1))) for line in lines)
 
 
-# Definitions of links would be left out of what is shown, so they are text too.
+# Without "reference", which would hide the definitions of links.
 _parser = (
     MarkdownIt("commonmark", {"html": False})
     .enable(["strikethrough", "table"])

@@ -1,12 +1,9 @@
-"""What the chat shows: answers and the output of commands on standard output, the rest on stderr.
-
-Everything that is not an answer waits until the growing answer is out of its way.
-"""
+"""The screen of a chat: answers and command output on standard output, the rest on stderr."""
 
 import contextlib
-import os
 import shutil
 import sys
+import termios
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
@@ -26,7 +23,7 @@ OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
-    """The line cut between words for a terminal so wide; what is one word stays whole."""
+    """The line wrapped between words; a long word stays whole."""
     if columns is None:
         return [line]
     cut = textwrap.wrap(
@@ -36,13 +33,11 @@ def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
 
 
 def whole_text(text: str) -> str:
-    """The text with whole characters only: bytes that were none become replacement characters."""
+    """Replace bytes that are no UTF-8 by replacement characters."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class Screen:
-    """The two streams of this process, and how much they can show."""
-
     def __init__(
         self, out: TextIO, err: TextIO, *, environment: Mapping[str, str], draws: bool = True
     ) -> None:
@@ -55,9 +50,8 @@ class Screen:
         self._answer: Answer | None = None
 
     def begin_answer(self) -> "Answer":
-        """A new answer; it is shown until `end_answer`."""
-        wide = shutil.get_terminal_size().columns > NARROWEST
-        if self._draws and wide:
+        """Start an answer, shown until `end_answer`."""
+        if self._draws and self.columns is not None:
             from cllm.repl.render import LiveAnswer  # noqa: PLC0415 - rich loads slowly
 
             self._answer = LiveAnswer(self._out)
@@ -66,7 +60,7 @@ class Screen:
         return self._answer
 
     def end_answer(self) -> None:
-        """Finish what is shown; OSError if it could not be."""
+        """Finish the answer; raises its OSError."""
         if self._answer is None:
             return
         answer, self._answer = self._answer, None
@@ -77,19 +71,17 @@ class Screen:
             self.say([""])
 
     def say(self, lines: Iterable[str]) -> None:
-        """What a command has to say."""
-        for line in lines:
-            self._out.write(f"{escape(line)}\n")
+        """Print the output of a command."""
+        self._out.writelines(f"{escape(line)}\n" for line in lines)
         self._out.flush()
 
     @property
     def columns(self) -> int | None:
-        """How wide lines may be; None where nobody looks at them, or there is no room anyway."""
+        """The width for wrapping; None if the output is no terminal, or a narrow one."""
         wide = shutil.get_terminal_size().columns
         return wide if self.is_terminal and wide > NARROWEST else None
 
     def note(self, text: str) -> None:
-        """Something beside the answer, on a line of its own."""
         self._beside(one_line(text), dim=self._dims)
 
     def warn(self, notice: Notice) -> None:
@@ -111,13 +103,13 @@ class Screen:
             self._err.flush()
 
     def make_way(self) -> None:
-        """Somebody else is about to write: what is drawn stays above it."""
+        """Settle the growing answer before other output."""
         if self._answer is not None:
             self._answer.settle()
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """The person is asked something meanwhile, and sees what they type."""
+        """Let the person see what they type while a question is asked."""
         self.make_way()
         with echo(on=True):
             yield
@@ -125,17 +117,18 @@ class Screen:
 
 @contextlib.contextmanager
 def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
-    """Whether the terminal shows what is typed, and whether it waits for whole lines.
+    """Set whether the terminal shows what is typed, and whether it reads `by_line`.
 
-    While it waits for lines it takes Ctrl-D for itself; else that is there for who reads next.
+    By line it consumes Ctrl-D; otherwise the next reader gets it.
     """
-    before = _terminal_modes()
-    if before is None:
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (termios.error, TypeError, ValueError):
+        # Standard input is no terminal, None or closed.
         yield
         return
-    import termios  # noqa: PLC0415 - where there is a terminal
-
-    flags = _with(_with(before[3], termios.ECHO, on=on), termios.ICANON, on=by_line)
+    flags = before[3] & ~(termios.ECHO | termios.ICANON)
+    flags |= (termios.ECHO if on else 0) | (termios.ICANON if by_line else 0)
     _set_modes([*before[:3], flags, *before[4:]])
     try:
         yield
@@ -143,23 +136,6 @@ def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
         _set_modes(before)
 
 
-def _with(flags: int, flag: int, *, on: bool) -> int:
-    return flags | flag if on else flags & ~flag
-
-
-def _terminal_modes() -> list[Any] | None:
-    import termios  # noqa: PLC0415
-
-    if sys.stdin is None or sys.stdin.closed or not os.isatty(sys.stdin.fileno()):
-        return None
-    try:
-        return termios.tcgetattr(sys.stdin.fileno())
-    except termios.error:
-        return None
-
-
 def _set_modes(modes: list[Any]) -> None:
-    import termios  # noqa: PLC0415
-
     with contextlib.suppress(termios.error):
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, modes)

@@ -1,7 +1,4 @@
-"""A conversation in words: its usage and cost, its last turns, all of it as Markdown.
-
-Counts what turns record; calls nobody.
-"""
+"""Conversations as text: usage and cost, one-line summaries, the last turns, Markdown."""
 
 from collections.abc import Iterable, Iterator
 from shlex import quote
@@ -10,76 +7,51 @@ import msgspec
 
 from cllm.app import App, OtherHistory
 from cllm.assembly.cache_report import Amount, CacheReport
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import Conversation, StandingSummary, Summary, Turn
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.stores.registry import without_password
-from cllm.terminal import escape, one_line
+from cllm.terminal import escape, local_time, one_line
 
 SMALL = 0.01
 PATHS = ("json", "sqlite")
 TAIL_TURNS = 3
 TAIL_LINES = 12
+TITLE = 60
 SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What some answers used and cost; `unknown` of them had a price that nobody knows."""
+    """The usage and cost of some answers."""
 
-    answers: int = 0
     usage: Usage = Usage()
-    cost: float = 0.0
-    unknown: int = 0
+    cost: Amount = Amount()
 
     def plus(self, usage: Usage | None, cost: float | None) -> "Spent":
-        """With one answer more."""
+        """With one more answer."""
         return Spent(
-            answers=self.answers + 1,
-            usage=self.usage if usage is None else self.usage + usage,
-            cost=self.cost + (cost or 0.0),
-            unknown=self.unknown + (cost is None),
+            usage=self.usage if usage is None else self.usage + usage, cost=self.cost.plus(cost)
         )
 
 
-def spent_on(turns: Iterable[Turn]) -> Spent:
-    """What these turns used and cost, as far as they were answered."""
-    spent = Spent()
-    for turn in turns:
-        if turn.usage is not None:
-            spent = spent.plus(turn.usage, turn.cost)
-    return spent
-
-
-def spent_in(conversation: Conversation | None) -> Spent:
-    """What a conversation used and cost: its turns, all their variants, and summaries of it."""
+def cost_of(conversation: Conversation | None) -> Amount:
+    """The cost of a conversation: its turns, all their variants, and its summaries."""
     if conversation is None:
-        return Spent()
-    spent = spent_on((*conversation.turns, *conversation.variants))
+        return Amount()
+    paid: list[Turn | StandingSummary] = [*conversation.turns, *conversation.variants]
     summary = conversation.summary
     while summary is not None:
-        if summary.usage is not None:
-            spent = spent.plus(summary.usage, summary.cost)
+        paid.append(summary)
         summary = summary.before
-    return spent
+    amount = Amount()
+    for record in paid:
+        if record.usage is not None:
+            amount = amount.plus(record.cost)
+    return amount
 
 
-def last_usage(conversation: Conversation | None) -> Usage | None:
-    """What the newest answered turn used."""
-    turn = _last_answered(conversation)
-    return None if turn is None else turn.usage
-
-
-def last_prompt(conversation: Conversation | None) -> int | None:
-    """The tokens of the last prompt: of the last call, where a turn had several."""
-    turn = _last_answered(conversation)
-    if turn is None or turn.usage is None:
-        return None
-    counted_tokens = None if turn.window is None else turn.window.counted
-    return turn.usage.prompt if counted_tokens is None else counted_tokens
-
-
-def _last_answered(conversation: Conversation | None) -> Turn | None:
+def last_answered(conversation: Conversation | None) -> Turn | None:
     turns = () if conversation is None else conversation.turns
     return next((turn for turn in reversed(turns) if turn.usage is not None), None)
 
@@ -92,7 +64,7 @@ def money(dollars: float) -> str:
 
 
 def amount_text(amount: Amount) -> str:
-    """Dollars, and that they are unknown where they are."""
+    """Dollars, with the number of answers whose price is unknown."""
     if amount.unknown == 0:
         return money(amount.dollars)
     if amount.known == 0:
@@ -100,57 +72,54 @@ def amount_text(amount: Amount) -> str:
     return f"{money(amount.dollars)} and {counted(amount.unknown, 'answer')} of unknown price"
 
 
-def cost_text(spent: Spent) -> str:
-    """The cost, and that it is unknown where it is."""
-    known = spent.answers - spent.unknown
-    return amount_text(Amount(dollars=spent.cost, known=known, unknown=spent.unknown))
-
-
 def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def usage_text(usage: Usage) -> str:
-    """The tokens of an answer: what was sent, how much of it was cached, what came back."""
+    """The tokens of an answer: sent, cached and received."""
     about = "about " if usage.estimated else ""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     received = usage.output + usage.reasoning
     return f"{about}{usage.prompt:,} tokens sent{cached}, {received:,} received"
 
 
-def answer_line(usage: Usage | None, cost: float | None, seconds: float) -> str:
-    """What one answer used, cost and took."""
+def price_text(usage: Usage | None, cost: float | None) -> str:
+    """The tokens and cost of one answer."""
     used = "tokens unknown" if usage is None else usage_text(usage)
-    price = "cost unknown" if cost is None else money(cost)
-    return f"{used} · {price} · {seconds:.1f} s"
+    return f"{used} · {'cost unknown' if cost is None else money(cost)}"
 
 
 def status_line(model: str, conversation: Conversation | None, *, saves: bool = True) -> str:
-    """The line below the prompt: model, turns, tokens of the last prompt, cost so far."""
+    """The line below the prompt: model, turns, tokens of the last prompt, total cost."""
     turns = 0 if conversation is None else len(conversation.turns)
-    sent = last_prompt(conversation)
     pieces = [model, *([] if saves else ["not saved"]), counted(turns, "turn")]
-    if sent is not None:
+    turn = last_answered(conversation)
+    if turn is not None and turn.usage is not None:
+        # The window counts the prompt of the last call, the usage those of all calls of the turn.
+        in_window = None if turn.window is None else turn.window.counted
+        sent = turn.usage.prompt if in_window is None else in_window
         pieces.append(f"{sent:,} tokens in the last prompt")
-    pieces.append(f"cost {cost_text(spent_in(conversation))}")
+    pieces.append(f"cost {amount_text(cost_of(conversation))}")
     return " · ".join(pieces)
 
 
 def stats_lines(
     conversation: Conversation | None, report: CacheReport, sitting: Spent
 ) -> Iterator[str]:
-    """The conversation's figures, and those of this chat since it was started."""
+    """The figures of the conversation, and of this chat since its start."""
     turns = 0 if conversation is None else len(conversation.turns)
     messages = 0 if conversation is None else conversation.message_count
     yield f"This conversation: {counted(turns, 'turn')}, {counted(messages, 'message')}"
     yield from report_lines(report)
-    yield f"Since the chat was started: {counted(sitting.answers, 'answer')}"
+    answers = sitting.cost.known + sitting.cost.unknown
+    yield f"Since the chat was started: {counted(answers, 'answer')}"
     yield from _token_lines(sitting.usage)
-    yield f"  cost             {cost_text(sitting)}"
+    yield f"  cost             {amount_text(sitting.cost)}"
 
 
 def report_lines(report: CacheReport) -> Iterator[str]:
-    """What was used, what the cache did of it, and what that cost and saved."""
+    """Lines for tokens, cache, cost and savings."""
     yield from _token_lines(report.usage)
     if report.hit_ratio is not None:
         yield f"  read from cache  {report.hit_ratio:.1%} of the tokens sent"
@@ -177,10 +146,7 @@ def _token_lines(usage: Usage) -> Iterator[str]:
 
 
 def empty_list_lines(store: str, others: Iterable[OtherHistory], *, advice: str) -> Iterator[str]:
-    """A line for the store that is empty, and one for each that is not.
-
-    `advice` is the command that shows another store, up to its URL.
-    """
+    """A line for the empty store, and one for each other; `advice` is a command without its URL."""
     yield f"No conversations in {location(store)}."
     for other in others:
         many = other.conversations != 1
@@ -189,13 +155,13 @@ def empty_list_lines(store: str, others: Iterable[OtherHistory], *, advice: str)
 
 
 def location(store: str) -> str:
-    """The path of a store in files, or the URL of another one without its password."""
+    """The path of a store, or its URL without the password."""
     scheme, _, path = store.partition(":")
     return path if scheme in PATHS else without_password(store)
 
 
 def tail_lines(conversation: Conversation) -> Iterator[str]:
-    """The last turns with the numbers of their messages, long ones by their last lines."""
+    """The last turns with the numbers of their messages; only the last lines of long ones."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
     turns = conversation.turns[-TAIL_TURNS:]
@@ -208,14 +174,14 @@ def tail_lines(conversation: Conversation) -> Iterator[str]:
             number += 1
             if message.text and message.role in ("user", "assistant"):
                 yield ""
-                said = f"{SPEAKERS[message.role]}: {escape(message.text)}"
-                yield from _shortened(f"[{number}] {said}")
+                text = f"{SPEAKERS[message.role]}: {escape(message.text)}"
+                yield from _shorten(f"[{number}] {text}")
         if turn.state != "complete":
             yield f"({turn.state})"
     yield ""
 
 
-def _shortened(text: str) -> Iterator[str]:
+def _shorten(text: str) -> Iterator[str]:
     lines = text.rstrip().split("\n")
     if len(lines) > TAIL_LINES:
         yield lines[0]
@@ -225,26 +191,59 @@ def _shortened(text: str) -> Iterator[str]:
 
 
 def as_markdown(conversation: Conversation) -> str:
-    """All of it: title, system prompt and messages, each under who said it."""
-    said = (
+    """Title, system prompt and messages, each under its speaker."""
+    messages = (
         f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
         for message in conversation.messages
         if message.text
     )
-    head = [f"# {one_line(conversation.title or conversation.id)}", *_pinned(conversation)]
-    return "\n\n".join([*head, *said]) + "\n"
-
-
-def _pinned(conversation: Conversation) -> Iterator[str]:
-    """The system prompt of a conversation that keeps it beside its messages."""
+    head = [f"# {one_line(conversation.title or conversation.id)}"]
     record = conversation.system_record
     if record is not None and record.prompt is not None:
         source = f", from {one_line(record.source)}" if record.source else ""
-        yield f"## {SPEAKERS['system']} (pinned{source})\n\n{record.prompt.strip()}"
+        head.append(f"## {SPEAKERS['system']} (pinned{source})\n\n{record.prompt.strip()}")
+    return "\n\n".join([*head, *messages]) + "\n"
+
+
+def summary_line(summary: Summary) -> str:
+    count = counted(summary.message_count, "message")
+    title = one_line(summary.title or "", longest=TITLE)
+    return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
+
+
+def window_lines(conversation: Conversation | None) -> list[str]:
+    """The window of the last turn, the summary and the pinned messages."""
+    turns = () if conversation is None else conversation.turns
+    record = next((turn.window for turn in reversed(turns) if turn.window is not None), None)
+    lines: list[str] = []
+    if record is not None:
+        lines.append(
+            f"Its window: {counted(record.sent_messages, 'message')}, from number "
+            f"{record.first_sequence} on; {record.left_out_messages:,} not sent."
+        )
+    return [*lines, *summary_lines(conversation), *pin_lines(conversation)]
+
+
+def summary_lines(conversation: Conversation | None) -> list[str]:
+    summary = None if conversation is None else conversation.summary
+    if summary is None:
+        return []
+    text = one_line(summary.text, longest=TITLE)
+    return [f"summary of the messages up to {summary.through} ({summary.tokens:,} tokens): {text}"]
+
+
+def pin_lines(conversation: Conversation | None) -> list[str]:
+    if conversation is None:
+        return []
+    return [
+        f"pinned: {number} {message.role}: {one_line(message.text, longest=TITLE)}"
+        for number, _, message in conversation.numbered_messages()
+        if number in conversation.pins
+    ]
 
 
 def model_names(app: App) -> list[tuple[str, str]]:
-    """The names of known models with a remark, and the prefixes of all others."""
+    """The names of known models with a remark, and the prefixes of the others."""
     names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
     for provider, row in app.settings.providers.items():
         names += [(f"{provider}/{name}", "configured") for name in row.models]

@@ -8,11 +8,11 @@ from cllm.core.conversation import StandingSummary, WindowRecord
 from cllm.core.reply import Usage
 from cllm.repl.status import (
     Spent,
-    answer_line,
-    cost_text,
+    amount_text,
+    cost_of,
     money,
+    price_text,
     report_lines,
-    spent_on,
     stats_lines,
     status_line,
 )
@@ -29,7 +29,7 @@ from cllm.repl.status import (
     ],
 )
 def test_a_cost_that_is_unknown_is_said_to_be(spent, text):
-    assert cost_text(spent) == text
+    assert amount_text(spent.cost) == text
 
 
 def test_a_small_cost_is_not_rounded_away():
@@ -37,17 +37,17 @@ def test_a_small_cost_is_not_rounded_away():
 
 
 def test_cached_tokens_are_shown():
-    line = answer_line(Usage(input=20, cache_read=80, output=5, reasoning=2), 0.01, 1.25)
+    line = price_text(Usage(input=20, cache_read=80, output=5, reasoning=2), 0.01)
 
-    assert line == "100 tokens sent (80 cached), 7 received · $0.0100 · 1.2 s"
+    assert line == "100 tokens sent (80 cached), 7 received · $0.0100"
 
 
 def test_an_answer_without_usage_says_so():
-    assert answer_line(None, None, 0) == "tokens unknown · cost unknown · 0.0 s"
+    assert price_text(None, None) == "tokens unknown · cost unknown"
 
 
 def test_estimated_tokens_are_said_to_be():
-    assert answer_line(Usage(input=3, estimated=True), None, 0).startswith("about 3 tokens sent")
+    assert price_text(Usage(input=3, estimated=True), None).startswith("about 3 tokens sent")
 
 
 def test_the_status_line_of_a_new_conversation_has_the_model():
@@ -82,7 +82,7 @@ def test_variants_were_paid_for_too():
 
 
 def test_a_turn_without_an_answer_counts_for_nothing():
-    assert spent_on([turn_of("1")]) == Spent()
+    assert cost_of(conversation_of(turn_of("1"))) == Amount()
 
 
 def test_summaries_were_paid_for_too():
