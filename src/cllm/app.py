@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, UsageError
@@ -68,11 +67,6 @@ def conversation_called(
     )
 
 
-class OtherHistory(msgspec.Struct, frozen=True, kw_only=True):
-    store: str
-    conversations: int
-
-
 class App:
     """A store and the providers opened so far.
 
@@ -103,14 +97,14 @@ class App:
 
         return run_without_waiting(work) if never_waits(self.settings.store) else run(work)
 
-    async def other_histories(self) -> list[OtherHistory]:
-        """The other default stores that have conversations."""
-        return [
-            OtherHistory(store=url, conversations=count)
+    async def other_histories(self) -> dict[str, int]:
+        """The other default stores that have conversations, and how many."""
+        return {
+            url: count
             for url in usual_stores(self.settings.place)
             if not is_same_store(url, self.settings.store)
             if (count := await _count_conversations(url))
-        ]
+        }
 
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None

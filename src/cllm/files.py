@@ -14,11 +14,11 @@ class NotOrdinaryError(OSError):
 
 
 class TooLargeError(OSError):
-    """The file is larger than the limit."""
+    """The file is above the limit."""
 
 
 def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
-    """The file's bytes; NotOrdinaryError, TooLargeError or another OSError."""
+    """Raises NotOrdinaryError, TooLargeError or another OSError."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(opened, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -30,7 +30,7 @@ def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Create a file that only its owner can read; FileExistsError if it exists."""
+    """Only the owner can read the file; FileExistsError if it exists."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(opened, "wb") as file:
@@ -43,7 +43,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """Cache files by key; the oldest are deleted above `max_files`. Failures are ignored."""
+    """The oldest files are deleted above `max_files`. Failures are ignored."""
 
     folder: Path
     max_files: int
@@ -74,7 +74,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
                     path.unlink(missing_ok=True)
 
     def clear(self) -> int:
-        """Delete all files; return how many of them were complete."""
+        """Return how many files were complete."""
         files = self._files()
         for path in files:
             path.unlink(missing_ok=True)

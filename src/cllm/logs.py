@@ -24,12 +24,6 @@ SAFE_MODULES = frozenset(("sqlite3", "asyncpg", "sqlalchemy", "aiohttp"))
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
 
 
-class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    verbosity: int = 0
-    as_json: bool = False
-    file: Path | None = None
-
-
 def log(name: str, level: int, message: str, **fields: Any) -> None:
     """Cheap if there is no handler."""
     logger = _logger(f"{ROOT}.{name}")
@@ -45,7 +39,14 @@ def _logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
+def configure(
+    *,
+    verbosity: int = 0,
+    as_json: bool = False,
+    file: Path | None = None,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Log to standard error from verbosity 1 on, and to the file, which gets at least INFO."""
     logger = logging.getLogger(ROOT)
     logger.propagate = False
     # A log that cannot be written must not print a traceback into an answer.
@@ -53,11 +54,11 @@ def configure(settings: LogSettings, *, secrets: Iterable[str]) -> None:
     # No line shows the thread, process or task, so logging need not look them up.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logger.handlers.clear()
-    level = LEVELS[min(max(settings.verbosity, 0), len(LEVELS) - 1)]
-    targets = [(sys.stderr, level)] if settings.verbosity > 0 else []
-    if settings.file is not None:
-        targets.append((_open_file(settings.file), min(level, logging.INFO)))
-    formatter = _Formatter(as_json=settings.as_json, secrets=tuple(secrets))
+    level = LEVELS[min(max(verbosity, 0), len(LEVELS) - 1)]
+    targets = [(sys.stderr, level)] if verbosity > 0 else []
+    if file is not None:
+        targets.append((_open_file(file), min(level, logging.INFO)))
+    formatter = _Formatter(as_json=as_json, secrets=tuple(secrets))
     for stream, lowest in targets:
         handler = logging.StreamHandler(stream)
         handler.setLevel(lowest)

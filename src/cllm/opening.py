@@ -149,7 +149,16 @@ class ProviderOpener:
             return self._open_local(served.name, given)
         kind = _kind(name, given)
         if kind == "bedrock":
-            return self._open_bedrock(name, given)
+            account = self._account(given)
+            from cllm.providers.bedrock import BedrockProvider
+
+            return BedrockProvider(
+                name=name,
+                account=account,
+                http=self._open_http(),
+                headers=_reveal_headers(given),
+                timeouts=_timeouts(given),
+            )
         if kind in SPEAKERS:
             key = self._key(name, given, built_in=True)
             provider: Provider = self._open_speaker(kind, name, given, api_key=key)
@@ -220,18 +229,6 @@ class ProviderOpener:
             make_http=self._open_http,
             threads=_whole_number(given.options, "threads"),
             context=self.local_context(),
-        )
-
-    def _open_bedrock(self, name: str, given: ProviderSettings) -> Provider:
-        account = self._account(given)
-        from cllm.providers.bedrock import BedrockProvider
-
-        return BedrockProvider(
-            name=name,
-            account=account,
-            http=self._open_http(),
-            headers=_reveal_headers(given),
-            timeouts=_timeouts(given),
         )
 
     def _account(self, given: ProviderSettings) -> "Account":

@@ -33,6 +33,10 @@ _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 CLEAR_LINE = "\r\x1b[K"
 
 
+class Terminated(BaseException):
+    """A signal asks the process to end."""
+
+
 def escape(text: str) -> str:
     r"""Escape text; \n, \t and the line end \r\n stay."""
     return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))

@@ -21,13 +21,13 @@ from cllm.app import (
     now,
 )
 from cllm.cli import printing
-from cllm.cli.main import EXIT_INTERRUPTED, Terminated
+from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import trusted_settings
 from cllm.cli.turn_log import TurnLog, start_logging
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
-from cllm.core.message import AnyPart, Message, Text, plain_message
+from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -51,6 +51,7 @@ from cllm.engine.request import (
 from cllm.engine.rounds import RoundEnded, ToolBox
 from cllm.settings.load import CommandLine, Place
 from cllm.settings.sections import exec_command
+from cllm.terminal import Terminated
 
 PATIENT_PRESSES = 2
 PATIENT_SECONDS = 1.0
@@ -94,12 +95,18 @@ def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
 def _request(app: App, options: AskOptions) -> TurnRequest:
     settings = app.settings
     ref = _conversation(app, options)
+    message = plain_message("user", options.text)
+    if options.attached:
+        from cllm.wire.openai.parts import encode_parts
+
+        text = (Text(text=options.text),) if options.text else ()
+        message = encode_parts("user", (*text, *options.attached))
     nested = IN_CONTEXT in settings.place.environment
     configured = settings.context if options.context_exec and not nested else ()
     keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
         input=TurnInput(
-            messages=(_message(options),),
+            messages=(message,),
             system=settings.system,
             context=(*configured, *map(exec_command, options.executed)),
         ),
@@ -122,15 +129,6 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
             on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
         ),
     )
-
-
-def _message(options: AskOptions) -> Message:
-    if not options.attached:
-        return plain_message("user", options.text)
-    from cllm.wire.openai.parts import encode_parts
-
-    text = (Text(text=options.text),) if options.text else ()
-    return encode_parts("user", (*text, *options.attached))
 
 
 def _tools(app: App, options: AskOptions) -> ToolBox | None:

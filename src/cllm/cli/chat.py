@@ -23,7 +23,7 @@ from cllm.cli.inputs import (
     system_file_option,
     trust_option,
 )
-from cllm.cli.main import EXIT_ERROR, Terminated
+from cllm.cli.main import EXIT_ERROR
 from cllm.core.errors import UsageError
 from cllm.settings.layers import WORDS, Layered, user_folder
 from cllm.settings.sections import LARGEST_WINDOW
@@ -72,7 +72,6 @@ UNSAVED = "memory:"
 @cllm_path_option
 @trust_option
 def command(ref: str | None, **options: Any) -> int:
-    """Run the chat; return 1 if a line from a pipe failed."""
     if options["no_save"] and ref is not None:
         raise UsageError("--no-save begins a conversation of its own; leave out the ID.")
     if options["model"] == "":
@@ -154,7 +153,7 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
 
 
 def _talk(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
-    from cllm.repl.loop import EndedBySignal, run_chat
+    from cllm.repl.loop import run_chat
     from cllm.repl.screen import Screen
 
     environment = settings.place.environment
@@ -169,10 +168,7 @@ def _talk(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
         chat = _chat(settings, options, screen, hold=hold)
         has_person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
         reader = _reader(chat, has_person=has_person)
-        try:
-            asyncio.run(run_chat(chat, reader, ref=ref, patient=has_person))
-        except EndedBySignal:
-            raise Terminated from None
+        asyncio.run(run_chat(chat, reader, ref=ref, patient=has_person))
     return EXIT_ERROR if chat.failures and not has_person else 0
 
 
@@ -207,7 +203,6 @@ def _chat(
 
 
 def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
-    """The command tool, if the settings allow commands."""
     if not app.settings.allow_commands:
         return None
     from cllm.cli.confirming import terminal_confirm
@@ -224,7 +219,7 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
 
 
 def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
-    """A reader with line editing on a capable terminal, else one of plain lines."""
+    """Line editing needs a capable terminal."""
     from cllm.repl.loop import LineReader
     from cllm.repl.screen import NARROWEST
 

@@ -1,7 +1,4 @@
-"""`cllm completion`: the completion script of a shell, and the words it offers.
-
-Errors in the settings are silent and offer nothing.
-"""
+"""`cllm completion`. Errors in the settings are silent and offer nothing."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -38,7 +35,6 @@ def command(shell: str) -> None:
 
 
 def _quiet_app() -> "App":
-    """The app without warnings and without a question about trust."""
     from cllm.app import App
     from cllm.cli.inputs import here
     from cllm.settings.load import CommandLine, load_settings
@@ -92,7 +88,7 @@ def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 
 def _matching(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
-    """The names with this prefix; a shell prints them raw, so none with hidden characters."""
+    """A shell prints names raw, so none with hidden characters."""
     return [
         CompletionItem(name, help=about or None)
         for name, about in named

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,15 +48,9 @@ _ref = click.argument("ref", metavar="ID", shell_complete=completion.conversatio
 @click.option("--cllm-path", type=PATH, help="In place of .cllm.")
 @trust_option
 @click.pass_context
-def command(
-    ctx: click.Context,
-    store: str | None,
-    conversations_path: str | None,
-    cllm_path: Path | None,
-    trust: bool,
-) -> None:
-    values = {"store": store, "conversations_path": conversations_path}
-    ctx.obj = command_line({"cllm_path": cllm_path, "trust": trust}, values)
+def command(ctx: click.Context, /, **options: Any) -> None:
+    names = ("store", "conversations_path")
+    ctx.obj = command_line(options, {name: options[name] for name in names})
 
 
 @command.command(name="list")
@@ -183,15 +177,7 @@ def delete(line: CommandLine, ref: str) -> None:
 @click.option("--system", metavar="TEXT", help="The system prompt of the branch.")
 @click.option("--system-file", type=PATH, help="It, from a file.")
 @click.pass_obj
-def branch(
-    line: CommandLine,
-    ref: str,
-    *,
-    new: str | None,
-    at: int | None,
-    system: str | None,
-    system_file: Path | None,
-) -> None:
+def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
     """Start a new conversation from what was said in another one.
 
     Without --system the branch keeps the system prompt of the conversation it comes from.
@@ -200,13 +186,13 @@ def branch(
     Example:
       cllm conversations branch cats --system "You are a vet." --to cats-vet
     """  # noqa: D301
-    prompt = given_prompt(system, system_file)
+    prompt = given_prompt(options["system"], options["system_file"])
     app = open_app(line)
-    created = conversation_called(new or new_conversation_id(now(), new_id()))
+    created = conversation_called(options["new"] or new_conversation_id(now(), new_id()))
     opening = None
     if prompt is not None:
         opening = recapture(app.run(app.store.load(ref, tail=0)), prompt, now=now())
-    branched = run(app.store.branch(ref, created, at=at, opening=opening))
+    branched = run(app.store.branch(ref, created, at=options["at"], opening=opening))
     printing.print_line(branched.ref)
 
 

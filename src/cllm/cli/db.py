@@ -150,7 +150,6 @@ def adopt(store: str | None) -> None:
 
 
 def _database(store: str | None) -> "Database":
-    """The database of --store, else of the server."""
     from cllm.stores.sql.database import Database
 
     if store is None:

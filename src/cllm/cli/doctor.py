@@ -35,16 +35,10 @@ Exit codes: 0 no problem, 1 at least one."""
 EXIT_PROBLEM = 1
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    ok: bool
-    findings: list[Finding]
-
-
 @click.command(name="doctor", help=HELP)
 @click.option("--fix", is_flag=True, help="Mend what can be mended, and say what was.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, fix: bool, as_json: bool) -> int:
-    """Print each finding as it is found; return 1 if there is a problem."""
     found: list[Finding] = []
     for finding in _findings(fix=fix):
         found.append(finding)
@@ -53,19 +47,19 @@ def command(*, fix: bool, as_json: bool) -> int:
             printing.print_line(f"{level:8} {finding.check}: {finding.message}")
     fine = all(finding.level != "problem" for finding in found)
     if as_json:
-        encoded = msgspec.json.encode(Report(ok=fine, findings=found))
+        encoded = msgspec.json.encode({"ok": fine, "findings": found})
         printing.print_exactly(msgspec.json.format(encoded, indent=2).decode())
     return 0 if fine else EXIT_PROBLEM
 
 
 def _findings(*, fix: bool) -> Iterator[Finding]:
     yield from check_machine()
-    checked = check_settings(here(), CommandLine(), fix=fix)
-    yield from checked.findings
-    if checked.settings is None:
+    findings, settings = check_settings(here(), CommandLine(), fix=fix)
+    yield from findings
+    if settings is None:
         return
     try:
-        yield from _with_settings(checked.settings, fix=fix)
+        yield from _with_settings(settings, fix=fix)
     except CllmError as error:
         yield problem("store", str(error))
 

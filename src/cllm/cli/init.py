@@ -106,7 +106,7 @@ def _folders(options: dict[str, Any], place: Place) -> list[Path]:
 
 
 def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
-    """Whether to write the file; an existing one stays if only --history is given."""
+    """An existing file stays if only --history is given."""
     path = folder / FILE_NAME
     if options["force"] or not (path.exists() or path.is_symlink()):
         return True
@@ -116,7 +116,7 @@ def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
 
 
 def _start_history(place: Place) -> None:
-    """Create the folder of conversations; its existence makes it the store of this folder."""
+    """The existence of the folder makes it the store."""
     conversations = local_folder(place) / CONVERSATIONS
     if leads_away(conversations, place):
         raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
@@ -136,7 +136,6 @@ def _write(folder: Path, text: str) -> None:
 
 
 def _backup_path(path: Path) -> Path:
-    """The first of `.old`, `.old.2`, `.old.3`, … that does not exist."""
     backup, number = path.with_name(f"{path.name}.old"), 1
     while os.path.lexists(backup):
         number += 1
@@ -145,7 +144,7 @@ def _backup_path(path: Path) -> Path:
 
 
 def _ignore(path: Path) -> None:
-    """Add conversations and logs to .gitignore, unless that is a link, which can lead anywhere."""
+    """A link can lead anywhere, so it is not changed."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         printing.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
         return
@@ -170,7 +169,7 @@ def _template_text(name: str) -> str:
 
 
 def _with_value(text: str, key: str, value: Any) -> str:
-    """Replace the key's entry in YAML text, or append it; comments stay."""
+    """Replace or append an entry of YAML text; comments stay."""
     import yaml
 
     dumped = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=90)

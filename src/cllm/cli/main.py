@@ -1,8 +1,4 @@
-"""The table of commands, their errors and exit codes.
-
-A command's module is imported when the command is used. A first word that is no command starts a
-prompt.
-"""
+"""The table of commands, their errors and exit codes. A command is imported when it is used."""
 
 import os
 import signal
@@ -15,6 +11,7 @@ import click
 from cllm.cli import printing
 from cllm.cli.inputs import as_text
 from cllm.core.errors import CllmError
+from cllm.terminal import Terminated
 
 ASK = "ask"
 COMMANDS = {
@@ -37,12 +34,8 @@ EXIT_TERMINATED = 143
 DASHED = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'"
 
 
-class Terminated(BaseException):
-    """A signal asks the process to end."""
-
-
 class CommandTable(click.Group):
-    """Finds commands in the table; other words go to `ask`."""
+    """Words that are no command go to `ask`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if name != ASK]
@@ -69,7 +62,6 @@ root = CommandTable(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return the exit code."""
     try:
         printing.prepare_streams()
         result = root.main(

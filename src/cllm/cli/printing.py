@@ -52,26 +52,22 @@ def note(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    _write_line(one_line(text))
+    print_exactly(one_line(text))
 
 
 def print_visibly(text: str) -> None:
     """For a line that a person decides on."""
-    _write_line(make_visible(text))
+    print_exactly(make_visible(text))
 
 
-def print_exactly(text: str) -> None:
+def print_exactly(text: str, *, err: bool = False) -> None:
     """For programs, such as JSON."""
-    _write_line(text)
+    click.echo(text, err=err)  # noqa: TID251 - the one place
 
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError):
-        _write_line(line, err=True)
-
-
-def _write_line(line: str, *, err: bool = False) -> None:
-    click.echo(line, err=err)  # noqa: TID251 - the one place
+        print_exactly(line, err=True)
 
 
 class AnswerPrinter(PlainAnswer):

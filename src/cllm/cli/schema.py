@@ -1,4 +1,4 @@
-"""JSON schemas from the shell: open the one of the settings, validate it, clear the cache."""
+"""JSON schemas from the shell."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ MOST_NAMES = 10
 
 
 def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
-    """The checker of replies for a schema. The caller closes it."""
+    """The caller closes the checker."""
     reader = SchemaReader(rules=schema_rules(place.environment), cache=_cache(place))
     schema = reader.read(source)
     for notice in schema.notices:
@@ -27,7 +27,7 @@ def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
 
 
 def held_to(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
-    """The request with a reply that must fit the schema; an interrupted one is discarded."""
+    """The reply must fit the schema; an interrupted one is discarded."""
     form = response_format(checker.schema.content)
     parameters = {**request.target.parameters, "response_format": form}
     target = msgspec.structs.replace(request.target, parameters=parameters)

@@ -50,7 +50,11 @@ def command(**options: Any) -> int:
     with needs_extra("server", feature="`cllm serve`"):
         from cllm.server.http.listener import listen
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
-    listen(settings, prepare=partial(_log_as, settings), say=_say, worker=WORKER)
+
+    def say(address: str) -> None:
+        printing.note(f"Serving at {address} (stop with Ctrl-C).")
+
+    listen(settings, prepare=partial(_log_as, settings), say=say, worker=WORKER)
     return 0
 
 
@@ -78,14 +82,12 @@ def _settings(options: dict[str, Any]) -> "Settings":
 
 def _log_as(settings: "Settings") -> None:
     """Log as JSON, at least a line per request."""
-    from cllm.logs import LogSettings, configure, include
+    from cllm.logs import configure, include
 
     configure(
-        LogSettings(verbosity=max(settings.verbosity, 1), as_json=True, file=settings.log_file),
+        verbosity=max(settings.verbosity, 1),
+        as_json=True,
+        file=settings.log_file,
         secrets=settings.secrets(),
     )
     include(WEB_SERVER)
-
-
-def _say(address: str) -> None:
-    printing.note(f"Serving at {address} (stop with Ctrl-C).")

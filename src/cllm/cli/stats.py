@@ -38,7 +38,7 @@ async def _of_one(app: App, ref: str) -> CacheReport:
 
 
 async def _of_all(app: App) -> CacheReport:
-    """The report of all conversations; archived ones were paid for too."""
+    """Archived conversations were paid for too."""
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         printing.warn(notice)
@@ -53,7 +53,7 @@ async def _of_all(app: App) -> CacheReport:
 
 
 async def _readable(app: App, summary: Summary) -> Conversation | None:
-    """The conversation, or None and a warning if only this one cannot be read."""
+    """None and a warning if only this conversation cannot be read."""
     try:
         return await app.store.load(summary.id)
     except (BrokenConversationError, ConversationNotFoundError) as error:

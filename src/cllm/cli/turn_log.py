@@ -6,7 +6,7 @@ from time import monotonic
 from cllm.core.reply import Noticed
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.engine.rounds import RoundEnded
-from cllm.logs import EVERYTHING, LogSettings, configure, log
+from cllm.logs import EVERYTHING, configure, log
 from cllm.settings.load import Settings
 from cllm.stores.registry import without_password
 
@@ -16,9 +16,9 @@ def start_logging(settings: Settings) -> bool:
     if settings.verbosity == 0 and settings.log_file is None:
         return False
     configure(
-        LogSettings(
-            verbosity=settings.verbosity, as_json=settings.json_logs, file=settings.log_file
-        ),
+        verbosity=settings.verbosity,
+        as_json=settings.json_logs,
+        file=settings.log_file,
         secrets=settings.secrets(),
     )
     log(

@@ -1,6 +1,6 @@
-"""Checks of the installed packages, and of the provider of the current model.
+"""Checks of the installed packages and of the provider.
 
-The check of an address only connects: no data and no key are sent.
+The check of an address only connects: it sends no data and no key.
 """
 
 import asyncio
@@ -102,7 +102,6 @@ def _bedrock(opener: ProviderOpener, served: ServedModel) -> Finding:
 
 
 def _reach(name: str, address: str) -> Finding:
-    """Connect to the provider, or to the proxy before it."""
     try:
         proxy = proxy_for(address)
         if proxy is None:

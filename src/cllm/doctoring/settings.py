@@ -5,8 +5,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from cllm.core.errors import CllmError, SettingsError
 from cllm.doctoring import Finding, fixed, ok, problem, reason_of, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
@@ -20,15 +18,10 @@ FOR_OTHERS = 0o077
 PREFIX = "Configuration error: "
 
 
-class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings, and the settings of the valid files."""
-
-    findings: tuple[Finding, ...]
-    settings: Settings | None
-
-
-def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSettings:
-    """Check every Cllmfile that applies here, without a question about trust."""
+def check_settings(
+    place: Place, line: CommandLine, *, fix: bool
+) -> tuple[list[Finding], Settings | None]:
+    """Check every Cllmfile that applies here; return also the settings of the valid ones."""
     findings: list[Finding] = []
     usable: list[Cllmfile] = []
     for folder, own in folders(place, line):
@@ -49,7 +42,7 @@ def check_settings(place: Place, line: CommandLine, *, fix: bool) -> CheckedSett
         findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
     if not findings:
         findings.append(ok(CHECK, "there is no Cllmfile.yml, so the defaults hold."))
-    return CheckedSettings(findings=tuple(findings), settings=settings)
+    return findings, settings
 
 
 def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:

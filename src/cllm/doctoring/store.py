@@ -11,8 +11,6 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from cllm.assembly.repair import Repaired, repair
 from cllm.assembly.validity import Profile, profile_for
 from cllm.core.conversation import Conversation, Summary
@@ -154,11 +152,7 @@ def _restrict(path: Path) -> None:
 
 
 Load = Callable[[str], Conversation]
-
-
-class _Rules(msgspec.Struct, frozen=True):
-    dialect: Dialect
-    profile: Profile
+Rules = tuple[Dialect, Profile]
 
 
 class HistoryCheck:
@@ -215,26 +209,27 @@ class HistoryCheck:
             return False
         return not is_held(self._locks / f"{conversation.id}.lock")
 
-    def _find_rules(self, model: str) -> _Rules | str:
+    def _find_rules(self, model: str) -> Rules | str:
         """The rules of a model, or the error that hides them."""
         try:
             served = self._opener.find(model)
             access = self._opener.access(served.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
-                return _Rules(dialect, named_profile(access.profile))
+                return dialect, named_profile(access.profile)
         except CllmError as error:
             return str(error)
-        return _Rules(dialect, profile_for(dialect, served.name))
+        return dialect, profile_for(dialect, served.name)
 
 
-def _judge(conversation: Conversation, rules: _Rules) -> Repaired[Spoken]:
+def _judge(conversation: Conversation, rules: Rules) -> Repaired[Spoken]:
     turns = (turn for turn in conversation.turns if turn.is_history)
     messages = [message for turn in turns for message in turn.messages]
     # Where a history may not contain a system message, it is sent with the system prompt.
-    moved = rules.profile.system in ("nowhere", "after_user")
+    dialect, profile = rules
+    moved = profile.system in ("nowhere", "after_user")
     spoken = [
-        spoken_for(message, rules.dialect, place=place)
+        spoken_for(message, dialect, place=place)
         for place, message in enumerate(messages)
         if not (moved and message.role == "system")
     ]
@@ -243,4 +238,4 @@ def _judge(conversation: Conversation, rules: _Rules) -> Repaired[Spoken]:
     def make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
         return Spoken(role=role, parts=parts)
 
-    return repair([*spoken, NEXT], rules.profile, make=make, places=places)
+    return repair([*spoken, NEXT], profile, make=make, places=places)

@@ -1,1 +1,1 @@
-"""`cllm chat`: a surface in the terminal. It reads words and shows events, and decides nothing."""
+"""`cllm chat` in the terminal."""

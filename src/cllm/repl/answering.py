@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, assert_never
 
 from cllm.core.errors import CllmError
@@ -32,10 +31,10 @@ TICK = 0.08
 async def take_turn(chat: Chat, request: TurnRequest) -> None:
     """Take the turn and show it."""
     answer = chat.screen.begin_answer()
+    redraw = asyncio.create_task(_redraw(answer))
     failed = False
     try:
-        async with _redrawn(answer):
-            await _show_all(chat, request, answer)
+        await _show_all(chat, request, answer)
     except CllmError as error:
         failed = True
         chat.failures += 1
@@ -46,6 +45,7 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
         chat.screen.note(f"Interrupted. {state}")
         raise
     finally:
+        redraw.cancel()
         chat.screen.end_answer()
         # After a failure the person has seen its reason; a second error adds nothing.
         with contextlib.suppress(*([CllmError] if failed else [])):
@@ -62,20 +62,10 @@ async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
                 log(event)
 
 
-@asynccontextmanager
-async def _redrawn(answer: "Answer") -> AsyncGenerator[None, None]:
-    """Redraw the answer every TICK seconds."""
-
-    async def tick() -> None:
-        while True:
-            answer.refresh()
-            await asyncio.sleep(TICK)
-
-    ticking = asyncio.create_task(tick())
-    try:
-        yield
-    finally:
-        ticking.cancel()
+async def _redraw(answer: "Answer") -> None:
+    while True:
+        answer.refresh()
+        await asyncio.sleep(TICK)
 
 
 class _Turn:

@@ -1,7 +1,4 @@
-"""The state of a chat: its conversation, and what its next turn contains.
-
-Builds turn requests and edits conversations through the store. Prints nothing and calls no model.
-"""
+"""The state of a chat, and the requests of its turns. Prints nothing and calls no model."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +7,7 @@ import msgspec
 from cllm.app import App, new_conversation_id, new_id, now
 from cllm.assembly.system import GivenPrompt, choose_system, recapture
 from cllm.assembly.window import ByTurns
-from cllm.core.conversation import Conversation, StandingSummary, Turn, check_id
+from cllm.core.conversation import Conversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
@@ -30,7 +27,7 @@ Hold = Callable[[TurnRequest], TurnRequest]
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a chat; without a window the settings' applies."""
+    """Without a window the settings' applies."""
 
     window: ByTurns | None = ByTurns()
     show_stats: bool = True
@@ -40,8 +37,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Chat:
     """A conversation, which is stored under `ref` with its first answer.
 
-    `attach` reads files, `open_kept` opens the store for a chat that starts unsaved, `new_log`
-    returns a logger for the events of one turn, `hold` binds a request to the JSON schema.
+    `attach` reads files, `open_kept` opens the store for an unsaved chat, `new_log` returns a
+    logger for one turn, `hold` binds a request to the JSON schema.
     """
 
     def __init__(
@@ -102,15 +99,12 @@ class Chat:
 
     @property
     def model(self) -> str:
-        """The model of the next turn: a conversation has its own."""
+        """A conversation has its own model."""
         stored = None if self.conversation is None else self.conversation.model
         return stored or self.chosen_model
 
     async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
-        """Open a stored conversation; return notices about it.
-
-        UsageError if `under` is another system prompt than its own.
-        """
+        """Return notices. UsageError if `under` is another system prompt than its own."""
         conversation = await self.store.load(ref)
         given = under or self._configured()
         choice = choose_system(conversation, given, new_policy="captured", now=now())
@@ -125,14 +119,13 @@ class Chat:
             return ()
 
     async def look(self) -> None:
-        """Reload the conversation."""
         try:
             self.conversation = await self.store.load(self.ref)
         except ConversationNotFoundError:
             self.conversation = None
 
     async def look_again(self) -> None:
-        """Reload after a call of a model, and add the cost of a new summary to this chat."""
+        """Reload, and add the cost of a new summary to this chat."""
         before = None if self.conversation is None else self.conversation.summary
         await self.look()
         after = None if self.conversation is None else self.conversation.summary
@@ -140,34 +133,20 @@ class Chat:
             self.sitting = self.sitting.plus(after.usage, after.cost)
 
     async def pin(self, numbers: tuple[int, ...]) -> None:
-        """Set the messages whose turns are in every window."""
         await self.store.update(self.ref, Changes(pins=numbers))
         await self.look()
 
-    async def undo_summary(self) -> StandingSummary:
-        """Remove the last summary and return it."""
-        self.stored()
-        undone = await self.app.engine().undo_summary(self.ref)
-        await self.look()
-        return undone
-
     def request(self, text: str) -> TurnRequest:
-        """The request of a turn with this text and the attachments."""
         parts = (Text(text=text), *self.attached)
         message = encode_parts("user", parts) if self.attached else plain_message("user", text)
-        return self._request((message,), self.executed)
+        return self.request_of((message,), self.executed)
 
     async def request_again(self) -> TurnRequest:
-        """The request that repeats the last turn, whose old answer stays as a variant."""
+        """Repeat the last turn."""
         turn = await self._seen_turn()
-        return self._request(turn.asked).with_policy(place=turn.place)
+        return self.request_of(turn.asked).with_policy(place=turn.place)
 
-    def request_nothing(self) -> TurnRequest:
-        """A request without a message."""
-        self.stored()
-        return self._request(())
-
-    def _request(
+    def request_of(
         self, messages: tuple[Message, ...], executed: tuple[str, ...] = ()
     ) -> TurnRequest:
         settings = self.app.settings
@@ -197,25 +176,25 @@ class Chat:
         return request if self.hold is None else self.hold(request)
 
     def _configured(self) -> GivenPrompt:
-        """The prompt of the settings, which does not override that of a stored conversation."""
+        """Does not override the prompt of a stored conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
     async def taken(self, request: TurnRequest) -> None:
-        """Reload after a turn; drop attachments and commands if the turn was saved."""
+        """Reload after a turn; drop what it has saved."""
         await self.look_again()
         turns = () if self.conversation is None else self.conversation.turns
         if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
             self.attached, self.executed = (), ()
 
     def last_turn(self) -> Turn:
-        """The newest turn; UsageError if there is none."""
+        """UsageError if there is none."""
         turns = () if self.conversation is None else self.conversation.turns
         if not turns:
             raise UsageError("Nothing has been said in this conversation yet.")
         return turns[-1]
 
     async def _seen_turn(self) -> Turn:
-        """The newest turn; UsageError if another process has added or deleted one."""
+        """The newest turn; UsageError if another process has changed it."""
         seen, count = self.last_turn(), self.stored().message_count
         stored = await self.store.load(self.ref)
         if stored.message_count != count or stored.turns[-1].messages != seen.messages:
@@ -226,7 +205,6 @@ class Chat:
         return stored.turns[-1]
 
     async def undo(self) -> Turn:
-        """Delete the last turn."""
         turn = await self._seen_turn()
         first = self.stored().message_count - len(turn.messages) + 1
         await self.store.delete_from(self.ref, first)
@@ -241,7 +219,7 @@ class Chat:
         model: str | None = None,
         system: GivenPrompt | None = None,
     ) -> str:
-        """Continue in a new branch; return the id of the old conversation."""
+        """Return the id of the old conversation."""
         parent, parent_ref = self.stored(), self.ref
         created = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else recapture(parent, system, now=now())
@@ -253,17 +231,10 @@ class Chat:
         return parent_ref
 
     def stored(self) -> Conversation:
-        """The stored conversation; UsageError if there is none."""
+        """UsageError if there is none."""
         if self.conversation is None:
             raise UsageError("Nothing has been said in this conversation yet.")
         return self.conversation
-
-    async def rename(self, title: str) -> None:
-        """Set the title, now or with the first turn."""
-        self.title = title
-        if self.conversation is not None:
-            await self.store.update(self.ref, Changes(title=title))
-            await self.look()
 
     async def keep(self, ref: str | None) -> None:
         """Copy an unsaved conversation into the store and continue there."""

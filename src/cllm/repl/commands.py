@@ -1,8 +1,4 @@
-"""The commands of a chat: how a line becomes one, and what each does.
-
-A command takes the chat and the text after its name. The table COMMANDS is in the order of `/help`;
-completion reads it too.
-"""
+"""The commands of a chat, in the order of `/help`. Each gets the text after its name."""
 
 import asyncio
 import os
@@ -18,7 +14,7 @@ from cllm.assembly.cache_report import cache_report
 from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Summary, check_id
 from cllm.core.errors import UsageError
-from cllm.core.ports import Hit
+from cllm.core.ports import Changes, Hit
 from cllm.engine.compacting import Summarised, Summarising
 from cllm.files import write_new
 from cllm.repl.answering import take_turn
@@ -58,11 +54,11 @@ LONGEST_NUMBER = 9
 
 
 class Leave(BaseException):
-    """The person wants to leave the chat."""
+    """The person leaves the chat."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table. A command that `is_word` also works without a slash, alone on a line."""
+    """`is_word`: it also works without a slash, alone on a line."""
 
     name: str
     takes: str
@@ -79,8 +75,6 @@ COMMANDS: list[Command] = []
 def command(
     name: str, takes: str, about: str, *aliases: str, **more: Any
 ) -> Callable[[Action], Action]:
-    """Add the function to the table of commands."""
-
     def add(action: Action) -> Action:
         head: dict[str, Any] = {"name": name, "takes": takes, "about": about, "aliases": aliases}
         COMMANDS.append(Command(**head, **more, action=action))
@@ -95,7 +89,6 @@ async def show_help(chat: Chat, _rest: str) -> None:
 
 
 def help_lines(columns: int | None = None) -> list[str]:
-    """A line for each command, wrapped to the columns."""
     heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
     width = max(len(head) for head, _ in heads) + 2
     lines = [f"{head:<{width}}{row.about}{_other_names(row)}" for head, row in heads]
@@ -149,7 +142,6 @@ async def open_conversation(chat: Chat, rest: str) -> None:
 
 
 def show_tail(chat: Chat) -> None:
-    """Show the end of the conversation."""
     if chat.conversation is not None:
         chat.screen.say(tail_lines(chat.conversation))
 
@@ -172,7 +164,6 @@ async def search(chat: Chat, rest: str) -> None:
 
 
 def _match(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
-    """The title or the best message of a conversation that matches."""
     if summary.title is not None and wanted.casefold() in summary.title.casefold():
         return f"in the title: {one_line(summary.title)}"
     return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
@@ -247,7 +238,7 @@ async def attach(chat: Chat, rest: str) -> None:
 
 
 def _file_names(rest: str) -> list[str]:
-    """One existing file whose name may have blanks, else several names as in a shell."""
+    """One existing file whose name may have blanks, else names as in a shell."""
     whole = os.path.expanduser(rest)  # noqa: PTH111 - an address is no path
     if os.path.exists(whole):  # noqa: PTH110
         return [whole]
@@ -281,7 +272,10 @@ async def branch(chat: Chat, rest: str) -> None:
 @command("title", "[TEXT]", "Show the title, or give one.")
 async def title(chat: Chat, rest: str) -> None:
     if rest:
-        await chat.rename(one_line(rest))
+        chat.title = one_line(rest)
+        if chat.conversation is not None:
+            await chat.store.update(chat.ref, Changes(title=chat.title))
+            await chat.look()
         chat.screen.note(f"The title is: {one_line(rest, longest=TITLE)}")
         return
     stored = None if chat.conversation is None else chat.conversation.title
@@ -370,7 +364,9 @@ async def unpin(chat: Chat, rest: str) -> None:
 @command("compact", "[undo]", "Put all but the newest turn into a summary; or undo that.")
 async def compact(chat: Chat, rest: str) -> None:
     if rest == "undo":
-        undone = await chat.undo_summary()
+        chat.stored()
+        undone = await chat.app.engine().undo_summary(chat.ref)
+        await chat.look()
         first = 1 if undone.before is None else undone.before.through + 1
         chat.screen.note(
             f"Undone: the messages {first} to {undone.through} are sent again, as far as there "
@@ -380,7 +376,8 @@ async def compact(chat: Chat, rest: str) -> None:
     if rest:
         raise UsageError("/compact makes a summary, and /compact undo takes the last one back.")
     try:
-        async with aclosing(chat.app.engine().compact(chat.request_nothing())) as events:
+        chat.stored()
+        async with aclosing(chat.app.engine().compact(chat.request_of(()))) as events:
             async for event in events:
                 chat.screen.note(_progress_text(event))
         await chat.look_again()
@@ -419,10 +416,7 @@ NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
 
 
 def read_order(line: str) -> tuple[Command, str] | None:
-    """The command of a line and its argument; None if the line is for the model.
-
-    An unknown name after a slash is an error, unless it looks like a path.
-    """
+    """The command of a line and its argument; None if the line is for the model."""
     text = line.strip()
     if text.lower() in WORDS:
         return WORDS[text.lower()], ""
@@ -443,12 +437,11 @@ def read_order(line: str) -> tuple[Command, str] | None:
 
 
 def said_in(line: str) -> str:
-    """The message of a line that is no command: // stands for a slash."""
+    """// stands for a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 
 def _number(text: str) -> int | None:
-    """The whole number of a command's argument; None for an empty one."""
     if not text:
         return None
     digits = text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER

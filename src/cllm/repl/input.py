@@ -33,7 +33,7 @@ MOST = 500
 
 
 class KnownNames:
-    """Names to complete, loaded once per line; none if the store fails."""
+    """Loads names once per line."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
@@ -96,7 +96,6 @@ def _keys() -> KeyBindings:
 
 
 def enter(buffer: Buffer) -> None:
-    """Accept the chosen completion, continue after a backslash, or submit the message."""
     if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
         buffer.complete_state = None
     elif buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUED):
@@ -107,7 +106,7 @@ def enter(buffer: Buffer) -> None:
 
 
 class PrivateHistory(FileHistory):
-    """A history file; errors of the disk are ignored."""
+    """Ignores errors of the disk."""
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
@@ -115,7 +114,7 @@ class PrivateHistory(FileHistory):
 
 
 def open_history(path: Path | None) -> History:
-    """The history in a private file; in memory without one, or if it cannot be opened."""
+    """In memory without a path, or if the file cannot be opened."""
     if path is None:
         return InMemoryHistory()
     try:
@@ -127,8 +126,6 @@ def open_history(path: Path | None) -> History:
 
 
 class ChatCompleter(Completer):
-    """Completes commands and their arguments."""
-
     def __init__(self, names: KnownNames) -> None:
         self._names = names
         self._files = PathCompleter(expanduser=True)

@@ -1,4 +1,4 @@
-"""The loop of a chat: read a line and execute it, until the end of the input or a signal."""
+"""The loop of a chat: reads lines and executes them."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,7 @@ from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import Leave, read_order, said_in, show_tail
 from cllm.repl.screen import echo
+from cllm.terminal import Terminated
 
 NOTHING_SAID = "Nothing was said; type a message, or /help."
 AGAIN = "Press Ctrl-C again to leave, or Ctrl-D."
@@ -21,7 +22,7 @@ PATIENT_PRESSES = 2
 
 
 class Reader(Protocol):
-    """Returns a message or command; EOFError at the end. `blocks`: reading stops the event loop."""
+    """EOFError at the end. `blocks`: reading stops the event loop."""
 
     blocks: bool
 
@@ -29,7 +30,7 @@ class Reader(Protocol):
 
 
 class LineReader:
-    """Reads lines; a backslash at the end joins the next one. `asks` gets the prompt, if set."""
+    """A backslash at the end of a line joins the next. `asks` gets the prompt."""
 
     blocks = True
 
@@ -52,15 +53,8 @@ class LineReader:
             read.append(line.removesuffix(CONTINUED))
 
 
-class EndedBySignal(BaseException):
-    """A signal asks the process to end."""
-
-
 class Signals:
-    """Handles the signals; created in the task of the chat.
-
-    If reading a line `blocks` the event loop, only an exception ends it.
-    """
+    """If reading `blocks` the event loop, only an exception ends it."""
 
     def __init__(self, *, blocks: bool) -> None:
         self.ended = False
@@ -75,10 +69,7 @@ class Signals:
             signal.signal(number, self._hear)
 
     async def stoppable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; Ctrl-C cancels it and waits for its cleanup.
-
-        Raises EndedBySignal after SIGTERM or SIGHUP, even if the work was done.
-        """
+        """Ctrl-C cancels the work and waits for its cleanup."""
         # The line editor may have replaced the handlers.
         self.listen()
         self._presses = 0
@@ -87,14 +78,14 @@ class Signals:
             await self._work
         except asyncio.CancelledError:
             if self.ended:
-                raise EndedBySignal from None
+                raise Terminated from None
             if not self._presses:
                 self._work.cancel()
                 raise
         finally:
             self._work = None
         if self.ended:
-            raise EndedBySignal
+            raise Terminated
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -104,7 +95,7 @@ class Signals:
         if self._work is not None:
             self._loop.call_soon_threadsafe(self._work.cancel)
         elif self._blocks:
-            raise EndedBySignal
+            raise Terminated
         elif self._chat is not None:
             self._loop.call_soon_threadsafe(self._chat.cancel)
 
@@ -117,10 +108,7 @@ class Signals:
 
 
 async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool) -> None:
-    """Run the chat, in the conversation `ref` if there is one, until the end of the input.
-
-    Raises KeyboardInterrupt after Ctrl-C at the prompt; a `patient` chat needs two.
-    """
+    """Raises KeyboardInterrupt after Ctrl-C at the prompt; a `patient` chat needs two."""
     signals = Signals(blocks=reader.blocks)
     signals.listen()
     # A line editor shows what is typed; keys pressed before its prompt wait for it.
@@ -134,14 +122,13 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
                     await signals.stoppable(_execute(chat, line))
     except asyncio.CancelledError:
         if signals.ended:
-            raise EndedBySignal from None
+            raise Terminated from None
         raise
     finally:
         await chat.app.close()
 
 
 async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
-    """The next line; raises Leave at the end of the input."""
     pressed = False
     while True:
         try:
@@ -156,7 +143,6 @@ async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
 
 
 async def begin(chat: Chat, ref: str | None) -> None:
-    """Open the conversation, or say where a new one is saved."""
     notices = () if ref is None else await chat.open_or_begin(ref)
     show_tail(chat)
     for notice in notices:
@@ -174,7 +160,6 @@ async def begin(chat: Chat, ref: str | None) -> None:
 
 
 async def _execute(chat: Chat, line: str) -> None:
-    """Execute one line; show its error."""
     try:
         if not line.strip():
             chat.screen.note(NOTHING_SAID)

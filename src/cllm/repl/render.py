@@ -1,8 +1,7 @@
 """Renders a streamed Markdown answer on a terminal.
 
-Finished blocks are printed once and stay in the scrollback. Only the growing block is redrawn in
-place, at most a screen of it. Thinking is dim and disappears when text follows. Text that is too
-long for layout is printed as it is, with all that follows.
+Finished blocks are printed once; only the growing block is redrawn, at most a screen of it.
+Thinking disappears when text follows. Text too long for layout is printed as it is.
 """
 
 import os
@@ -41,7 +40,7 @@ Size = Callable[[], os.terminal_size]
 
 
 class Region:
-    """The last lines on the screen, which can be redrawn."""
+    """The last lines on the screen."""
 
     def __init__(self, out: TextIO) -> None:
         self.failure: OSError | None = None
@@ -50,7 +49,6 @@ class Region:
         self._columns = 0
 
     def draw(self, lines: list[str], columns: int) -> None:
-        """Replace the lines drawn last."""
         lines = [escape_styled(line) for line in lines]
         if lines == self._lines:
             return
@@ -65,7 +63,6 @@ class Region:
         self._lines, self._columns = lines, columns
 
     def leave(self) -> None:
-        """Draw the next lines below the current ones."""
         self._lines = []
 
     def put(self, text: str) -> None:
@@ -153,14 +150,12 @@ class LiveAnswer:
         self._region.put(SHOW_CURSOR)
 
     def _print(self, text: str) -> None:
-        """Print finished blocks."""
         size = self._size()
         self._region.draw(self._lines(text, size), size.columns)
         self._region.leave()
         self._begun = True
 
     def _go_on_plainly(self) -> None:
-        """Print the text so far, and all that follows, without layout."""
         self._region.draw([""] if self._begun else [], self._size().columns)
         self._region.leave()
         self._plain.write(self._growing)
@@ -168,7 +163,6 @@ class LiveAnswer:
         self._is_plain = self._begun = True
 
     def _unsaid(self, size: os.terminal_size) -> list[str]:
-        """The end of the thinking, or a sign of waiting."""
         lines = thinking_lines(self._thinking, size.columns - 1)
         above = [""] if self._begun and lines else []
         return [*above, *lines] or [WAITING]
@@ -179,7 +173,6 @@ class LiveAnswer:
 
 
 def thinking_lines(text: str, width: int) -> list[str]:
-    """The last lines of a text, wrapped and dim."""
     console = Console(width=max(width, NARROWEST), legacy_windows=False)
     wrapped = Text(text.strip()).wrap(console, console.width)
     lines = [line.plain.rstrip() for line in wrapped]
@@ -187,10 +180,7 @@ def thinking_lines(text: str, width: int) -> list[str]:
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """The Markdown before its last block, and that block, which may still grow.
-
-    Only whole lines are parsed: the rest of a line can change its meaning.
-    """
+    """Split off the last block, which may grow. The rest of a line can change its meaning."""
     whole, end, half = text.rpartition("\n")
     found = blocks(whole + end)
     if not found:
@@ -245,7 +235,6 @@ class ChatMarkdown(Markdown):
 
 
 def markdown_lines(text: str, width: int) -> list[str]:
-    """The text rendered for a width, with a blank line between its blocks."""
     console = Console(
         width=max(width, NARROWEST), force_terminal=True, legacy_windows=False, highlight=False
     )
@@ -262,12 +251,10 @@ def _block_lines(console: Console, block: str) -> list[str]:
 
 
 def visible(line: str) -> str:
-    """A line without its colour sequences."""
     return Text.from_ansi(line).plain if "\x1b" in line else line
 
 
 def rows_of(lines: list[str], columns: int) -> int:
-    """The number of screen rows that the lines take."""
     return sum(max(1, -(-cell_len(visible(line)) // max(columns, 1))) for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""The screen of a chat: answers and command output on standard output, the rest on stderr."""
+"""Answers and command output go to standard output, the rest to standard error."""
 
 import contextlib
 import shutil
@@ -23,7 +23,7 @@ OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
-    """The line wrapped between words; a long word stays whole."""
+    """A long word stays whole."""
     if columns is None:
         return [line]
     cut = textwrap.wrap(
@@ -50,7 +50,6 @@ class Screen:
         self._answer: Answer | None = None
 
     def begin_answer(self) -> "Answer":
-        """Start an answer, shown until `end_answer`."""
         if self._draws and self.columns is not None:
             from cllm.repl.render import LiveAnswer  # noqa: PLC0415 - rich loads slowly
 
@@ -60,7 +59,6 @@ class Screen:
         return self._answer
 
     def end_answer(self) -> None:
-        """Finish the answer; raises its OSError."""
         if self._answer is None:
             return
         answer, self._answer = self._answer, None
@@ -71,13 +69,12 @@ class Screen:
             self.say([""])
 
     def say(self, lines: Iterable[str]) -> None:
-        """Print the output of a command."""
         self._out.writelines(f"{escape(line)}\n" for line in lines)
         self._out.flush()
 
     @property
     def columns(self) -> int | None:
-        """The width for wrapping; None if the output is no terminal, or a narrow one."""
+        """None if the output is no terminal, or a narrow one."""
         wide = shutil.get_terminal_size().columns
         return wide if self.is_terminal and wide > NARROWEST else None
 
@@ -103,13 +100,13 @@ class Screen:
             self._err.flush()
 
     def make_way(self) -> None:
-        """Settle the growing answer before other output."""
+        """Settle the growing answer."""
         if self._answer is not None:
             self._answer.settle()
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Let the person see what they type while a question is asked."""
+        """Show what the person types meanwhile."""
         self.make_way()
         with echo(on=True):
             yield
@@ -117,10 +114,7 @@ class Screen:
 
 @contextlib.contextmanager
 def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
-    """Set whether the terminal shows what is typed, and whether it reads `by_line`.
-
-    By line it consumes Ctrl-D; otherwise the next reader gets it.
-    """
+    """Set whether the terminal shows what is typed, and reads `by_line`, which consumes Ctrl-D."""
     try:
         before = termios.tcgetattr(sys.stdin)
     except (termios.error, TypeError, ValueError):

@@ -1,11 +1,11 @@
-"""Conversations as text: usage and cost, one-line summaries, the last turns, Markdown."""
+"""Conversations as text: usage and cost, summaries, the last turns, Markdown."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
 
 import msgspec
 
-from cllm.app import App, OtherHistory
+from cllm.app import App
 from cllm.assembly.cache_report import Amount, CacheReport
 from cllm.core.conversation import Conversation, StandingSummary, Summary, Turn
 from cllm.core.reply import Usage
@@ -23,20 +23,17 @@ SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "Syst
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """The usage and cost of some answers."""
-
     usage: Usage = Usage()
     cost: Amount = Amount()
 
     def plus(self, usage: Usage | None, cost: float | None) -> "Spent":
-        """With one more answer."""
         return Spent(
             usage=self.usage if usage is None else self.usage + usage, cost=self.cost.plus(cost)
         )
 
 
 def cost_of(conversation: Conversation | None) -> Amount:
-    """The cost of a conversation: its turns, all their variants, and its summaries."""
+    """The cost of turns, variants and summaries."""
     if conversation is None:
         return Amount()
     paid: list[Turn | StandingSummary] = [*conversation.turns, *conversation.variants]
@@ -64,7 +61,6 @@ def money(dollars: float) -> str:
 
 
 def amount_text(amount: Amount) -> str:
-    """Dollars, with the number of answers whose price is unknown."""
     if amount.unknown == 0:
         return money(amount.dollars)
     if amount.known == 0:
@@ -77,7 +73,6 @@ def counted(number: int, what: str) -> str:
 
 
 def usage_text(usage: Usage) -> str:
-    """The tokens of an answer: sent, cached and received."""
     about = "about " if usage.estimated else ""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     received = usage.output + usage.reasoning
@@ -85,13 +80,12 @@ def usage_text(usage: Usage) -> str:
 
 
 def price_text(usage: Usage | None, cost: float | None) -> str:
-    """The tokens and cost of one answer."""
     used = "tokens unknown" if usage is None else usage_text(usage)
     return f"{used} · {'cost unknown' if cost is None else money(cost)}"
 
 
 def status_line(model: str, conversation: Conversation | None, *, saves: bool = True) -> str:
-    """The line below the prompt: model, turns, tokens of the last prompt, total cost."""
+    """The line below the prompt."""
     turns = 0 if conversation is None else len(conversation.turns)
     pieces = [model, *([] if saves else ["not saved"]), counted(turns, "turn")]
     turn = last_answered(conversation)
@@ -107,7 +101,6 @@ def status_line(model: str, conversation: Conversation | None, *, saves: bool = 
 def stats_lines(
     conversation: Conversation | None, report: CacheReport, sitting: Spent
 ) -> Iterator[str]:
-    """The figures of the conversation, and of this chat since its start."""
     turns = 0 if conversation is None else len(conversation.turns)
     messages = 0 if conversation is None else conversation.message_count
     yield f"This conversation: {counted(turns, 'turn')}, {counted(messages, 'message')}"
@@ -119,7 +112,6 @@ def stats_lines(
 
 
 def report_lines(report: CacheReport) -> Iterator[str]:
-    """Lines for tokens, cache, cost and savings."""
     yield from _token_lines(report.usage)
     if report.hit_ratio is not None:
         yield f"  read from cache  {report.hit_ratio:.1%} of the tokens sent"
@@ -145,23 +137,21 @@ def _token_lines(usage: Usage) -> Iterator[str]:
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
 
 
-def empty_list_lines(store: str, others: Iterable[OtherHistory], *, advice: str) -> Iterator[str]:
-    """A line for the empty store, and one for each other; `advice` is a command without its URL."""
+def empty_list_lines(store: str, others: Mapping[str, int], *, advice: str) -> Iterator[str]:
+    """`advice` is a command without its URL."""
     yield f"No conversations in {location(store)}."
-    for other in others:
-        many = other.conversations != 1
-        count = f"{other.conversations:,} conversation{'s are' if many else ' is'}"
-        yield f"{count} in {location(other.store)}; {advice} {quote(other.store)}"
+    for other, number in others.items():
+        count = f"{number:,} conversation{' is' if number == 1 else 's are'}"
+        yield f"{count} in {location(other)}; {advice} {quote(other)}"
 
 
 def location(store: str) -> str:
-    """The path of a store, or its URL without the password."""
     scheme, _, path = store.partition(":")
     return path if scheme in PATHS else without_password(store)
 
 
 def tail_lines(conversation: Conversation) -> Iterator[str]:
-    """The last turns with the numbers of their messages; only the last lines of long ones."""
+    """The last turns with the numbers of their messages."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
     turns = conversation.turns[-TAIL_TURNS:]
@@ -191,7 +181,6 @@ def _shorten(text: str) -> Iterator[str]:
 
 
 def as_markdown(conversation: Conversation) -> str:
-    """Title, system prompt and messages, each under its speaker."""
     messages = (
         f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
         for message in conversation.messages
@@ -212,7 +201,6 @@ def summary_line(summary: Summary) -> str:
 
 
 def window_lines(conversation: Conversation | None) -> list[str]:
-    """The window of the last turn, the summary and the pinned messages."""
     turns = () if conversation is None else conversation.turns
     record = next((turn.window for turn in reversed(turns) if turn.window is not None), None)
     lines: list[str] = []
@@ -243,7 +231,7 @@ def pin_lines(conversation: Conversation | None) -> list[str]:
 
 
 def model_names(app: App) -> list[tuple[str, str]]:
-    """The names of known models with a remark, and the prefixes of the others."""
+    """Names with a remark, and the prefixes of all others."""
     names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
     for provider, row in app.settings.providers.items():
         names += [(f"{provider}/{name}", "configured") for name in row.models]

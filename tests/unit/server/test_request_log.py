@@ -26,7 +26,7 @@ KNOWN_FIELDS = {
 @pytest.fixture
 def log_file(tmp_path):
     file = tmp_path / "server.log"
-    logs.configure(logs.LogSettings(as_json=True, file=file), secrets=())
+    logs.configure(as_json=True, file=file)
     yield file
     logger = logging.getLogger(logs.ROOT)
     for handler in logger.handlers:
