@@ -191,7 +191,7 @@ class App:
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
-        from cllm.commands.plan import Surroundings
+        from cllm.commands.command_line import Surroundings
         from cllm.commands.run import run_commands
 
         place = self.settings.place
@@ -203,7 +203,7 @@ class App:
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
         """The tool with which a model requests commands; they inherit no secret variable."""
-        from cllm.commands.plan import Surroundings
+        from cllm.commands.command_line import Surroundings
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 

@@ -1,17 +1,21 @@
-"""Parses a command line into simple commands. cllm runs the result itself, without a shell.
+"""Parses a command line into a plan, which cllm runs itself, without a shell.
 
-Understands words, quotes, backslashes, wildcards, `;`, `&&`, `||`, `|`, line breaks, `2>&1` and
-redirections to /dev/null. All other syntax of a shell is refused with `CommandLineError`.
+Supports words, quotes, backslashes, wildcards, `;`, `&&`, `||`, `|`, line breaks, `2>&1` and
+redirections to /dev/null. Refuses all other shell syntax with `CommandLineError`.
 """
 
 import glob
 import re
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NoReturn
 
 import msgspec
 
-from cllm.commands.plan import Condition, ErrorOutput, Output
+SHELL = "/bin/sh"
+Condition = Literal["always", "success", "failure"]
+Output = Literal["output", "discard"]
+ErrorOutput = Literal["error", "output", "discard"]
 
 OPERATORS = re.compile(r"&&|\|\||[;|\n]")
 REDIRECTION = re.compile(r"(?:(?P<fd>[12]?)>[ \t]*/dev/null|2>&1)(?=[\s;|&]|\Z)")
@@ -23,20 +27,48 @@ CONDITIONS: dict[str, Condition] = {"&&": "success", "||": "failure"}
 UNSUPPORTED = {
     "$": "a variable or substitution",
     "`": "a substitution",
-    "(": "a group",
-    ")": "a group",
-    "{": "a group or brace expansion",
-    "}": "a group or brace expansion",
-    "<": "a redirection",
-    ">": "a redirection",
+    **dict.fromkeys("()", "a group"),
+    **dict.fromkeys("{}", "a group or brace expansion"),
+    **dict.fromkeys("<>", "a redirection"),
     "&": "a background job",
-    **dict.fromkeys(map(chr, range(32)), "a control character"),
-    "\x7f": "a control character",
+    **dict.fromkeys((*map(chr, range(32)), "\x7f"), "a control character"),
 }
 
 
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    directory: Path
+    environment: Mapping[str, str]
+
+
+class RefusedError(ValueError):
+    """A command may not run. The text is the reason that the model reads."""
+
+
+class Invocation(msgspec.Struct, frozen=True, kw_only=True):
+    """One program with its arguments. `path` is the file to execute."""
+
+    path: str
+    arguments: tuple[str, ...]
+    stdout: Output = "output"
+    stderr: ErrorOutput = "error"
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Programs joined by pipes, and the status of the previous pipeline on which they run."""
+
+    invocations: tuple[Invocation, ...]
+    condition: Condition = "always"
+
+
+Plan = tuple[Pipeline, ...]
+
+
+def shell_plan(line: str) -> Plan:
+    return (Pipeline(invocations=(Invocation(path=SHELL, arguments=("sh", "-c", line)),)),)
+
+
 class CommandLineError(ValueError):
-    """The line has syntax that cllm does not run. The text names that syntax."""
+    """The line has syntax that cllm does not run, which the text names."""
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +79,6 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A program and its arguments, as written."""
-
     words: tuple[Word, ...]
     stdout: Output = "output"
     stderr: ErrorOutput = "error"
@@ -59,15 +89,16 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Simple commands joined by `|`."""
-
     commands: tuple[SimpleCommand, ...]
     condition: Condition = "always"
 
 
 def parse_line(line: str) -> tuple[ParsedPipeline, ...]:
-    """The pipelines of a line. Raises CommandLineError for any other syntax."""
     return tuple(_Parser(line.strip()).pipelines())
+
+
+def _refuse(what: str) -> NoReturn:
+    raise CommandLineError(what)
 
 
 class _Parser:
@@ -76,7 +107,6 @@ class _Parser:
         self._at = 0
 
     def pipelines(self) -> Iterator[ParsedPipeline]:
-        """One pipeline after another, up to the end of the line."""
         condition: Condition = "always"
         while True:
             commands, operator = self._pipeline()
@@ -98,7 +128,6 @@ class _Parser:
             self._skip("\n \t")
 
     def _command(self) -> SimpleCommand:
-        """The words up to an operator or the end."""
         words: list[Word] = []
         stdout: Output = "output"
         stderr: ErrorOutput = "error"
@@ -117,15 +146,15 @@ class _Parser:
             else:
                 words.append(self._word(is_first=not words))
         if not words:
-            self._refuse("an operator without a command")
+            _refuse("an operator without a command")
         return SimpleCommand(words=tuple(words), stdout=stdout, stderr=stderr)
 
     def _word(self, *, is_first: bool) -> Word:
         start = self._at
         if self._line[start] in "#~":
-            self._refuse("a comment" if self._line[start] == "#" else "a home directory (`~`)")
+            _refuse("a comment" if self._line[start] == "#" else "a home directory (`~`)")
         if is_first and ASSIGNMENT.match(self._line, start):
-            self._refuse("an assignment")
+            _refuse("an assignment")
         text: list[str] = []
         pattern: list[str] = []
         is_pattern = False
@@ -155,17 +184,17 @@ class _Parser:
             self._at += 1
             return "$", True
         if character in UNSUPPORTED:
-            self._refuse(UNSUPPORTED[character])
+            _refuse(UNSUPPORTED[character])
         self._at += 1
         return character, False
 
     def _single_quoted(self) -> str:
         end = self._line.find("'", self._at + 1)
         if end < 0:
-            self._refuse("a quote that is not closed")
+            _refuse("a quote that is not closed")
         text = self._line[self._at + 1 : end]
         if "\0" in text:
-            self._refuse(UNSUPPORTED["\0"])
+            _refuse(UNSUPPORTED["\0"])
         self._at = end + 1
         return text
 
@@ -178,24 +207,24 @@ class _Parser:
                 self._at += 1
                 return "".join(text)
             if character in "`\0" or EXPANSION.match(self._line, self._at):
-                self._refuse(UNSUPPORTED[character])
+                _refuse(UNSUPPORTED[character])
             following = self._line[self._at + 1 : self._at + 2]
             if character == "\\" and following in tuple('$`"\\'):
                 character = following
                 self._at += 1
             text.append(character)
             self._at += 1
-        return self._refuse("a quote that is not closed")
+        return _refuse("a quote that is not closed")
 
     def _escaped(self) -> str:
         following = self._line[self._at + 1 : self._at + 2]
         if following in ("", "\r", "\0"):
-            self._refuse("a backslash at its end")
+            _refuse("a backslash at its end")
         self._at += 2
         return "" if following == "\n" else following
 
     def _skip(self, characters: str) -> None:
-        """Skip characters and continued lines."""
+        """Skip these characters and line continuations."""
         while self._at < len(self._line):
             if self._line[self._at] in characters:
                 self._at += 1
@@ -204,5 +233,6 @@ class _Parser:
             else:
                 return
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise CommandLineError(what)
+
+def split_names(text: str) -> frozenset[str]:
+    return frozenset(text.split())

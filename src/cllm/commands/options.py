@@ -1,12 +1,14 @@
-"""Parses a program's arguments by a list of the options it may have."""
+"""Parses a program's arguments by a list of its allowed options."""
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from cllm.commands.plan import RefusedError
+from cllm.commands.command_line import RefusedError
+from cllm.commands.paths import require_visible
 
 Value = Literal["none", "text", "path", "optional", "attached", "separate"]
 
@@ -18,10 +20,33 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     index: int
 
 
-class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments divided into options, in their order, and operands.
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of one command.
 
-    `unlisted` are options that are not in the list, but that the settings spell out.
+    `spelled` are the indexes of the words that the settings contain literally: these are trusted.
+    With `guarded`, paths stay in the folder and hidden files are left out.
+    """
+
+    program: str
+    words: tuple[str, ...]
+    spelled: frozenset[int]
+    directory: Path
+    guarded: bool
+
+    def check_path(self, argument: Argument) -> None:
+        if self.guarded and argument.index not in self.spelled:
+            require_visible(argument.text, self.directory)
+
+    def refuse(self, operands: Sequence[Argument]) -> None:
+        """Refuse the operands that the settings do not contain literally."""
+        wrong = [operand.text for operand in operands if operand.index not in self.spelled]
+        if wrong:
+            raise RefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments divided into options and operands. `unlisted`: some option is not in the table, but
+    the settings contain it literally.
     """
 
     options: tuple[str, ...]
@@ -35,8 +60,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 def option_table(specification: str) -> dict[str, Value]:
     """The options of a specification such as `-n= --lines= -f=path --color=? -q -#`.
 
-    `=` takes a value, `=path` a path, `=?` an attached value or none, `=!` an attached value, and
-    `=word` a value in a word of its own. `-#` is a number.
+    `=` takes a value, `=path` a path, `=?` an attached value or none, `=!` an attached value,
+    `=word` a value in a separate word. `-#` is a number.
     """
     kinds: dict[str, Value] = {
         "": "text",

@@ -1,18 +1,18 @@
-"""Resolves what a command names: programs, wildcards, and paths inside the folder. Runs nothing."""
+"""Resolves the programs, wildcards and paths that a command names. Runs nothing."""
 
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
-from cllm.commands.command_line import Word
-from cllm.commands.plan import RefusedError, Surroundings
+from cllm.commands.command_line import RefusedError, Surroundings, Word
 
 MAX_VISITED = 10_000
+# Unlike the methods of Path, these return False for a path that cannot be read.
+exists, is_folder, is_file = os.path.exists, os.path.isdir, os.path.isfile
 
 
 def require_visible(word: str, directory: Path) -> None:
-    """Refuse a path that leads out of the folder or to something hidden."""
     if not is_visible(word, directory):
         raise RefusedError(
             f"`{word}` is outside of this folder or hidden; only visible files in this folder "
@@ -25,13 +25,17 @@ def is_visible(word: str, directory: Path) -> bool:
     if any(_is_hidden(part) for part in PurePath(word).parts):
         return False
     inside = directory.resolve()
-    try:
-        path = (inside / word).resolve()
-    except (OSError, ValueError, RuntimeError):
-        return False
-    if not path.is_relative_to(inside):
+    path = _resolve(word, inside)
+    if path is None or not path.is_relative_to(inside):
         return False
     return not any(_is_hidden(part) for part in path.relative_to(inside).parts)
+
+
+def _resolve(word: str, directory: Path) -> Path | None:
+    try:
+        return (directory / word).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def _is_hidden(part: str) -> bool:
@@ -42,18 +46,16 @@ def spellings(word: str, directory: Path) -> frozenset[str]:
     """Every way to write the same path: as written, normalized, relative and absolute."""
     value = word.partition("=")[2] if word.startswith("-") and "=" in word else word
     found = {word, value, os.path.normpath(value)}
-    try:
-        inside = directory.resolve()
-        path = (inside / value).resolve()
-    except (OSError, ValueError, RuntimeError):
-        return frozenset(found)
-    return frozenset(found | {str(path), os.path.relpath(path, inside)})
+    inside = directory.resolve()
+    if path := _resolve(value, inside):
+        found |= {str(path), os.path.relpath(path, inside)}
+    return frozenset(found)
 
 
 def expand(word: Word, directory: Path) -> tuple[str, ...]:
     """The visible files that a wildcard matches, sorted; the word itself if there are none.
 
-    A file name that starts with `-` gets `./` in front, so that no program reads it as an option.
+    A name that starts with `-` gets the prefix `./`, so that no program reads it as an option.
     """
     if word.pattern is None:
         return (word.text,)
@@ -80,7 +82,6 @@ def expand(word: Word, directory: Path) -> tuple[str, ...]:
 
 
 def _list_folder(folder: Path, segment: str) -> Iterator[str]:
-    """The names in a folder that a part of a pattern matches, without hidden ones."""
     if segment in ("", "."):
         yield segment
         return
@@ -93,24 +94,8 @@ def _list_folder(folder: Path, segment: str) -> Iterator[str]:
         return
 
 
-def is_folder(path: Path) -> bool:
-    """Whether a path is a folder. A path that cannot be read is none."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def exists(path: Path) -> bool:
-    """Whether a path exists. A path that cannot be read does not."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
 def find_program(name: str, surroundings: Surroundings) -> Path | None:
-    """The file that a program's name stands for; relative entries of PATH do not count."""
+    """The program's file. Ignores relative entries of PATH."""
     if "/" in name:
         path = surroundings.directory / name
         return path if _is_executable(path) else None
@@ -121,7 +106,4 @@ def find_program(name: str, surroundings: Surroundings) -> Path | None:
 
 
 def _is_executable(path: Path) -> bool:
-    try:
-        return path.is_file() and os.access(path, os.X_OK)
-    except (OSError, ValueError):
-        return False
+    return is_file(path) and os.access(path, os.X_OK)

@@ -1,8 +1,8 @@
 """Decides whether a line that the model requests may run, and as what.
 
-A line is parsed, its programs and wildcards are resolved, and every simple command is judged alone;
-what was judged is what runs. Only a line that the settings contain word for word, or any line under
-`allow: ['*']` without `deny`, goes to a shell. `docs/reference/commands.md` has the rules.
+Parses the line, resolves programs and wildcards, and judges every simple command alone; exactly the
+judged result runs. Only a line that the settings contain word for word, or any line under `allow:
+['*']` without `deny`, goes to a shell. Rules: `docs/reference/commands.md`.
 """
 
 import re
@@ -15,19 +15,18 @@ import msgspec
 
 from cllm.commands.command_line import (
     CommandLineError,
-    SimpleCommand,
-    Word,
-    parse_line,
-)
-from cllm.commands.paths import expand, find_program, require_visible, spellings
-from cllm.commands.plan import (
     Invocation,
     Pipeline,
     Plan,
     RefusedError,
+    SimpleCommand,
     Surroundings,
+    Word,
+    parse_line,
     shell_plan,
+    split_names,
 )
+from cllm.commands.paths import expand, find_program, require_visible, spellings
 from cllm.commands.programs import READERS, Arguments, check_arguments, is_known
 
 ANY = "*"
@@ -38,13 +37,8 @@ MAX_COMMANDS = 50
 MAX_WORDS = 10_000
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# These run what their arguments or their input name: a rule about them says nothing about what
-# runs.
-WRAPPERS = _names(
+# These run what their arguments or their input name.
+WRAPPERS = split_names(
     """
     ash at bash batch builtin busybox bwrap cd choom chroot chrt command crontab csh dash dc
     doas ed emacs entr env eval ex exec expect export fakeroot firejail fish flock gdb ghci
@@ -55,16 +49,16 @@ WRAPPERS = _names(
     """
 )
 # These run code from their first argument: a list has to name the script.
-INTERPRETERS = _names(
+INTERPRETERS = split_names(
     """
     awk bun deno gawk guile julia lua mawk nawk node nodejs osascript perl php pypy python
     rscript ruby scala tclsh wish
     """
 )
-# One file with many programs in it. Links to it are different programs.
-MULTI_CALL = _names("busybox coreutils toybox")
+# One file with many programs; links to it are different programs.
+MULTI_CALL = split_names("busybox coreutils toybox")
 # These show the hidden files of an archive.
-ARCHIVERS = _names("7z 7za 7zr ar bsdtar cpio jar pax rar unrar zip")
+ARCHIVERS = split_names("7z 7za 7zr ar bsdtar cpio jar pax rar unrar zip")
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*(?:-[\w-]*)?(?:\.so.*)?$")
 
 
@@ -87,10 +81,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
-    """How a list allows a command: the indexes of the words that it contains literally.
+    """How a list allows a command. `spelled` are the indexes of the words that it contains
+    literally.
 
-    With `takes_options` it allows any option, and `guarded` restricts the command to visible files
-    of the folder.
+    With `takes_options` it allows any option; `guarded` restricts it to visible files of the
+    folder.
     """
 
     spelled: frozenset[int] = frozenset()
@@ -118,7 +113,7 @@ def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict
 
 
 def _is_listed(line: str, rules: CommandRules) -> bool:
-    """Whether the list contains a line word for word. A pattern of one command is no such line."""
+    """Whether the list contains a line word for word. A pattern is no such line."""
     if line not in rules.entries or line == READ_SET:
         return False
     return all(word.pattern is None for word in _entry_words(line))
@@ -160,7 +155,6 @@ def _invocation(
     rules: CommandRules,
     surroundings: Surroundings,
 ) -> Invocation:
-    """What one simple command runs as. Raises RefusedError if it may not run."""
     path = find_program(words[0], surroundings)
     if path is None:
         raise RefusedError(f"there is no program `{words[0]}`.")
@@ -190,7 +184,7 @@ def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ..
 
 
 def _program_name(written: str, surroundings: Surroundings) -> str:
-    """The name that rules are about: that of the program in PATH, if it is the same file."""
+    """The name that rules apply to: that of the program in PATH, if it is the same file."""
     base = PurePath(written).name
     if base == written:
         return written
@@ -211,10 +205,10 @@ def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
 
 
 def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
-    """Whether an entry of the list fits, word by word.
+    """Match an entry of the list word by word.
 
-    An entry of plain words fits commands that start with them. A last word that ends in `*` fits
-    that word and whatever follows; `*` alone needs at least one word.
+    An entry of plain words matches commands that start with them. A last word that ends in `*`
+    matches that word and whatever follows; `*` alone needs at least one word.
     """
     pattern = _entry_words(entry)
     has_wildcard = any(word.pattern is not None for word in pattern)
@@ -242,7 +236,7 @@ def _names_script(pattern: Sequence[Word]) -> bool:
 
 @cache
 def _entry_words(entry: str) -> tuple[Word, ...]:
-    """The words of an entry; none if it can only be meant word for word."""
+    """The words of an entry; none if it can only match word for word."""
     try:
         (pipeline,) = parse_line(entry)
         (command,) = pipeline.commands
@@ -254,7 +248,7 @@ def _entry_words(entry: str) -> tuple[Word, ...]:
 def _check_command(
     name: str, words: tuple[str, ...], match: _Match, surroundings: Surroundings
 ) -> tuple[str, ...]:
-    """The arguments, the program's name first, after the checks that apply to them."""
+    """The checked arguments, the program's name first."""
     _refuse_indirect(name, match, find_program(name, surroundings))
     arguments = Arguments(
         program=name,
@@ -277,7 +271,7 @@ def _check_command(
 
 
 def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
-    """Refuse a program that runs something else, where the list does not say what."""
+    """Refuse a program that runs something that the list does not name."""
     bases = {PurePath(name).name.lower()}
     if path is not None and path.resolve().name not in MULTI_CALL:
         bases.add(path.resolve().name.lower())
@@ -299,7 +293,7 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
 
 
 def _check_unknown(arguments: Arguments, match: _Match) -> None:
-    """Check the words of a program whose options are not known: no options, visible paths."""
+    """Check a program whose options are not known: no options, visible paths only."""
     for index, word in enumerate(arguments.words):
         if index in arguments.spelled:
             continue
@@ -315,7 +309,7 @@ def _check_unknown(arguments: Arguments, match: _Match) -> None:
 
 
 def _find_values(option: str) -> Iterator[str]:
-    """What can be the value of an option: behind `=`, or behind any of several short options."""
+    """Possible values of an option: behind `=`, or behind any of several short options."""
     if option.startswith("--"):
         yield option.partition("=")[2]
     else:
@@ -323,7 +317,7 @@ def _find_values(option: str) -> Iterator[str]:
 
 
 def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
-    """Refuse a line that a denied pattern fits, or that contains it as words."""
+    """Refuse a line that a denied pattern matches, or that contains it as words."""
     for pattern in patterns:
         plain = re.escape(pattern.strip("* "))
         contains = plain and re.search(rf"(?<![\w-]){plain}(?![\w-])", line)
@@ -334,7 +328,7 @@ def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
 def _refuse_denied(
     text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: Surroundings
 ) -> None:
-    """Refuse a command that a denied pattern fits, however its program and paths are written."""
+    """Refuse a command that a denied pattern matches, in any spelling of its program and paths."""
     programs = _program_spellings(words[0], surroundings)
     arguments = [spellings(word, surroundings.directory) for word in words[1:]]
     every = frozenset[str]().union(*arguments)
@@ -354,7 +348,6 @@ def _refuse_denied(
 
 
 def _program_spellings(written: str, surroundings: Surroundings) -> set[str]:
-    """The names and paths of a program, with links followed."""
     spelled = {written, PurePath(written).name}
     path = find_program(written, surroundings)
     if path is not None:
@@ -363,7 +356,6 @@ def _program_spellings(written: str, surroundings: Surroundings) -> set[str]:
 
 
 def _is_same_program(pattern: str, written: str, surroundings: Surroundings) -> bool:
-    """Whether a denied name and a requested one are the same file."""
     denied = find_program(pattern, surroundings)
     requested = find_program(written, surroundings)
     if denied is None or requested is None or denied.resolve().name in MULTI_CALL:

@@ -1,8 +1,7 @@
-"""Runs commands in subprocesses: context commands in shells, all at once, and single plans.
+"""Runs commands in subprocesses.
 
-Each process has a session of its own. A command that takes too long, writes too much, or whose
-caller is cancelled is ended with everything that it started in that session. Does not interpret
-the output.
+Each process has its own session. A command that takes too long, writes too much, or whose caller is
+cancelled is ended with everything that it started in that session.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from cllm.commands.plan import Invocation, Pipeline, Plan, Surroundings, shell_plan
+from cllm.commands.command_line import Invocation, Pipeline, Plan, Surroundings, shell_plan
 from cllm.core.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -35,7 +34,6 @@ async def run_commands(
 async def run_plan(
     command: ContextCommand, plan: Plan, surroundings: Surroundings
 ) -> CommandOutcome:
-    """Run a plan under a command's name and timeout."""
     (outcome,) = await _run_plans([(command, plan)], surroundings)
     return outcome
 
@@ -56,7 +54,6 @@ async def _run_plans(
 
 
 def _read_all(running: Sequence["_Running"]) -> None:
-    """Read the output of all of them until each has ended."""
     with selectors.DefaultSelector() as selector:
         for one in running:
             one.register(selector)
@@ -92,7 +89,7 @@ class _Running:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Start the next pipeline whose condition holds; without one the plan has ended."""
+        """Start the next pipeline whose condition applies; without one the plan has ended."""
         self._processes = []
         while self._pending and not self._processes and self.state is None:
             pipeline = self._pending.popleft()
@@ -146,7 +143,6 @@ class _Running:
             self._open.add(pipe)
 
     def read(self, pipe: int) -> None:
-        """Take what a pipe holds, up to its end or to the limit of the output."""
         try:
             piece = os.read(pipe, CHUNK)
         except BlockingIOError:
@@ -165,11 +161,10 @@ class _Running:
 
     @property
     def next_look(self) -> float:
-        """When to look at the processes again if they write nothing until then."""
         return min(self._deadline, time.monotonic() + LOOK_EVERY)
 
     def look(self) -> None:
-        """Continue with the next pipeline, or end: with the last one, or at the time limit."""
+        """Continue with the next pipeline, or end: after the last one, or at the time limit."""
         if self.state is not None:
             return
         now = time.monotonic()
@@ -190,9 +185,9 @@ class _Running:
             self.end("ok" if self._status == 0 else "failed")
 
     def end(self, state: OutcomeState) -> None:
-        """End the processes with everything they started that stayed in their groups.
+        """End the processes and everything they started in their groups.
 
-        A process that ends its own children, such as another cllm, gets a moment to do so.
+        SIGTERM lets a process that ends its own children, such as another cllm, do so.
         """
         self.state = self.state or state
         self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)

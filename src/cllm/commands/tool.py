@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from cllm.commands.command_line import Plan, Surroundings
 from cllm.commands.permission import READ_SET, CommandRules, judge
-from cllm.commands.plan import Plan, Surroundings
 from cllm.commands.programs import READERS
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
@@ -25,15 +25,11 @@ Report = Callable[[str], None]
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that the model is told about."""
-
     command: str
     description: str = ""
 
 
 class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dynamic_commands` and the flags say."""
-
     offers: tuple[Offer, ...] = ()
     rules: CommandRules = CommandRules()
     confirm: bool = False
@@ -47,9 +43,8 @@ class _Arguments(msgspec.Struct):
 
 
 class CommandTool:
-    """Runs the commands that the model requests and the rules allow.
-
-    `secrets` are removed from every result.
+    """Runs the commands that the model requests and the rules allow. Removes `secrets` from
+    results.
     """
 
     def __init__(
@@ -96,7 +91,7 @@ class CommandTool:
         return without_secrets(result_text(outcome), self._secrets)
 
     async def _confirmed(self, requested: _Arguments) -> str | None:
-        """None if the command needs no confirmation or has it; otherwise why it does not run."""
+        """None if the command needs no confirmation or has it; otherwise the refusal."""
         if not self._settings.confirm:
             return None
         if self._confirm is None:
@@ -106,7 +101,6 @@ class CommandTool:
 
 
 def result_text(outcome: CommandOutcome) -> str:
-    """What the model is told of a command that ran."""
     output = outcome.output[:MAX_SHOWN]
     if len(outcome.output) > MAX_SHOWN:
         output = f"{output}\n(the rest was cut off)"

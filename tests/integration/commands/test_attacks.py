@@ -16,8 +16,8 @@ from tests.integration.commands.attack_lines import (
     LISTED,
 )
 
+from cllm.commands.command_line import Surroundings
 from cllm.commands.permission import CommandRules
-from cllm.commands.plan import Surroundings
 from cllm.commands.run import run_plan
 from cllm.commands.tool import TOOL, CommandSettings, CommandTool
 from cllm.core.message import ToolCall

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cllm.commands.command_line import parse_line
-from cllm.commands.plan import Invocation, Pipeline, Surroundings
+from cllm.commands.command_line import Invocation, Pipeline, Surroundings, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
 from cllm.core.context import ContextCommand
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cllm.commands.command_line import Surroundings
 from cllm.commands.permission import CommandRules, Verdict, judge
-from cllm.commands.plan import Surroundings
 from cllm.commands.programs import READERS
 
 OTHER_PROGRAMS = (

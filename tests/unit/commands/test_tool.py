@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cllm.commands.command_line import Surroundings
 from cllm.commands.permission import CommandRules
-from cllm.commands.plan import Surroundings
 from cllm.commands.tool import TOOL, CommandSettings, CommandTool, Offer, result_text
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
