@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cllm.core.conversation import Conversation as StoredConversation
     from cllm.core.errors import CllmError
     from cllm.core.message import Message
-    from cllm.library.answer import Answer, AsyncTextStream, TextStream
     from cllm.library.asking import aask, ask, astream, stream
     from cllm.library.conversation import Conversation
     from cllm.library.manager import (
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         DEFAULT_SYSTEM_PROMPT,
         ConversationManager,
     )
+    from cllm.library.session import Answer, AsyncTextStream, TextStream
     from cllm.library.stores import OpenStore, open_store
 
 __version__ = "0.1.0"
@@ -55,7 +55,7 @@ _MODULES = {
     "cllm.assembly.window": "ByTokens ByTurns Summarise",
     "cllm.core.errors": "CllmError",
     "cllm.core.message": "Message",
-    "cllm.library.answer": "Answer AsyncTextStream TextStream",
+    "cllm.library.session": "Answer AsyncTextStream TextStream",
     "cllm.library.asking": "aask ask astream stream",
     "cllm.library.conversation": "Conversation",
     "cllm.library.manager": "DEFAULT_MAX_TURNS DEFAULT_SYSTEM_PROMPT ConversationManager",

@@ -1,1 +1,1 @@
-"""The library: what `import cllm` gives. A surface like the others, over the same engine."""
+"""The library behind `import cllm`."""

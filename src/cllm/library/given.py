@@ -1,25 +1,23 @@
-"""The arguments of a program, checked before anything is done with them.
-
-Each function returns its argument, or raises an error that names it and says what it must be. A
-keyword that has no name in `Options` is refused, since it can be misspelt; what else a provider
-accepts goes into `parameters`. Nothing here changes a value or looks anything up.
-"""
+"""Checks of arguments. Each returns its argument, or raises an error that names it."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
+from cllm.app import new_conversation_id, new_id, now
 from cllm.assembly.window import Strategy
 from cllm.core.conversation import check_id
 from cllm.core.errors import InvalidTextError
+from cllm.core.message import Message, plain_message
 
 T = TypeVar("T", bound=str)
+Said = str | Message | Sequence[Message]
 
 
 def check_text(name: str, value: str) -> str:
-    """A text of whole characters; it may be empty."""
+    """A text without lone surrogates; it may be empty."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}.")
     try:
@@ -34,10 +32,19 @@ def check_optional_text(name: str, value: str | None) -> str | None:
 
 
 def check_said(message: str) -> str:
-    """A message that says something."""
     if not isinstance(message, str) or not message.strip():
         raise InvalidTextError("A message must have some text.")
     return check_text("A message", message)
+
+
+def messages_of(said: Said) -> tuple[Message, ...]:
+    if isinstance(said, str):
+        return (plain_message("user", check_said(said)),)
+    messages = tuple(said) if isinstance(said, Sequence) else (said,)
+    for one in messages:
+        if not isinstance(one, Message):
+            raise TypeError(f"What is said must be a text or a Message or several, not {one!r}.")
+    return messages
 
 
 def check_number(name: str, value: int, *, least: int | None = None) -> int:
@@ -53,15 +60,16 @@ def check_number(name: str, value: int, *, least: int | None = None) -> int:
     return number
 
 
-def check_ref(ref: str) -> str:
-    """The id of a conversation."""
+def check_ref(ref: str | None) -> str:
+    """The ID of a conversation, a new one for None."""
+    if ref is None:
+        return new_conversation_id(now(), new_id())
     if not isinstance(ref, str):
         raise TypeError(f"The id of a conversation must be a text, not {ref!r}.")
     return check_id(ref)
 
 
 def check_choice(name: str, value: T, choices: tuple[T, ...]) -> T:
-    """One of the words that there are for it."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}.")
     return value
@@ -76,14 +84,7 @@ def check_window(window: Strategy | None) -> Strategy | None:
     return window
 
 
-def check_mapping(name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dictionary, not {value!r}.")
-    return value
-
-
 def encode_given(name: str, value: object) -> bytes:
-    """A value as JSON."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError as error:
@@ -100,7 +101,7 @@ def _half_a_character(name: str, error: UnicodeEncodeError) -> InvalidTextError:
 
 
 class Parameters(TypedDict, total=False):
-    """What goes into the request; providers that have no word for one of them say so."""
+    """What goes into the request's body. `parameters` is for everything else a provider accepts."""
 
     temperature: float
     top_p: float
@@ -120,10 +121,10 @@ NAMED = Parameters.__optional_keys__ - {"parameters"}
 
 
 class Options(Parameters, total=False):
-    """The same, and who is asked in which conversation.
+    """Parameters, model, system prompt and conversation.
 
-    `conversation` is the id of one to begin or go on with; True begins a new one, whose id is in
-    the answer. Without it nothing is kept.
+    `conversation` is the ID of one to start or continue; True starts a new one. Without it nothing
+    is saved.
     """
 
     model: str | None
@@ -131,30 +132,27 @@ class Options(Parameters, total=False):
     conversation: str | bool | None
 
 
-def check_names(caller: str, options: Options) -> None:
-    """TypeError if one of the keywords of a question has no name in `Options`."""
-    _check_names(caller, options, known=Options.__optional_keys__)
-
-
-def parameters_of(caller: str, given: Parameters) -> dict[str, Any]:
-    """The keywords as one dictionary; TypeError if one has no name in `Parameters`."""
-    _check_names(caller, given, known=Parameters.__optional_keys__)
-    return flat(given)
-
-
-def flat(given: Parameters) -> dict[str, Any]:
-    """The parameters among the keywords as one dictionary."""
-    named = {name: value for name, value in given.items() if name in NAMED}
-    parameters = {**check_mapping("parameters", given.get("parameters") or {}), **named}
-    for name, value in parameters.items():
-        encode_given(f"The parameter {name!a}", value)
-    return parameters
-
-
-def _check_names(caller: str, given: Parameters, *, known: frozenset[str]) -> None:
+def check_names(
+    caller: str, given: Parameters, *, known: frozenset[str] = Options.__optional_keys__
+) -> None:
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise TypeError(
             f"{caller}() got an unexpected keyword argument {unknown!r}; what else a provider "
             "takes goes into parameters={...}."
         )
+
+
+def parameters_of(caller: str, given: Parameters) -> dict[str, Any]:
+    check_names(caller, given, known=Parameters.__optional_keys__)
+    return flat(given)
+
+
+def flat(given: Parameters) -> dict[str, Any]:
+    others = given.get("parameters") or {}
+    if not isinstance(others, Mapping):
+        raise TypeError(f"parameters must be a dictionary, not {others!r}.")
+    parameters = {**others, **{name: value for name, value in given.items() if name in NAMED}}
+    for name, value in parameters.items():
+        encode_given(f"The parameter {name!a}", value)
+    return parameters

@@ -1,8 +1,6 @@
 """One event loop in its own thread, on which everything in the library runs.
 
-Callers submit coroutines and wait for them: from any thread, from any event loop of their own,
-and in a forked process, which gets its own loop. A class writes an operation once, as a coroutine
-whose name starts with an underscore; `synchronous` and `asynchronous` make its public methods.
+Any thread, any event loop and a forked process, which gets its own loop, can submit coroutines.
 """
 
 import asyncio
@@ -21,16 +19,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from cllm.core.errors import CllmError, UsageError
 
 T = TypeVar("T")
+# A thread and its current task, or 0. Two steps of the same one never overlap.
 Who = tuple[int, int]
-"""A thread, and the task that runs in it or 0: two steps of the same one never overlap."""
-
 CALLER: contextvars.ContextVar[Who] = contextvars.ContextVar("cllm_caller")
 P = ParamSpec("P")
 S = TypeVar("S")
 
 
 class _End:
-    """Stands after the last item of a generator."""
+    """After the last item."""
 
 
 END = _End()
@@ -39,7 +36,7 @@ END = _End()
 class Job(Generic[T]):
     """A coroutine on a loop. `outcome` is set when it has ended, cancelled or not.
 
-    Ctrl-C can arrive inside of `start`; `cancel` then also ends a coroutine that was not scheduled.
+    Ctrl-C can arrive inside of `start`; `cancel` also ends a coroutine that was not scheduled.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
@@ -67,7 +64,6 @@ class Job(Generic[T]):
             self.outcome.set_result(task.result())
 
     def cancel(self) -> None:
-        """Request its end; `outcome` is set when it has ended."""
         self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -79,7 +75,6 @@ class Job(Generic[T]):
 
 
 def who_calls() -> Who:
-    """Who is running now."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -88,8 +83,6 @@ def who_calls() -> Who:
 
 
 class BackgroundLoop:
-    """An event loop that runs until it is stopped; what was given to `at_stop` then ends too."""
-
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._iterated: set[AsyncGenerator[Any, None]] = set()
@@ -98,20 +91,15 @@ class BackgroundLoop:
         self._thread.start()
 
     def at_stop(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have something closed before the loop ends."""
         self._closers.append(close)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Job[T]:
-        """Begin a coroutine and do not wait for it."""
         job = Job(self._loop, work)
         job.start()
         return job
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end.
-
-        Ctrl-C cancels it and waits until it has ended, so that what was said is kept.
-        """
+        """Run a coroutine and wait. Ctrl-C cancels it and waits until it has saved its text."""
         if self._is_own_thread:
             work.close()
             raise UsageError(
@@ -128,7 +116,7 @@ class BackgroundLoop:
             raise
 
     async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait on the caller's own loop; who is cancelled waits until the work has ended."""
+        """Wait on the caller's loop; if cancelled, until the work has ended."""
         if self._is_own_thread:
             return await work
         job = self.begin(work)
@@ -142,7 +130,6 @@ class BackgroundLoop:
             raise
 
     def iterate(self, events: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """The items of an asynchronous generator; leaving early closes it."""
         self._iterated.add(events)
         try:
             while not isinstance(item := self.run(following(events)), _End):
@@ -152,7 +139,6 @@ class BackgroundLoop:
             self._close(events)
 
     async def iterate_elsewhere(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """The same for a caller with a loop of its own."""
         self._iterated.add(events)
         try:
             while not isinstance(item := await self.elsewhere(following(events)), _End):
@@ -162,7 +148,7 @@ class BackgroundLoop:
             await self.elsewhere(closed(events))
 
     def _close(self, events: AsyncGenerator[Any, None]) -> None:
-        """Close a generator, also when the collector does it, in this thread or too late."""
+        """The garbage collector can call this, in any thread or too late."""
         if self._loop.is_closed():
             return
         if self._is_own_thread:
@@ -175,14 +161,13 @@ class BackgroundLoop:
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """Let everything on the loop end, close what is open, and wait for the thread."""
         self.run(self._wind_up())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     async def _wind_up(self) -> None:
-        """Cancelled turns keep what was said; only then is what they need closed."""
+        """Let cancelled turns save their text before what they need is closed."""
         running = asyncio.all_tasks() - {asyncio.current_task()}
         for task in running:
             task.cancel()
@@ -197,23 +182,20 @@ class BackgroundLoop:
 
 
 async def following(events: AsyncGenerator[T, None]) -> T | _End:
-    """The next item, or END."""
     return await anext(events, END)
 
 
 async def closed(events: AsyncGenerator[Any, None]) -> None:
-    """Close a generator, unless somebody else is in the middle of it."""
+    """Close a generator, unless another task runs it."""
     with suppress(RuntimeError):
         await events.aclose()
 
 
 def call_at_end(call: Callable[[], None]) -> None:
-    """Have something called when the program ends, while pools of threads still take work.
+    """Call a function when the program ends, while thread pools still accept work.
 
-    Whatever is public is too late for that: `atexit`, and a thread that waits for the main one to
-    end, come after `concurrent.futures` has ended its pools, and then a turn under way could no
-    longer be kept in a store that writes in a thread. The list that the pools themselves are on is
-    private to `threading`, which calls what came last first. Where it is missing, `atexit` it is.
+    `atexit` is too late to save a turn in a store that writes in a thread: the pools have stopped.
+    They use a private list of `threading`, last in first out.
     """
     import_module("concurrent.futures.thread")  # puts the end of the pools on the list
     register = getattr(threading, "_register_atexit", atexit.register)
@@ -224,10 +206,9 @@ def call_at_end(call: Callable[[], None]) -> None:
 
 
 class OncePerProcess(Generic[T]):
-    """Something of which a process has one: made when it is first needed, ended with the program.
+    """A value that each process creates at first use and ends with the program.
 
-    A forked process has none of its parent's threads, so it makes its own. What the parent had is
-    held on to and left alone there: it is not the child's to close.
+    A forked process creates its own; the parent's value stays referenced, but is not its to close.
     """
 
     def __init__(self, make: Callable[[], T], end: Callable[[T], None]) -> None:
@@ -244,13 +225,10 @@ class OncePerProcess(Generic[T]):
         with self._lock:
             if self._made is None:
                 self._made = self._make()
-                self._end_with_program()
+                if not self._is_registered:
+                    self._is_registered = True
+                    call_at_end(self.end)
             return self._made
-
-    def _end_with_program(self) -> None:
-        if not self._is_registered:
-            self._is_registered = True
-            call_at_end(self.end)
 
     def _leave_to_parent(self) -> None:
         self._inherited.append(self._made)
@@ -258,7 +236,6 @@ class OncePerProcess(Generic[T]):
         self._lock = threading.Lock()
 
     def end(self) -> None:
-        """End it, if there is one; it is made again if somebody still needs it."""
         with self._lock:
             made, self._made = self._made, None
         if made is not None:
@@ -266,15 +243,10 @@ class OncePerProcess(Generic[T]):
 
 
 background = OncePerProcess(BackgroundLoop, BackgroundLoop.stop)
-"""The loop of this process."""
-
-
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
 def synchronous(method: Method[S, P, T]) -> Callable[Concatenate[S, P], T]:
-    """The method for code that waits."""
-
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return background().run(method(self, *args, **kwargs))
@@ -284,8 +256,6 @@ def synchronous(method: Method[S, P, T]) -> Callable[Concatenate[S, P], T]:
 
 
 def asynchronous(method: Method[S, P, T]) -> Method[S, P, T]:
-    """The method for asynchronous code, on whichever loop that runs."""
-
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await background().elsewhere(method(self, *args, **kwargs))

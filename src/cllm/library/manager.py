@@ -1,7 +1,4 @@
-"""`ConversationManager`: a conversation trimmed by whole turns, in memory or kept in a store.
-
-Keeps messages and counts turns; asking goes through the engine like everywhere else.
-"""
+"""`ConversationManager`: a conversation trimmed by whole turns, in memory or in a store."""
 
 import copy
 from typing import Any, Unpack
@@ -9,27 +6,14 @@ from typing import Any, Unpack
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.window import Strategy
 from cllm.core.ports import Store
-from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
-from cllm.library.answer import Answer, AsyncTextStream, Pieces, TextStream, whole
+from cllm.engine.request import TurnPolicy
+from cllm.library import given
 from cllm.library.conversation import Conversation, Speaker
-from cllm.library.given import (
-    Parameters,
-    check_number,
-    check_optional_text,
-    check_said,
-    check_text,
-    check_window,
-    parameters_of,
-)
+from cllm.library.given import Parameters
 from cllm.library.loop import background
-from cllm.library.session import session
+from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY
-from cllm.library.transcripts import (
-    Listed,
-    MemoryTranscript,
-    StoredTranscript,
-    encode_listed,
-)
+from cllm.library.transcripts import Listed, MemoryTranscript, StoredTranscript, encode_listed
 
 DEFAULT_MAX_TURNS = 10
 DEFAULT_SYSTEM_PROMPT = (
@@ -40,14 +24,12 @@ SOURCE = "ConversationManager"
 
 
 class ConversationManager:
-    """A conversation whose oldest turns leave when there are more than `max_turns`.
+    """A conversation that drops its oldest turns above `max_turns`.
 
-    A turn is a run of user messages and what answered them. The system prompt is never among the
-    messages, and is sent with every call.
+    A turn is a run of user messages and their answers. The system prompt is sent with every call.
 
-    With a `store` (or its URL) everything is kept there, and the messages are the window of it;
-    `conversation` is the id of one to begin or go on with, and `window` a strategy in place of
-    `max_turns`. A conversation that is gone on with keeps its own system prompt.
+    With a `store` (or its URL) everything is saved, and the messages are its window; `conversation`
+    is the ID of one to start or continue, whose system prompt stays. `window` replaces `max_turns`.
     """
 
     def __init__(
@@ -64,7 +46,7 @@ class ConversationManager:
         self.max_turns = max_turns
         self.system_prompt = system_prompt
         self.model = model
-        self.parameters = parameters_of("ConversationManager", parameters)
+        self.parameters = given.parameters_of("ConversationManager", parameters)
         self._check()
         self._transcript: MemoryTranscript | StoredTranscript
         if store is None and conversation is None and window is None:
@@ -78,37 +60,26 @@ class ConversationManager:
             source=SOURCE,
             parameters=self.parameters,
         )
-        self._transcript = StoredTranscript(held, check_window(window))
-        self._go_on(self._transcript)
+        held.system = None if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt
+        self._transcript = StoredTranscript(held, given.check_window(window))
+        self._transcript.limit(max_turns)
+        stored_prompt = self._transcript.open()
+        if stored_prompt is not None:
+            self.system_prompt = stored_prompt
 
     def _check(self) -> None:
-        """Whether what anybody may set about this object can be used."""
-        check_number("max_turns", self.max_turns, least=1)
-        check_text("system_prompt", self.system_prompt)
-        check_optional_text("model", self.model)
-
-    def _go_on(self, stored: StoredTranscript) -> None:
-        """Look at what was said before, and take over its system prompt."""
-        given = self.system_prompt
-        stored.held.system = None if given == DEFAULT_SYSTEM_PROMPT else given
-        stored.limit(self.max_turns)
-        kept = stored.open()
-        if kept is not None:
-            self.system_prompt = kept
+        given.check_number("max_turns", self.max_turns, least=1)
+        given.check_text("system_prompt", self.system_prompt)
+        given.check_optional_text("model", self.model)
 
     @property
     def conversation(self) -> str | None:
-        """The id under which it is stored; None in memory."""
         stored = self._transcript
         return stored.held.id if isinstance(stored, StoredTranscript) else None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages that are sent.
-
-        In memory they are a plain list, which can be changed or replaced; with a store it shows
-        what is there.
-        """
+        """The messages that are sent. In memory the list may be changed or replaced."""
         return self._transcript.messages
 
     @messages.setter
@@ -127,44 +98,39 @@ class ConversationManager:
         return self._transcript.trimmed
 
     def add_user_message(self, message: str) -> None:
-        """Add what the user said; several in a row belong to one turn."""
+        """Add a user message; several in a row belong to one turn."""
         self._add("user", message)
 
     def add_assistant_message(self, message: str) -> None:
-        """Add what was answered. The oldest turn leaves if this completes one too many."""
+        """Add an answer. Drops the oldest turn if this completes one too many."""
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
-        self._prepared().add(role, check_said(message))
+        self._prepared().add(role, given.check_said(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
-        """The messages that are sent; a list of the caller's own."""
         return copy.deepcopy(self.messages)
 
     def get_message_count(self) -> int:
         return len(self.messages)
 
     def get_turn_count(self) -> int:
-        """The turns that were answered."""
         return self._transcript.turn_count
 
     def clear(self) -> None:
-        """Begin a new conversation under the same system prompt; a store keeps the old one."""
+        """Start a new conversation with the same system prompt."""
         self._transcript.clear()
 
     def was_trimmed(self) -> bool:
-        """Whether the last completed turn made an old one leave."""
+        """Whether the last completed turn dropped an old one."""
         return self._last_trimmed
 
     def ask(self, text: str) -> Answer:
-        """Say something and wait for the answer; both are added once it is whole."""
+        """Send a text and wait for the answer; adds both."""
         return background().run(whole(self._pieces(text, stream=False)))
 
     def stream(self, text: str) -> TextStream:
-        """Say something; the answer's text as it comes. Both are added at the end of it.
-
-        Who leaves early keeps what was said so far.
-        """
+        """Send a text; the answer's text as it arrives. Leaving early adds the text so far."""
         return TextStream(self._pieces(text, stream=True))
 
     async def aask(self, text: str) -> Answer:
@@ -176,10 +142,9 @@ class ConversationManager:
         return AsyncTextStream(self._pieces(text, stream=True))
 
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
-        return self._prepared().pieces(check_said(text), stream=stream)
+        return self._prepared().pieces(given.check_said(text), stream=stream)
 
     def _prepared(self) -> MemoryTranscript | StoredTranscript:
-        """The transcript, with what may have been changed about this object."""
         self._check()
         transcript = self._transcript
         transcript.limit(self.max_turns)
@@ -188,19 +153,13 @@ class ConversationManager:
         return transcript
 
     def _ask_of_memory(self, said: Listed, *, stream: bool) -> Pieces:
-        app = session().app
-        request = TurnRequest(
-            input=TurnInput(
-                messages=encode_listed(said),
-                system=GivenPrompt(text=self.system_prompt, source=SOURCE),
-            ),
-            target=TurnTarget(
-                model=self.model or app.model,
-                fallbacks=app.settings.fallbacks,
-                parameters={**app.settings.parameters, **self.parameters},
-                stream=stream,
-                strict=app.settings.strict,
-            ),
+        current = session()
+        request = current.build_request(
+            encode_listed(said),
+            model=self.model,
+            system=GivenPrompt(text=self.system_prompt, source=SOURCE),
+            parameters=self.parameters,
+            stream=stream,
             policy=TurnPolicy(system="pinned"),
         )
-        return session().pieces(request)
+        return current.pieces(request)

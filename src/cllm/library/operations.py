@@ -1,9 +1,6 @@
-"""Operations on a stored conversation: its next window, its totals, exports, and added messages.
+"""Operations on a stored conversation that call no model."""
 
-They call no model.
-"""
-
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -19,18 +16,13 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.engine.log import Served, item_for
 from cllm.engine.prompt_builder import cut_to_window
-from cllm.library.given import check_choice, check_text
+from cllm.library.given import check_text
 from cllm.stores.lists import calls_of
 from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a window, where it begins, and how many answered turns are in it.
-
-    It is answered if the assistant said the last of it, and waits for nothing.
-    """
-
     messages: tuple[Message, ...] = ()
     record: WindowRecord = WindowRecord(first_sequence=1, sent_messages=0)
     turns: int = 0
@@ -38,10 +30,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen:
-    """The window as it is now; all that was loaded, if what has to be sent does not fit.
-
-    To look is not to ask: the turn itself is refused.
-    """
+    """The next window; everything loaded if the required part does not fit."""
     history = tuple(
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
@@ -69,12 +58,11 @@ def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen
 
 
 def ledger_of(messages: tuple[Message, ...]) -> Ledger:
-    """Where the turns of these messages begin; their tokens are not counted."""
     return Ledger(map(item_for, messages))
 
 
 def total(conversation: Conversation) -> UsageSum:
-    """What a conversation used in all; summaries that were replaced cost something as well."""
+    """Usage of all calls and summaries, including replaced summaries."""
     spent = [(call.usage, call.cost) for call in calls_of(conversation)]
     summary: StandingSummary | None = conversation.summary
     while summary is not None:
@@ -93,19 +81,13 @@ def total(conversation: Conversation) -> UsageSum:
 ExportFormat = Literal["json", "markdown"]
 
 
-def check_form(form: ExportFormat) -> ExportFormat:
-    return check_choice("form", form, get_args(ExportFormat))
-
-
 def encode_export(conversation: Conversation, form: ExportFormat) -> str:
-    """The conversation file, or Markdown to read."""
     if form == "markdown":
         return encode_markdown(transcript_of(conversation))
     return encode_conversation(conversation).decode()
 
 
 def decode_export(exported: str | bytes) -> Conversation:
-    """The conversation of a file that was exported; an error if it is none."""
     data = exported
     if not isinstance(data, bytes):
         data = check_text("The export", data).encode()
@@ -123,7 +105,7 @@ class _Named(msgspec.Struct):
 
 
 def _id_in(data: bytes) -> str:
-    """The id that an export says it has; the reading itself complains about what is none."""
+    # decode_conversation reports invalid data.
     try:
         return msgspec.json.decode(data, type=_Named).id
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -139,10 +121,7 @@ async def add_message(
     policy: Policy,
     window: WindowRecord | None = None,
 ) -> None:
-    """Keep one message as a turn of its own, of which no model was asked anything.
-
-    Messages that follow one another are one turn to a window, whoever stored them.
-    """
+    """Save one message as a turn without a call."""
     start = TurnStart(id=new_id(), messages=(message,), visible=False)
     lease = await store.begin_turn(new.id, start, create=new, wait=None, tail="window")
     try:

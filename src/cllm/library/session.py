@@ -1,63 +1,202 @@
-"""What the library runs on: the settings of this place, an app, and the turns that are under way.
-
-One session serves the whole program. It is made when it is first needed and closed at the end.
-"""
+"""Answers, whole or streamed, and the session of the program that produces them."""
 
 import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
 from cllm.app import App
+from cllm.assembly.system import GivenPrompt
+from cllm.core.context import ContextCommand
+from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
-from cllm.core.reply import Noticed, TextDelta
-from cllm.engine.request import TurnBegan, TurnEnded, TurnRequest
-from cllm.library.answer import Answer, Pieces
+from cllm.core.reply import Noticed, StopReason, TextDelta, Usage
+from cllm.engine.request import (
+    TurnBegan,
+    TurnEnded,
+    TurnInput,
+    TurnPolicy,
+    TurnRequest,
+    TurnTarget,
+)
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
 from cllm.settings.load import CommandLine, Place, load_settings
 
 
-class _Left(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that is not at its end, and who reads it."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply; `str()` returns its text.
 
+    `cost` is in US dollars, None if unknown. `conversation` is the ID of the one that has it.
+    """
+
+    text: str
+    message: Message
+    stop_reason: StopReason
+    model: str
+    usage: Usage | None = None
+    cost: float | None = None
+    conversation: str | None = None
+    notices: tuple[Notice, ...] = ()
+
+    @classmethod
+    def of(cls, ended: TurnEnded, *, conversation: str | None, notices: tuple[Notice, ...]) -> Self:
+        return cls(
+            text=ended.reply.message.text,
+            message=ended.reply.message,
+            stop_reason=ended.reply.stop_reason,
+            model=ended.model,
+            usage=ended.reply.usage if ended.turn is None else ended.turn.usage,
+            cost=ended.cost,
+            conversation=conversation,
+            notices=notices,
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# The text of an answer as it arrives, then the answer.
+Pieces = AsyncGenerator[str | Answer, None]
+
+
+async def whole(pieces: Pieces) -> Answer:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Answer):
+                return piece
+    raise AssertionError("a turn ends with an answer or an error")
+
+
+class TextStream:
+    """An iterator over the text of an answer; `answer` is set at its end.
+
+    `close`, or the end of a `with` block, stops early; the text so far is saved.
+    """
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = background().iterate(pieces)
+        self.answer: Answer | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                return piece
+            self.answer = piece
+        raise StopIteration
+
+    def close(self) -> None:
+        self._pieces.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncTextStream:
+    """`TextStream` for asynchronous code: `async for`, `aclose`, `async with`."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = background().iterate_elsewhere(pieces)
+        self.answer: Answer | None = None
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        async for piece in self._pieces:
+            if isinstance(piece, str):
+                return piece
+            self.answer = piece
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class _OpenStream(msgspec.Struct, frozen=True, kw_only=True):
     reader: Who
     pieces: Pieces
 
 
 class Session:
-    """An app, whose connections live on cllm's own loop."""
-
     def __init__(self) -> None:
         place = Place(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
         self.app = App(load_settings(place, CommandLine()))
-        self._under_way: dict[tuple[int, str], _Left] = {}
+        self._streams: dict[tuple[int, str], _OpenStream] = {}
         background().at_stop(self.app.close)
 
-    def pieces(self, request: TurnRequest, *, store: Store | None = None) -> Pieces:
-        """Take a turn: the text of the answer as it comes, and at last the answer."""
-        kept_in = self.app.store if store is None else store
-        said = self._said(request, kept_in)
-        ref = request.policy.ref
-        return said if ref is None else self._noted(said, kept_in, ref)
+    def build_request(
+        self,
+        messages: tuple[Message, ...],
+        *,
+        model: str | None,
+        system: GivenPrompt,
+        context: tuple[ContextCommand, ...] = (),
+        parameters: dict[str, Any],
+        stream: bool,
+        policy: TurnPolicy,
+    ) -> TurnRequest:
+        settings = self.app.settings
+        return TurnRequest(
+            input=TurnInput(messages=messages, system=system, context=context),
+            target=TurnTarget(
+                model=model or self.app.model,
+                model_is_explicit=model is not None,
+                fallbacks=settings.fallbacks,
+                parameters={**settings.parameters, **parameters},
+                stream=stream,
+                strict=settings.strict,
+            ),
+            policy=policy,
+        )
 
-    async def _noted(self, said: Pieces, store: Store, ref: str) -> Pieces:
-        """The same, with a note of who reads it as long as it is not at its end."""
+    def pieces(self, request: TurnRequest, *, store: Store | None = None) -> Pieces:
+        store = self.app.store if store is None else store
+        pieces = self._run_turn(request, store)
+        ref = request.policy.ref
+        return pieces if ref is None else self._track(pieces, store, ref)
+
+    async def _track(self, pieces: Pieces, store: Store, ref: str) -> Pieces:
+        """Record the reader of these pieces until their end."""
         await self.let_go(store, ref)
         key = (id(store), ref)
-        mine = _Left(reader=CALLER.get(), pieces=said)
-        self._under_way[key] = mine
+        own = _OpenStream(reader=CALLER.get(), pieces=pieces)
+        self._streams[key] = own
         try:
-            async with aclosing(said):
-                async for piece in said:
+            async with aclosing(pieces):
+                async for piece in pieces:
                     yield piece
         finally:
-            if self._under_way.get(key) is mine:
-                del self._under_way[key]
+            if self._streams.get(key) is own:
+                del self._streams[key]
 
-    async def _said(self, request: TurnRequest, store: Store) -> Pieces:
-        """The text of a turn as it arrives, and at last the answer."""
+    async def _run_turn(self, request: TurnRequest, store: Store) -> Pieces:
         notices: list[Notice] = []
         conversation: str | None = None
         async with aclosing(self.app.engine(store).run_turn(request)) as events:
@@ -77,18 +216,11 @@ class Session:
                         pass
 
     async def let_go(self, store: Store, ref: str) -> None:
-        """End a stream of that conversation that its reader left without closing it.
-
-        The reader does something else now and would wait for itself. Another's stream goes on.
-        """
-        left = self._under_way.get((id(store), ref))
+        """Close a stream of that conversation that the caller left open and would wait for."""
+        left = self._streams.get((id(store), ref))
         if left is not None and left.reader == CALLER.get():
             await closed(left.pieces)
 
 
-def _forget(_session: Session) -> None:
-    """Nothing to end: the loop closes the app."""
-
-
-session = OncePerProcess(Session, _forget)
-"""The session of this program."""
+# The loop closes the app, so that nothing is left to end here.
+session = OncePerProcess(Session, lambda _: None)

@@ -1,8 +1,4 @@
-"""`cllm.open_store`: the stores that keep conversations, for programs.
-
-The operations are those of the port, run on cllm's own loop, so that a store can be used from any
-thread and any event loop; each is written once, in the store.
-"""
+"""`cllm.open_store`: stores whose operations run on cllm's own loop, for any thread and loop."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -35,21 +31,15 @@ def _relayed(
 def _waited(operation: Operation[P, T]) -> Callable[Concatenate["BlockingStore", P], T]:
     @wraps(operation)
     def call(self: "BlockingStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work: Operation[P, T] = getattr(self.kept, operation.__name__)
+        work: Operation[P, T] = getattr(self.store.kept, operation.__name__)
         return background().run(work(*args, **kwargs))
 
     return call
 
 
 class BlockingStore:
-    """The operations of a store for code that waits: the same names, without `await`."""
-
     def __init__(self, store: "OpenStore") -> None:
-        self._store = store
-
-    @property
-    def kept(self) -> Store:
-        return self._store.kept
+        self.store = store
 
     create = _waited(Store.create)
     add = _waited(Store.add)
@@ -70,20 +60,14 @@ class BlockingStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class OpenStore:
-    """A store that was opened by its URL; a `Store` itself, for asynchronous code.
+    """A store opened by its URL; `blocking` has the same operations without `await`.
 
-    `blocking` has the same operations for code that waits. A forked process opens the URL anew.
-    What is not closed is closed when the program ends.
+    A forked process opens the URL again. The end of the program closes it.
     """
 
     def __init__(self, url: str) -> None:
@@ -139,24 +123,17 @@ class OpenStore:
 
 
 def open_store(url: str) -> OpenStore:
-    """The store that the URL names, such as `json:PATH`; nothing is created before a write."""
+    """Open the store of a URL such as `json:PATH`. Creates nothing before a write."""
     return OpenStore(url)
 
 
-@cache
-def _shared(url: str) -> OpenStore:
-    return OpenStore(url)
+_shared = cache(OpenStore)
 
 
 def held_store(given: Store | str | None) -> Store | None:
-    """The store that somebody named: a URL is opened once, but for each one in memory."""
+    """The store, or that of a URL, which is opened once unless it is in memory."""
     if isinstance(given, str):
         return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)
     if given is not None and not hasattr(given, "begin_turn"):
         raise TypeError(f"store must be a store or its URL, such as 'json:PATH', not {given!r}.")
     return given
-
-
-def on_own_loop(store: Store | None) -> Store | None:
-    """A store for work on cllm's own loop."""
-    return store.kept if isinstance(store, OpenStore) else store

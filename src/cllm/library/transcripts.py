@@ -1,8 +1,4 @@
-"""Where a `ConversationManager` has what was said: in memory, or in a store.
-
-Both give the messages that are sent, say how many turns they are, and whether the last one that
-was completed made an older one leave. What leaves memory is gone; a store keeps everything.
-"""
+"""The messages of a `ConversationManager`: in memory, or in a store."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -18,11 +14,11 @@ from cllm.core.conversation import Conversation as StoredConversation
 from cllm.core.conversation import Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
-from cllm.library.answer import Answer, Pieces
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.given import encode_given
 from cllm.library.loop import CALLER, Who, background, synchronous
 from cllm.library.operations import Seen
+from cllm.library.session import Answer, Pieces
 from cllm.wire.conversation_file.forms import openai_forms
 
 Listed = Sequence[dict[str, Any]]
@@ -31,7 +27,6 @@ ROLES: tuple[ListedRole, ...] = get_args(ListedRole)
 
 
 def role_at(messages: Listed, position: int) -> ListedRole:
-    """Who said that message; ValueError if it is none."""
     message = messages[position]
     role: ListedRole | None = message.get("role") if isinstance(message, dict) else None
     if role in ROLES:
@@ -43,7 +38,7 @@ def role_at(messages: Listed, position: int) -> ListedRole:
 
 
 def turn_starts(messages: Listed) -> list[int]:
-    """Where the turns begin: at the first message, and at a user's after an answer."""
+    """The indexes where turns start: the first message, and a user's after an answer."""
     starts: list[int] = []
     is_answered = False
     for position in range(len(messages)):
@@ -56,7 +51,6 @@ def turn_starts(messages: Listed) -> list[int]:
 
 
 def waits_for_answer(messages: Listed) -> bool:
-    """Whether nobody answered the last turn yet."""
     for position in reversed(range(len(messages))):
         role = role_at(messages, position)
         if role != "tool":
@@ -65,24 +59,19 @@ def waits_for_answer(messages: Listed) -> bool:
 
 
 def encode_listed(messages: Listed) -> tuple[Message, ...]:
-    """The messages as they are sent."""
-    return tuple(_encoded(messages, position) for position in range(len(messages)))
-
-
-def _encoded(messages: Listed, position: int) -> Message:
-    role = role_at(messages, position)
-    return Message(role=role, raw=encode_given(f"messages[{position}]", messages[position]))
+    return tuple(
+        Message(
+            role=role_at(messages, position), raw=encode_given(f"messages[{position}]", message)
+        )
+        for position, message in enumerate(messages)
+    )
 
 
 class Ask(Protocol):
-    """Sends messages to the model."""
-
     def __call__(self, said: Listed, *, stream: bool) -> Pieces: ...
 
 
 class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is not at its end, who reads it, and what was said so far."""
-
     text: str
     pieces: Pieces
     reader: Who
@@ -90,11 +79,6 @@ class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryTranscript:
-    """A list that the oldest turns leave, at a cost that does not depend on what was said before.
-
-    It is all that there is: whatever stands in it is sent and counted, whoever put it there.
-    """
-
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._most = 1
@@ -107,11 +91,9 @@ class MemoryTranscript:
         return len(turn_starts(self.messages)) - waits_for_answer(self.messages)
 
     def limit(self, most: int) -> None:
-        """Have at most this many turns from the next message on."""
         self._most = most
 
     def add(self, role: Speaker, text: str) -> None:
-        """Add a message; the oldest turn leaves if that completes one too many."""
         self._end_what_was_left()
         self._add(role, text)
 
@@ -120,17 +102,11 @@ class MemoryTranscript:
         completes = role == "assistant" and (is_first or waits_for_answer(self.messages))
         self.messages.append({"role": role, "content": text})
         if completes:
-            leaving = self._leaving()
-            self.trimmed = leaving > 0
-            del self.messages[:leaving]
-
-    def _leaving(self) -> int:
-        """How many messages the oldest turns have that are too many."""
-        # Every turn but the first has two messages at least, so that these are not too many.
-        if len(self.messages) <= 2 * self._most:
-            return 0
-        starts = turn_starts(self.messages)
-        return starts[max(0, len(starts) - self._most)]
+            # Every turn but the first has at least two messages, so that few ones need no count.
+            starts = turn_starts(self.messages) if len(self.messages) > 2 * self._most else [0]
+            end = starts[max(0, len(starts) - self._most)]
+            self.trimmed = end > 0
+            del self.messages[:end]
 
     def _keep(self, text: str, answer: str) -> None:
         self._add("user", text)
@@ -138,7 +114,6 @@ class MemoryTranscript:
             self._add("assistant", answer)
 
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
-        """Ask the model; both the text and the answer are added."""
         await self._let_go()
         asked = [*self.messages, {"role": "user", "content": text}]
         mine = _UnderWay(text=text, pieces=self._ask(asked, stream=stream), reader=CALLER.get())
@@ -160,7 +135,7 @@ class MemoryTranscript:
                 self._under_way = None
 
     async def _let_go(self) -> None:
-        """End a stream that its reader left without closing it; what was said so far is added."""
+        """End a stream that its reader left open, and add its text."""
         left = self._under_way
         if left is not None and left.reader == CALLER.get():
             await left.pieces.aclose()
@@ -176,7 +151,6 @@ class MemoryTranscript:
             background().run(self._let_go())
 
     def replace(self, messages: list[dict[str, Any]]) -> None:
-        """Go on from that list, which is the caller's own."""
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list of dictionaries, not {messages!r}.")
         turn_starts(messages)
@@ -190,8 +164,6 @@ class MemoryTranscript:
 
 
 class StoredTranscript:
-    """The window of a conversation in a store, as it was when it was last looked at."""
-
     def __init__(self, held: Conversation, window: Strategy | None) -> None:
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False
@@ -204,18 +176,13 @@ class StoredTranscript:
         return self._seen.turns
 
     def limit(self, most: int) -> None:
-        """Have so many turns at most, unless a strategy was chosen."""
         self.held.window = self._window or ByTurns(max_turns=most)
 
     async def _open(self) -> str | None:
-        """Look at what is stored; the system prompt that it keeps, or None if that is open yet.
-
-        UsageError if it keeps another than the one that was given.
-        """
-        stored = await self._stored()
+        """The stored system prompt, if any. Raises UsageError if the manager's differs."""
+        stored = await self._look()
         if stored is None:
             return None
-        self._show(stored)
         strategy = self.held.window_for(stored.model or "")
         self.trimmed = self._left_out > _left_out_before(stored, strategy)
         if self.held.system is not None:
@@ -235,7 +202,6 @@ class StoredTranscript:
     add = synchronous(_add)
 
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
-        """Ask; what the window is afterwards is known when the last piece comes."""
         left_out = self._left_out
         try:
             async with aclosing(self.held.pieces(text, {}, stream=stream)) as pieces:
@@ -259,26 +225,20 @@ class StoredTranscript:
     def _left_out(self) -> int:
         return self._seen.record.left_out_messages
 
-    async def _stored(self) -> StoredConversation | None:
+    async def _look(self) -> StoredConversation | None:
         try:
-            return await self.held.aload(tail="window")
+            stored = await self.held.aload(tail="window")
         except ConversationNotFoundError:
             return None
-
-    async def _look(self) -> None:
-        stored = await self._stored()
-        if stored is not None:
-            self._show(stored)
-
-    def _show(self, stored: StoredConversation) -> None:
         self._seen = self.held.look_at(stored)
         self.messages[:] = (
             form.json() for message in self._seen.messages for form in openai_forms(message)
         )
+        return stored
 
 
 def _prompt_of(stored: StoredConversation) -> str | None:
-    """The text of the system prompt that a conversation keeps, "" for none."""
+    """The stored system prompt, "" for none; None if it is dynamic."""
     record = stored.system_record
     if record is not None and record.policy == "dynamic":
         return None
@@ -287,10 +247,9 @@ def _prompt_of(stored: StoredConversation) -> str | None:
 
 
 def _left_out_before(stored: StoredConversation, strategy: Strategy) -> int:
-    """How many messages were out of the window before the last turn that was answered.
+    """How many messages the last answered turn found outside the window, 0 if unknown.
 
-    Turns leave by number when one is answered, which is after its window was recorded; by tokens
-    when one is sent, which is before. Where that is not known, none were.
+    By turns, messages drop out after the window's record; by tokens, before.
     """
     answered = tuple(_answered(stored))
     known = answered if isinstance(strategy, ByTurns) else answered[:-1]
@@ -299,7 +258,7 @@ def _left_out_before(stored: StoredConversation, strategy: Strategy) -> int:
 
 
 def _answered(stored: StoredConversation) -> Iterator[Turn]:
-    """The stored turns in which something was answered for the first time."""
+    """The stored turns that answered something for the first time."""
     is_open = True
     for turn in stored.turns:
         if not turn.is_history:
