@@ -1,7 +1,6 @@
-"""A schema is put into the request, checked before it is sent, and checked against each reply.
+"""Puts a schema into the request, and checks the schema and each reply.
 
-The work is done by a child process (`child.py`), which loads while the model answers and is ended
-when it takes too long, whatever the schema does to it.
+A child process (`child.py`) does the work; it is killed when it takes too long.
 """
 
 import contextlib
@@ -40,8 +39,6 @@ MAPPINGS = ("properties", "$defs", "definitions")
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person recognises a schema by."""
-
     draft: str
     type: str | list[str] | None = None
     properties: list[str] = []
@@ -60,8 +57,6 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaChecker:
-    """One schema, and the child process that holds replies against it. To be closed."""
-
     def __init__(
         self,
         schema: Schema,
@@ -92,7 +87,6 @@ class SchemaChecker:
         raise ReplySchemaError(problem, place=answer.finding.place)
 
     def close(self) -> None:
-        """End the child."""
         self._child.kill()
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout):
@@ -117,7 +111,7 @@ class SchemaChecker:
         return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.place)
 
     def _ask(self, value: Any, seconds: float, what: str) -> _Answer:
-        """Send the child a line and wait for its answer, but not for ever."""
+        """Send the child a line and return its answer. Raises SchemaError after `seconds`."""
         deadline = time.monotonic() + seconds
         try:
             _write(self._child, msgspec.json.encode(value) + b"\n", deadline)
@@ -190,7 +184,6 @@ def _descriptor(pipe: Any) -> int:
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """The parameter that asks for a reply of this schema."""
     asked: dict[str, Any] = {"name": _name(schema), "schema": schema}
     if _is_type(schema, "object") and fits_strict_mode(schema):
         asked["strict"] = True
@@ -198,10 +191,7 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def fits_strict_mode(schema: Any) -> bool:
-    """Whether the model can be held to the schema exactly, as OpenAI does it.
-
-    Each object must require all its properties and allow no others.
-    """
+    """OpenAI's strict mode: each object requires all its properties and allows no others."""
     if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS:
         return False
     if "properties" in schema or _is_type(schema, "object"):

@@ -1,9 +1,8 @@
-"""The process that holds replies against a schema: `python -m cllm.schemas.child`.
+"""The process that checks replies against a schema: `python -m cllm.schemas.child`.
 
-A pattern can take for ever to match and references can multiply without end, so the work is done
-where it can be stopped. The schema comes as the first line of standard input, every further line
-is a reply as a JSON text; each is answered with one line. It ends with its input, opens no file
-and asks no address: references are looked up in the schema itself and in the drafts' own.
+A pattern or a reference can run for ever, so the parent must be able to kill it. The first line of
+standard input is the schema, every further one a reply; each is answered with one line. References
+resolve in the schema and the drafts only.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import json
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import UndefinedTypeCheck, UnknownType, ValidationError, best_match
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY as SPECIFICATIONS
-from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import UnknownDialect, specification_with
 
@@ -57,7 +55,7 @@ MALFORMED = (
 
 
 class Finding(NamedTuple):
-    """What is wrong, and where; `of_schema` if the reply cannot be blamed for it."""
+    """`of_schema`: the reply is not at fault."""
 
     place: str
     problem: str
@@ -65,7 +63,6 @@ class Finding(NamedTuple):
 
 
 def find_in_schema(schema: dict[str, Any]) -> Finding | None:
-    """What keeps it from being a schema that replies can be held against."""
     draft = _draft(schema)
     if draft is None:
         return Finding("$.$schema", "it names a draft that is not known here")
@@ -82,7 +79,6 @@ def find_in_schema(schema: dict[str, Any]) -> Finding | None:
 
 
 def find_in_reply(schema: dict[str, Any], text: str) -> Finding | None:
-    """What of the reply does not fit the schema."""
     draft = _draft(schema) or Draft202012Validator
     try:
         errors = draft(schema, registry=SPECIFICATIONS).iter_errors(decode(text))
@@ -99,15 +95,14 @@ def find_in_reply(schema: dict[str, Any], text: str) -> Finding | None:
 
 
 def summary(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a person recognises a schema by."""
     draft = _draft(schema) or Draft202012Validator
+    dialect = draft.META_SCHEMA["$schema"]  # such as https://json-schema.org/draft/2020-12/schema
+    required = schema.get("required")
     return {
-        "draft": _draft_name(draft.META_SCHEMA["$schema"]),
+        "draft": dialect.rstrip("#").split("/")[-2].removeprefix("draft-"),
         "type": schema.get("type"),
         "properties": list(schema.get("properties") or {}),
-        "required": list(schema.get("required") or [])
-        if isinstance(schema.get("required"), list)
-        else [],
+        "required": required if isinstance(required, list) else [],
     }
 
 
@@ -123,72 +118,46 @@ def place_of(path: Iterable[str | int]) -> str:
 
 
 def problem_of(error: ValidationError) -> str:
-    """One clause that says what is wrong; long values are cut."""
-    if error.validator is None:
-        return "nothing is allowed there"
-    say = PROBLEMS.get(error.validator)
-    if say is not None:
-        return say(error, error.validator_value, error.instance)
-    rule = f"{error.validator}: {_shortened(_json(error.validator_value))}"
-    return f"{_quoted(error.instance)} does not fit `{rule}`"
-
-
-def _wrong_type(_error: ValidationError, wanted: Any, found: Any) -> str:
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return f"must be {' or '.join(map(str, names))}, and is {_type_name(found)}"
-
-
-def _missing(_error: ValidationError, wanted: Any, found: Any) -> str:
-    if not isinstance(wanted, list):
-        return "it is missing"
-    return f"{_listed(name for name in wanted if name not in found)} is missing"
-
-
-def _not_allowed(error: ValidationError, wanted: Any, found: Any) -> str:
-    if wanted is not False or error.schema.get("patternProperties"):
-        return "a property of it is not allowed"
-    known = error.schema.get("properties", {})
-    return f"{_listed(name for name in found if name not in known)} is not allowed"
-
-
-def _none_of(_error: ValidationError, wanted: Any, found: Any) -> str:
-    return f"must be one of {_shortened(_listed(wanted))}, and is {_quoted(found)}"
-
-
-def _not_this(_error: ValidationError, wanted: Any, found: Any) -> str:
-    return f"must be {_quoted(wanted)}, and is {_quoted(found)}"
-
-
-def _no_match(_error: ValidationError, wanted: Any, found: Any) -> str:
-    return f"{_quoted(found)} does not match the pattern {_quoted(wanted)}"
-
-
-def _no_form(error: ValidationError, wanted: Any, found: Any) -> str:
-    which = "any" if error.validator == "anyOf" else "exactly one"
-    return f"{_quoted(found)} does not fit {which} of the {len(wanted)} forms allowed"
-
-
-PROBLEMS: dict[str, Callable[[ValidationError, Any, Any], str]] = {
-    "additionalProperties": _not_allowed,
-    "anyOf": _no_form,
-    "const": _not_this,
-    "enum": _none_of,
-    "oneOf": _no_form,
-    "pattern": _no_match,
-    "required": _missing,
-    "type": _wrong_type,
-}
+    wanted, found = error.validator_value, error.instance
+    match error.validator:
+        case None:
+            problem = "nothing is allowed there"
+        case "additionalProperties":
+            known = error.schema.get("properties", {})
+            is_named = wanted is False and not error.schema.get("patternProperties")
+            names = _listed(name for name in found if name not in known)
+            problem = f"{names if is_named else 'a property of it'} is not allowed"
+        case "anyOf" | "oneOf":
+            which = "any" if error.validator == "anyOf" else "exactly one"
+            problem = f"{_quoted(found)} does not fit {which} of the {len(wanted)} forms allowed"
+        case "const":
+            problem = f"must be {_quoted(wanted)}, and is {_quoted(found)}"
+        case "enum":
+            problem = f"must be one of {_shortened(_listed(wanted))}, and is {_quoted(found)}"
+        case "pattern":
+            problem = f"{_quoted(found)} does not match the pattern {_quoted(wanted)}"
+        case "required" if isinstance(wanted, list):
+            problem = f"{_listed(name for name in wanted if name not in found)} is missing"
+        case "required":
+            problem = "it is missing"
+        case "type":
+            types = [wanted] if isinstance(wanted, str) else wanted
+            name = JSON_TYPES.get(type(found), "something else")
+            problem = f"must be {' or '.join(map(str, types))}, and is {name}"
+        case keyword:
+            rule = f"{keyword}: {_shortened(_json(wanted))}"
+            problem = f"{_quoted(found)} does not fit `{rule}`"
+    return problem
 
 
 def _schema_problem(error: ValidationError) -> str:
-    """As `problem_of`; the commonest mistake in a schema has a clause of its own."""
     if list(error.absolute_path)[-1:] == ["type"]:
         return f"{_quoted(error.instance)} is not a type that JSON has"
     return problem_of(error)
 
 
 def _find_in_parts(schema: dict[str, Any], dialect: str) -> Finding | None:
-    """Look at each part for references that lead out and patterns that cannot be used."""
+    """Find references that leave the schema and unusable patterns."""
     root = specification_with(dialect).create_resource(schema)
     resolver = SPECIFICATIONS.resolver_with_root(root)
     waiting, seen = [(root, resolver)], set[int]()
@@ -209,18 +178,14 @@ def _find_in_parts(schema: dict[str, Any], dialect: str) -> Finding | None:
                 target = resolver.lookup(reference)
             except (Unresolvable, UnknownDialect, ValueError, TypeError):
                 return _leads_out(reference)
-            waiting.append((_resource(target.contents, part), target.resolver))
+            # The target has the draft of the part that refers to it.
+            found = part._specification.create_resource(target.contents)  # noqa: SLF001
+            waiting.append((found, target.resolver))
         try:
-            inner = [(found, resolver.in_subresource(found)) for found in part.subresources()]
+            waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
         except UnknownDialect:
             return Finding("$", "a part of it names a draft that is not known here")
-        waiting.extend(inner)
     return None
-
-
-def _resource(contents: Any, beside: Resource[Any]) -> Resource[Any]:
-    """What a reference leads to, as a part that speaks the same draft."""
-    return beside._specification.create_resource(contents)  # noqa: SLF001
 
 
 def _pattern_finding(part: dict[str, Any]) -> Finding | None:
@@ -247,26 +212,16 @@ def _leads_out(reference: str) -> Finding:
 
 
 def _draft(schema: dict[str, Any]) -> Any:
-    """The class that knows the schema's draft; None if nobody here does."""
     if "$schema" not in schema:
         return Draft202012Validator
     named = schema["$schema"]
     return validator_for(schema, default=None) if isinstance(named, str) else None
 
 
-def _draft_name(dialect: str) -> str:
-    """`2020-12` of `https://json-schema.org/draft/2020-12/schema`."""
-    return dialect.rstrip("#").split("/")[-2].removeprefix("draft-")
-
-
 def _listed(names: Iterable[Any]) -> str:
     quoted = [_quoted(name) for name in names]
     more = [f"{len(quoted) - MOST_NAMES} more"] if len(quoted) > MOST_NAMES else []
     return ", ".join([*quoted[:MOST_NAMES], *more])
-
-
-def _type_name(value: Any) -> str:
-    return JSON_TYPES.get(type(value), "something else")
 
 
 def _quoted(value: Any) -> str:
@@ -282,7 +237,6 @@ def _shortened(text: str) -> str:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
     _limit()
     schema = json.loads(sys.stdin.buffer.readline())
     finding = find_in_schema(schema)
@@ -294,7 +248,7 @@ def main() -> None:
 
 
 def _limit() -> None:
-    """Bound what a schema can take, also when nobody is left to end this process."""
+    """Bound memory and time, even after the parent has ended."""
     for kind, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, CPU_SECONDS),

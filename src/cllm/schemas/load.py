@@ -1,29 +1,184 @@
-"""A schema is read from where it is: written out, a file, or an address.
+"""Reads a schema: inline, from a file, or from an https address."""
 
-Says nothing about whether it is a schema; that is `check.py`.
-"""
-
+import http.client
+import ipaddress
 import os
+import ssl
+import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError, StoreUnavailableError
 from cllm.core.notice import Notice
 from cllm.files import CacheFolder, NotOrdinaryError, TooLargeError, read_ordinary
-from cllm.schemas.fetch import check_address, fetch, shown
 from cllm.schemas.source import SchemaRules, SchemaSource
 from cllm.schemas.strict_json import NotJsonError, decode, shape_problem
 
 MAX_FILES = 256
 LARGEST_FILE = 256 * 1024 * 1024
+SILENCE_SECONDS = 10.0
+TOTAL_SECONDS = 30.0
+PIECE_BYTES = 65536
+PASSING = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
+HEADERS = {"User-Agent": "cllm", "Accept": "application/schema+json, application/json"}
+
+
+def too_large(source: str, limit: int) -> SchemaError:
+    return SchemaError(
+        f"it is larger than {limit} bytes; CLLM_MAX_SCHEMA_SIZE sets the limit.", source=source
+    )
+
+
+def shown(address: str) -> str:
+    """The address without user name, password and query, which can be secret."""
+    try:
+        parts = urlsplit(address)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+def fetch(address: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -> bytes:
+    """The body of an address. Raises SchemaUnavailableError if a retry can help."""
+    check_address(address, rules)
+    errors: list[SchemaError] = []
+    answers: list[bytes] = []
+
+    def work() -> None:
+        try:
+            answers.append(_fetch(address, rules))
+        except SchemaError as error:
+            errors.append(error)
+
+    # A time-out of the socket is for each piece, and an address can send pieces for ever.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise _unavailable(address, f"it was not there whole in {seconds:g} s")
+    return answers[0]
+
+
+def check_address(address: str, rules: SchemaRules) -> None:
+    problem = _address_problem(address, rules)
+    if problem is not None:
+        raise SchemaError(problem, source=shown(address))
+
+
+def _address_problem(address: str, rules: SchemaRules) -> str | None:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:
+        return "that is no address."
+    if parts.scheme != "https" and not (parts.scheme == "http" and rules.allow_http):
+        return "schemas are fetched over https only; CLLM_ALLOW_HTTP_SCHEMAS=true allows http."
+    if parts.username is not None:
+        return "leave the name and the password out of the address."
+    if not parts.hostname or not address.isprintable() or " " in address:
+        return "that is no address."
+    return None
+
+
+def _fetch(address: str, rules: SchemaRules) -> bytes:
+    opener = urllib.request.build_opener(_SafeRedirects(rules), *_proxies(urlsplit(address)))
+    request = urllib.request.Request(address, headers=HEADERS)  # noqa: S310 - it was checked
+    try:
+        with opener.open(request, timeout=SILENCE_SECONDS) as answer:
+            return _read(answer, address, rules.max_bytes)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise _refusal(address, error.code) from error
+    except urllib.error.URLError as error:
+        raise _failure(address, error.reason) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _failure(address, error) from error
+
+
+def _proxies(parts: SplitResult) -> list[urllib.request.BaseHandler]:
+    """No proxy for loopback addresses."""
+    host = parts.hostname or ""
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    return [urllib.request.ProxyHandler({})] if is_here else []
+
+
+def _read(answer: Any, address: str, limit: int) -> bytes:
+    announced = str(answer.headers.get("Content-Length", ""))
+    error = too_large(shown(address), limit)
+    if announced.isdecimal() and (len(announced) > len(str(limit)) or int(announced) > limit):
+        raise error
+    body = bytearray()
+    while piece := answer.read1(PIECE_BYTES):
+        body += piece
+        if len(body) > limit:
+            raise error
+    if announced.isdecimal() and len(body) < int(announced):
+        raise _unavailable(address, "the connection ended too early")
+    return bytes(body)
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only to an allowed address, and never out of https."""
+
+    max_redirections = 5
+
+    def __init__(self, rules: SchemaRules) -> None:
+        self._rules = rules
+
+    def redirect_request(  # noqa: PLR0917 - the standard library's signature
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        was_secure = req.full_url.lower().startswith("https://")
+        if was_secure and not newurl.lower().startswith("https://"):
+            raise SchemaError("it redirects out of https.", source=shown(req.full_url))
+        problem = _address_problem(newurl, self._rules)
+        if problem is not None:
+            raise SchemaError(
+                f"it redirects to {shown(newurl)}, but {problem}", source=shown(req.full_url)
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _refusal(address: str, status: int) -> SchemaError:
+    if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _unavailable(address, f"the server answered {status}")
+    if status // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
+        return SchemaError("it redirects without end or to nowhere.", source=shown(address))
+    return SchemaError(f"the server answered {status}; check the address.", source=shown(address))
+
+
+def _failure(address: str, reason: object) -> SchemaError:
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return SchemaError("the server's certificate was not accepted.", source=shown(address))
+    if isinstance(reason, TimeoutError):
+        return _unavailable(address, f"nothing came for {SILENCE_SECONDS:g} s")
+    said = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
+    return _unavailable(address, said.lower())
+
+
+def _unavailable(address: str, reason: str) -> SchemaUnavailableError:
+    return SchemaUnavailableError(
+        f"it cannot be fetched ({reason}); check the network and ask again.",
+        source=shown(address),
+    )
 
 
 class CachedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """The response of an address, and its time in seconds since 1970."""
+    """`fetched_at` is in seconds since 1970."""
 
     address: str
     fetched_at: float
@@ -31,8 +186,6 @@ class CachedSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaCache:
-    """Fetched schemas, one file each. They save a request, and are the only source offline."""
-
     def __init__(self, folder: Path, *, max_files: int = MAX_FILES) -> None:
         self.folder = folder
         self._files = CacheFolder(folder=folder, max_files=max_files, max_bytes=LARGEST_FILE)
@@ -48,7 +201,6 @@ class SchemaCache:
         self._files.write(cached.address, msgspec.json.encode(cached))
 
     def clear(self) -> int:
-        """Delete all schemas, and return how many there were."""
         try:
             return self._files.clear()
         except OSError as error:
@@ -60,16 +212,12 @@ class SchemaCache:
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema that was read. `source` is what a person knows it by."""
-
     content: dict[str, Any]
     source: str
     notices: tuple[Notice, ...] = ()
 
 
 class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads schemas by the rules, and keeps those it fetched in the cache."""
-
     rules: SchemaRules
     cache: SchemaCache
     clock: Callable[[], float] = time.time
@@ -89,50 +237,41 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
         return _made(source.inline, source.name)
 
     def _from_address(self, address: str) -> Schema:
-        """The schema of an address: cached and young enough, fetched, or cached and old."""
         check_address(address, self.rules)
-        cached = self._cached(address)
-        if self.rules.offline:
-            if cached is None:
-                raise SchemaError(
-                    "CLLM_OFFLINE_MODE is on and it was never fetched; fetch it once with: "
-                    "cllm --validate-schema --json-schema-file ADDRESS",
-                    source=shown(address),
-                )
-            return _parsed(cached.text.encode(), shown(address))
-        if cached is not None and 0 <= self.clock() - cached.fetched_at < self.rules.ttl:
-            return _parsed(cached.text.encode(), shown(address))
+        name = shown(address)
+        cached = self.cache.read(address)
+        if cached is not None and len(cached.text.encode()) > self.rules.max_bytes:
+            cached = None
+        if self.rules.offline and cached is None:
+            raise SchemaError(
+                "CLLM_OFFLINE_MODE is on and it was never fetched; fetch it once with: "
+                "cllm --validate-schema --json-schema-file ADDRESS",
+                source=name,
+            )
+        if cached is not None:
+            is_young = 0 <= self.clock() - cached.fetched_at < self.rules.ttl
+            if self.rules.offline or is_young:
+                return _parsed(cached.text.encode(), name)
         try:
-            return self._fetched(address)
+            data = self.fetch(address, self.rules)
         except SchemaUnavailableError as error:
             if cached is None:
                 raise
-            schema = _parsed(cached.text.encode(), shown(address))
-            return msgspec.structs.replace(schema, notices=(_stale(error),))
-
-    def _cached(self, address: str) -> CachedSchema | None:
-        cached = self.cache.read(address)
-        if cached is None or len(cached.text.encode()) > self.rules.max_bytes:
-            return None
-        return cached
-
-    def _fetched(self, address: str) -> Schema:
-        data = self.fetch(address, self.rules)
-        schema = _parsed(data, shown(address))
+            notice = Notice(
+                code="schema_stale",
+                path=error.source,
+                message=f"The JSON schema of {error.source} is an older copy: {error.problem}",
+            )
+            schema = _parsed(cached.text.encode(), name)
+            return msgspec.structs.replace(schema, notices=(notice,))
+        schema = _parsed(data, name)
         self.cache.write(
             CachedSchema(address=address, fetched_at=self.clock(), text=data.decode("utf-8-sig"))
         )
         return schema
 
 
-def too_large(source: str, limit: int) -> SchemaError:
-    return SchemaError(
-        f"it is larger than {limit} bytes; CLLM_MAX_SCHEMA_SIZE sets the limit.", source=source
-    )
-
-
 def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
-    """The file's bytes; a pipe, a device or a large file is refused without reading it."""
     name = source.file or source.name
     try:
         if source.confined and not path.resolve().is_relative_to(source.folder.resolve()):
@@ -169,11 +308,3 @@ def _made(content: Any, source: str) -> Schema:
     if problem is not None:
         raise SchemaError(f"{problem}.", source=source)
     return Schema(content=content, source=source)
-
-
-def _stale(error: SchemaUnavailableError) -> Notice:
-    return Notice(
-        code="schema_stale",
-        path=error.source,
-        message=f"The JSON schema of {error.source} is an older copy: {error.problem}",
-    )

@@ -1,4 +1,4 @@
-"""Where a schema comes from, and the rules for getting it, as values. Reads nothing."""
+"""Where a schema comes from, and the rules for loading it."""
 
 import re
 from collections.abc import Mapping
@@ -17,11 +17,7 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema as somebody named it: written out (`inline`), or by the `file` that holds it.
-
-    `name` is what a person knows the source by. A relative path begins in `folder`. `confined`
-    is for a file that somebody else's Cllmfile names: links do not lead out of the folder.
-    """
+    """`confined`: an untrusted Cllmfile names the file, so links must stay in the folder."""
 
     name: str
     inline: Any = None
@@ -31,13 +27,10 @@ class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str | None:
-        """The file, if it is an address on the network."""
         return self.file if self.file is not None and is_address(self.file) else None
 
 
 class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How schemas may be got: the four variables of the environment."""
-
     allow_http: bool = False
     ttl: int = DEFAULT_TTL
     max_bytes: int = DEFAULT_MAX_BYTES
@@ -49,7 +42,6 @@ def is_address(file: str) -> bool:
 
 
 def schema_rules(environment: Mapping[str, str]) -> SchemaRules:
-    """The rules that the environment sets."""
     return SchemaRules(
         allow_http=_switch(environment, "CLLM_ALLOW_HTTP_SCHEMAS"),
         ttl=_number(environment, "CLLM_SCHEMA_CACHE_TTL", DEFAULT_TTL, "seconds"),

@@ -1,7 +1,6 @@
-"""JSON text becomes values, or a sentence that says what is wrong with it and where.
+"""Decodes JSON, or says what is wrong with it and where.
 
-Stricter than the standard library, which takes NaN and Infinity for JSON. Loads nothing else: the
-child process that checks replies uses it too.
+Stricter than the standard library, which accepts NaN. The child process uses it too: few imports.
 """
 
 import json
@@ -16,11 +15,10 @@ HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
 class NotJsonError(ValueError):
-    """The text is not one JSON document; `str` of it is the reason."""
+    """The text is the reason."""
 
 
 def decode(text: str) -> Any:
-    """The value of a JSON document."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -38,7 +36,6 @@ def decode(text: str) -> Any:
 
 
 def shape_problem(value: Any) -> str | None:
-    """What makes a value too deep, or no JSON; None if nothing does."""
     waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
         item, depth = waiting.pop()

@@ -7,7 +7,7 @@ import pytest
 from tests.schema_server import SchemaServer, body
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError
-from cllm.schemas.fetch import _SafeRedirects, check_address, fetch, shown
+from cllm.schemas.load import _SafeRedirects, check_address, fetch, shown
 from cllm.schemas.source import SchemaRules
 
 HTTP = SchemaRules(allow_http=True)
