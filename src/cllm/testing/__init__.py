@@ -1,1 +1,1 @@
-"""For tests of cllm and of what plugs into it: doubles and contract suites. Needs pytest."""
+"""Contract suites for stores and providers."""

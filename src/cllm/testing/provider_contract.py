@@ -41,10 +41,7 @@ PATIENCE = 60.0
 
 
 class ProviderHarness(Protocol):
-    """How the suite gets at a kind of provider, and the model to ask it for.
-
-    Providers from one harness ask the same service. Whoever opened one closes it.
-    """
+    """Opens providers of one kind, all for the same service. The caller closes them."""
 
     model: str
 
@@ -52,32 +49,30 @@ class ProviderHarness(Protocol):
 
 
 class ScriptedHarness(ProviderHarness, Protocol):
-    """A harness whose service answers as it is told; without being told, it answers something."""
+    """A harness that scripts the service's next answer; unscripted, it answers something."""
 
     def say(self, *pieces: str) -> None:
-        """Answer the next question with these pieces."""
+        """Answer the next request with these pieces."""
         ...
 
     def refuse(self) -> None:
-        """Answer the next question with an error."""
+        """Answer the next request with an error."""
         ...
 
     def break_off(self, *pieces: str) -> None:
-        """Answer the next question with these pieces, and end without having finished."""
+        """Answer the next request with these pieces, then break the connection."""
         ...
 
     async def left(self) -> None:
-        """Return once the service knows that its newest question has been given up."""
+        """Return once the service knows that the client left its newest request."""
         ...
 
 
 async def listen(provider: Provider, prompt: Prompt) -> list[ReplyEvent]:
-    """All events of one question."""
     return [event async for event in provider.ask(prompt)]
 
 
 def last(events: Sequence[ReplyEvent]) -> ReplyFinished:
-    """The last event, which is the one that ends an answer."""
     assert events, "there was no event"
     event = events[-1]
     assert isinstance(event, ReplyFinished), f"the last event is {type(event).__name__}"
@@ -85,7 +80,7 @@ def last(events: Sequence[ReplyEvent]) -> ReplyFinished:
 
 
 def said(events: Sequence[ReplyEvent]) -> tuple[str, str, list[tuple[str, str]]]:
-    """What the pieces add up to: text, thinking, and calls with their arguments."""
+    """The sum of the pieces: text, thinking, and calls with their arguments."""
     text, thinking, calls = "", "", dict[int, list[str]]()
     for event in events:
         match event:
@@ -105,7 +100,6 @@ def said(events: Sequence[ReplyEvent]) -> tuple[str, str, list[tuple[str, str]]]
 
 
 def kept(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
-    """The same, of a message."""
     parts: tuple[AnyPart, ...] = parts_of(message)
     text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
     thinking = "".join(part.text for part in parts if isinstance(part, Thinking))
@@ -114,8 +108,6 @@ def kept(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
 
 
 class ProviderContract:
-    """What holds for every provider, whatever its model says."""
-
     @pytest.fixture
     async def provider(self, harness: ProviderHarness) -> AsyncIterator[Provider]:
         provider = await harness.open()
@@ -233,16 +225,12 @@ class ProviderContract:
         await provider.close()
         await provider.close()
 
-    async def test_a_provider_that_was_never_asked_can_be_closed(
-        self, harness: ProviderHarness
-    ) -> None:
+    async def test_an_unused_provider_can_be_closed(self, harness: ProviderHarness) -> None:
         provider = await harness.open()
         await provider.close()
 
 
 class ScriptedContract(ProviderContract):
-    """What can be asked of a provider whose service does as it is told."""
-
     @both_ways
     async def test_what_was_said_is_what_is_heard(
         self, harness: ScriptedHarness, provider: Provider, *, stream: bool
@@ -313,6 +301,5 @@ class ScriptedContract(ProviderContract):
             await harness.left()
 
     async def _hear(self, provider: Provider, prompt: Prompt, events: list[ReplyEvent]) -> None:
-        """Keeps what was heard, whatever comes after it."""
         async for event in provider.ask(prompt):
             events.append(event)  # noqa: PERF401 - what came before an error counts

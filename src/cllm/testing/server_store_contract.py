@@ -1,7 +1,4 @@
-"""What every store does that a server can use, as tests, on top of what every store does.
-
-Subclass `ServerStoreContract` in place of `StoreContract`.
-"""
+"""Tests for stores that a server can use: subclass `ServerStoreContract`."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -46,29 +43,23 @@ def events(*numbers: int) -> list[StreamEvent]:
 async def claimed(
     store: ServerStore, request: RequestKey = REQUEST, *, seconds: float = HOUR
 ) -> RequestClaim:
-    """The right to answer the request, which nobody has."""
     claim = await store.claim_request(request, seconds=seconds)
     assert isinstance(claim, RequestClaim)
     return claim
 
 
 async def answer(store: ServerStore, claim: RequestClaim, *, lifetime: float = HOUR) -> None:
-    """Answer a claimed request with `RESPONSE`."""
     whole = replace(claim, headers=RESPONSE.headers, body=RESPONSE.body)
     await store.keep_response(whole, status=RESPONSE.status, lifetime=lifetime)
 
 
 class ServerStoreHarness(Protocol):
-    """How the suite gets at a kind of store that a server can use."""
-
     async def open(self) -> ServerStore: ...
 
     async def lose(self, store: Store, /) -> None: ...
 
 
 class ServerStoreContract(StoreContract):
-    """The tests. A subclass gives the `harness`, whose stores are a server's."""
-
     @pytest.fixture
     async def served(self, harness: ServerStoreHarness) -> AsyncIterator[ServerStore]:
         store = await harness.open()
@@ -77,28 +68,22 @@ class ServerStoreContract(StoreContract):
 
     @pytest.fixture
     async def beside(self, harness: ServerStoreHarness) -> AsyncIterator[ServerStore]:
-        """A second worker on the same data."""
         store = await harness.open()
         yield store
         await store.close()
 
-    async def test_a_request_is_answered_once(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_one_answer_per_request(self, served: ServerStore, beside: ServerStore) -> None:
         claim = await claimed(served)
-        with pytest.raises(RequestInFlightError):
-            await beside.claim_request(REQUEST, seconds=HOUR)
+        await self._refuse(RequestInFlightError, beside.claim_request(REQUEST, seconds=HOUR))
         await answer(served, claim)
         assert await beside.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
     async def test_a_key_stands_for_one_body(self, served: ServerStore) -> None:
         other = replace(REQUEST, body="another")
         claim = await claimed(served)
-        with pytest.raises(RequestConflictError):
-            await served.claim_request(other, seconds=HOUR)
+        await self._refuse(RequestConflictError, served.claim_request(other, seconds=HOUR))
         await answer(served, claim)
-        with pytest.raises(RequestConflictError):
-            await served.claim_request(other, seconds=HOUR)
+        await self._refuse(RequestConflictError, served.claim_request(other, seconds=HOUR))
 
     async def test_owners_have_keys_of_their_own(self, served: ServerStore) -> None:
         await answer(served, await claimed(served))
@@ -109,36 +94,27 @@ class ServerStoreContract(StoreContract):
         await served.renew_claim(claim, seconds=0)
         claim = await claimed(served)
         await answer(served, claim)
-        with pytest.raises(RequestInFlightError):
-            await served.renew_claim(claim, seconds=0)
+        await self._refuse(RequestInFlightError, served.renew_claim(claim, seconds=0))
         assert await served.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
-    async def test_a_claim_lasts_for_as_long_as_it_is_renewed(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_renewal_extends_a_claim(self, served: ServerStore, beside: ServerStore) -> None:
         claim = await claimed(served, seconds=0)
         claim = await served.renew_claim(claim, seconds=HOUR)
-        with pytest.raises(RequestInFlightError):
-            await beside.claim_request(REQUEST, seconds=HOUR)
+        await self._refuse(RequestInFlightError, beside.claim_request(REQUEST, seconds=HOUR))
         await answer(served, claim)
 
-    async def test_a_claim_that_ran_out_is_taken_over_with_what_is_known(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_expired_claim_is_taken(self, served: ServerStore, beside: ServerStore) -> None:
         claim = await claimed(served)
         known = replace(claim, headers={"x-turn": "t1"}, body=b"\x00\xffso far")
         lost = await served.renew_claim(known, seconds=0)
         taken = await claimed(beside)
         assert (taken.headers, taken.body) == (known.headers, known.body)
         for write in (served.renew_claim(lost, seconds=HOUR), answer(served, lost)):
-            with pytest.raises(RequestInFlightError):
-                await write
+            await self._refuse(RequestInFlightError, write)
         await answer(beside, taken)
         assert await served.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
-    async def test_what_is_known_of_an_answer_is_not_told_of_another_request(
-        self, served: ServerStore
-    ) -> None:
+    async def test_a_claim_has_nothing_of_another_request(self, served: ServerStore) -> None:
         claim = replace(await claimed(served), headers={"x-turn": "t1"}, body=b"so far")
         await served.renew_claim(claim, seconds=0)
         other = await claimed(served, replace(REQUEST, body="another"))
@@ -149,9 +125,7 @@ class ServerStoreContract(StoreContract):
         new = await claimed(served)
         assert (new.headers, new.body) == ({}, None)
 
-    async def test_what_nobody_answered_is_known_for_a_day(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_claims_expire_in_a_day(self, served: ServerStore, beside: ServerStore) -> None:
         known = {"x-turn": "t1"}
         requests = [REQUEST, replace(REQUEST, key="of today")]
         claims = [await claimed(served, request) for request in requests]
@@ -161,9 +135,7 @@ class ServerStoreContract(StoreContract):
         left = [(await claimed(beside, request)).headers for request in requests]
         assert left == [{}, known]
 
-    async def test_answers_are_forgotten_by_what_their_head_says(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_forgetting_by_a_header(self, served: ServerStore, beside: ServerStore) -> None:
         others = [replace(REQUEST, owner="bob"), replace(REQUEST, key="of another turn")]
         for request in (REQUEST, *others):
             claim = await claimed(served, request)
@@ -175,9 +147,7 @@ class ServerStoreContract(StoreContract):
         for request in others:
             assert isinstance(await served.claim_request(request, seconds=HOUR), KeptResponse)
 
-    async def test_events_are_read_in_order_from_any_number_on(
-        self, served: ServerStore, beside: ServerStore
-    ) -> None:
+    async def test_events_are_in_order(self, served: ServerStore, beside: ServerStore) -> None:
         lease = await served.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await served.add_events(lease, events(1, 2))
         assert await beside.events_after("demo", "t1", 0) == tuple(events(1, 2))
@@ -191,22 +161,19 @@ class ServerStoreContract(StoreContract):
     ) -> None:
         lease = await served.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await harness.lose(served)
-        with pytest.raises(StaleLeaseError):
-            await served.add_events(lease, events(1))
+        await self._refuse(StaleLeaseError, served.add_events(lease, events(1)))
         assert await served.events_after("demo", "t1", 0) == ()
 
-    async def test_there_are_no_events_of_a_turn_that_is_not_there(
-        self, served: ServerStore
-    ) -> None:
+    async def test_a_missing_turn_has_no_events(self, served: ServerStore) -> None:
         lease = await served.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await served.add_events(lease, events(1))
         await served.finish_turn(lease, answered(lease))
-        with pytest.raises(TurnNotFoundError):
-            await served.events_after("demo", "t9", 0)
-        with pytest.raises(ConversationNotFoundError):
-            await served.events_after("other", "t1", 0)
-        with pytest.raises(ConversationNotFoundError):
-            await served.events_after("demo", "t1", 0, owner="eve")
+        await self._refuse(TurnNotFoundError, served.events_after("demo", "t9", 0))
+        await self._refuse(
+            ConversationNotFoundError,
+            served.events_after("other", "t1", 0),
+            served.events_after("demo", "t1", 0, owner="eve"),
+        )
 
     async def test_old_events_go_and_those_of_running_turns_stay(self, served: ServerStore) -> None:
         for ref, ended_at in (("old", NOON), ("new", NOON + timedelta(hours=1))):
@@ -239,8 +206,7 @@ class ServerStoreContract(StoreContract):
             await served.create(NewConversation(id="demo"), owner="ann")
         await served.delete("n", owner="ann")
         assert (await served.load("demo", owner="bob")).title == "Bob's"
-        with pytest.raises(ConversationNotFoundError):
-            await served.load("demo", owner="ann")
+        await self._refuse(ConversationNotFoundError, served.load("demo", owner="ann"))
 
     async def test_a_renewed_lease_outlasts_its_first_minute(
         self, harness: StoreHarness, served: ServerStore
@@ -251,5 +217,4 @@ class ServerStoreContract(StoreContract):
         assert lease.expires_at is not None
         assert renewed.expires_at > lease.expires_at
         await harness.lose(served)
-        with pytest.raises(StaleLeaseError):
-            await served.finish_turn(renewed, answered(renewed))
+        await self._refuse(StaleLeaseError, served.finish_turn(renewed, answered(renewed)))

@@ -1,4 +1,4 @@
-"""What every store does to find things: summaries, counts, pages, search, and sums of usage."""
+"""Summaries, counts, pages, search and sums of usage."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,6 @@ HOSTILE = ('"', '"; DROP TABLE messages; --', "a* OR b", "NEAR(a b)", "x:y", "%"
 async def _spend(
     store: Store, ref: str, turn_id: str, *, ended_at: datetime, **fields: object
 ) -> None:
-    """A turn that ended then and used something."""
     new = NewConversation(id=ref, model="fallback")
     lease = await store.begin_turn(ref, start(turn_id), create=new)
     await store.finish_turn(lease, replace(answered(lease), ended_at=ended_at, **fields))
@@ -39,8 +38,6 @@ def _found(hits: Hits) -> list[tuple[str, int]]:
 
 
 class FindingContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
-
     async def test_a_summary_is_the_entry_of_the_list(self, store: Store) -> None:
         await store.create(NewConversation(id="c-1", name="demo", metadata={"k": [1]}))
         await say(store, "demo", "t1")
@@ -50,12 +47,10 @@ class FindingContract(StoreSuite):
 
     async def test_there_is_no_summary_of_what_is_not_there(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        with pytest.raises(ConversationNotFoundError):
-            await store.summary("other")
-        with pytest.raises(ConversationNotFoundError):
-            await store.summary("demo", owner="eve")
-        with pytest.raises(InvalidIdError):
-            await store.summary("../demo")
+        await self._refuse(
+            ConversationNotFoundError, store.summary("other"), store.summary("demo", owner="eve")
+        )
+        await self._refuse(InvalidIdError, store.summary("../demo"))
 
     async def test_conversations_are_counted_as_they_are_listed(self, store: Store) -> None:
         for name in ("a", "b", "c"):
@@ -107,9 +102,7 @@ class FindingContract(StoreSuite):
             ("Straße", "STRASSE"),
         ],
     )
-    async def test_a_search_finds_words_of_many_languages(
-        self, store: Store, said: str, query: str
-    ) -> None:
+    async def test_search_in_many_languages(self, store: Store, said: str, query: str) -> None:
         await say(store, "demo", "t1", said)
         await say(store, "other", "t1", "犬 собака 狗 개")
         assert _found(await store.search(query)) == [("demo", 1), ("demo", 2)]
@@ -164,8 +157,7 @@ class FindingContract(StoreSuite):
 
     async def test_a_search_needs_a_word(self, store: Store) -> None:
         for query in ("", "  ", "?!"):
-            with pytest.raises(UsageError):
-                await store.search(query)
+            await self._refuse(UsageError, store.search(query))
 
     async def test_what_looks_like_a_query_language_is_words(self, store: Store) -> None:
         await say(store, "demo", "t1", "a b drop table messages")
@@ -215,9 +207,7 @@ class FindingContract(StoreSuite):
         (total,) = await store.usage()
         assert (total.calls, total.usage) == (3, Usage(input=7, output=8))
 
-    async def test_text_in_any_script_comes_back_as_it_was(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_text_in_any_script_is_unchanged(self, store: Store, other: Store) -> None:
         said = "e\u0301 \U0001f469\u200d\U0001f680 \u202eabc \ufeff \x01 \x7f"
         await store.create(NewConversation(id="demo", title=said, metadata={said: said}))
         lease = await store.begin_turn("demo", start("t1", messages=(plain_message("user", said),)))

@@ -1,6 +1,6 @@
-"""What the contract suites for stores share: how they get at a store, and turns to keep in one."""
+"""Fixtures and turns for the store contracts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -16,7 +16,7 @@ replace = msgspec.structs.replace
 
 
 class TickingClock:
-    """A clock that goes on a millisecond whenever it is read, and further when told."""
+    """A clock that advances by a millisecond at each call."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,10 +30,9 @@ class TickingClock:
 
 
 class StoreHarness(Protocol):
-    """How the suite gets at a kind of store.
+    """Opens stores of one kind, all on the same data.
 
-    Stores from one harness are on the same data. They should wait only briefly, if at all, where
-    a change finds a turn running.
+    They should wait only briefly, if at all, while a turn runs.
     """
 
     async def open(self) -> Store: ...
@@ -48,32 +47,28 @@ OPENING = Opening(system=SYSTEM, system_record=SystemRecord(policy="captured", s
 
 
 def start(turn_id: str, text: str = "Hello", **options: object) -> TurnStart:
-    """A turn in which the user says one thing."""
     begun = TurnStart(id=turn_id, messages=(plain_message("user", text),), model="m")
     return replace(begun, **options)
 
 
 def answered(lease: Lease, text: str = "Hi") -> Turn:
-    """The turn of the lease, with an answer."""
     messages = (*lease.turn.messages, plain_message("assistant", text))
     usage = Usage(input=3, output=4)
     return replace(lease.turn, state="complete", messages=messages, usage=usage)
 
 
 def failed(lease: Lease) -> Turn:
-    """The turn of the lease, without one."""
     failure = TurnFailure(code="UpstreamError", message="It broke.")
     return replace(lease.turn, state="failed", failure=failure)
 
 
 async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None:
-    """One whole turn, in a conversation that is made if it is not there."""
     lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
     await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
 
 
 async def bring_results(store: Store, ref: str, turn_id: str) -> None:
-    """A turn in which only a tool says something, and is answered."""
+    """A turn that starts with a tool's result."""
     raw = msgspec.json.encode({"role": "tool", "tool_call_id": "c1", "content": "42"})
     begun = TurnStart(id=turn_id, messages=(Message(role="tool", raw=raw),))
     lease = await store.begin_turn(ref, begun)
@@ -81,7 +76,7 @@ async def bring_results(store: Store, ref: str, turn_id: str) -> None:
 
 
 async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: str) -> None:
-    """Another answer in the place of a turn."""
+    """Another answer as a variant of a turn."""
     lease = await store.begin_turn(ref, start(turn_id, place=place))
     await store.finish_turn(lease, answered(lease, text))
 
@@ -91,7 +86,7 @@ def texts(conversation: Conversation) -> list[str]:
 
 
 class StoreSuite:
-    """The fixtures of a suite. A subclass gives the `harness`."""
+    """The fixtures. A subclass gives the `harness`."""
 
     @pytest.fixture
     def harness(self) -> StoreHarness:
@@ -105,7 +100,12 @@ class StoreSuite:
 
     @pytest.fixture
     async def other(self, harness: StoreHarness) -> AsyncIterator[Store]:
-        """A second store on the same data, as another process would have."""
+        """A second store on the same data, as in another process."""
         other = await harness.open()
         yield other
         await other.close()
+
+    async def _refuse(self, error: type[Exception], *attempts: Awaitable[object]) -> None:
+        for attempt in attempts:
+            with pytest.raises(error):
+                await attempt

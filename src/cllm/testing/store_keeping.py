@@ -1,8 +1,11 @@
-"""What every store does with whole conversations: making, naming, listing, changing, deleting."""
+"""Whole conversations: creating, naming, listing, changing, deleting."""
+
+from collections.abc import Awaitable
 
 import msgspec
 import pytest
 
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -27,9 +30,19 @@ from cllm.testing.store_harness import (
 replace = msgspec.structs.replace
 
 
-class KeepingContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
+def _uses(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[object]]:
+    return [
+        store.load(ref, owner=owner),
+        store.update(ref, Changes(title="x"), owner=owner),
+        store.capture(ref, OPENING, owner=owner),
+        store.delete(ref, owner=owner),
+        store.delete_from(ref, 1, owner=owner),
+        store.choose_variant(ref, "t1", owner=owner),
+        store.branch(ref, NewConversation(id="copy"), owner=owner),
+    ]
 
+
+class KeepingContract(StoreSuite):
     async def test_what_is_created_can_be_loaded(self, store: Store, other: Store) -> None:
         new = NewConversation(id="demo", model="m", title="T", metadata={"a": [1, {"b": "é"}]})
         created = await store.create(new, opening=OPENING)
@@ -43,9 +56,7 @@ class KeepingContract(StoreSuite):
             await other.create(NewConversation(id="demo", title="another"))
         assert await store.load("demo") == created
 
-    async def test_a_whole_conversation_is_added_in_one_step(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_conversation_is_added_in_one_step(self, store: Store, other: Store) -> None:
         for turn_id in ("t1", "t2", "t3"):
             await say(store, "source", turn_id, turn_id)
         await say_again(store, "source", "t4", place="t3", text="Another answer")
@@ -60,9 +71,7 @@ class KeepingContract(StoreSuite):
         assert added.created_at > source.created_at
         assert (await other.summary("copy")).message_count == source.message_count
 
-    async def test_a_conversation_that_was_added_can_be_continued_and_found(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_an_added_conversation_can_continue(self, store: Store, other: Store) -> None:
         await say(store, "source", "t1", "apples")
         await store.add(replace(await store.load("source"), id="copy"))
         await say(other, "copy", "t2", "pears")
@@ -84,20 +93,15 @@ class KeepingContract(StoreSuite):
             await other.add(replace(await store.load("one"), id="two"))
         assert texts(await store.load("two")) == ["two", "two?"]
 
-    async def test_turns_of_a_conversation_that_is_added_have_ids_of_their_own(
-        self, store: Store
-    ) -> None:
+    async def test_an_added_conversation_has_distinct_turn_ids(self, store: Store) -> None:
         await say(store, "source", "t1")
         source = await store.load("source")
         with pytest.raises(UsageError, match="already has a turn 't1'"):
             await store.add(replace(source, id="copy", turns=source.turns * 2))
-        with pytest.raises(ConversationNotFoundError):
-            await store.load("copy")
+        await self._refuse(ConversationNotFoundError, store.load("copy"))
 
     @pytest.mark.parametrize("tail", [None, 0, 1])
-    async def test_a_turn_that_is_there_is_not_begun_again_unseen(
-        self, store: Store, *, tail: int | None
-    ) -> None:
+    async def test_a_turn_id_starts_one_turn(self, store: Store, *, tail: int | None) -> None:
         for turn_id in ("t1", "t2", "t3"):
             await say(store, "demo", turn_id)
         kept = await store.load("demo")
@@ -114,9 +118,7 @@ class KeepingContract(StoreSuite):
             await other.create(NewConversation(id="c-2", name="demo"))
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_conversation_can_be_begun_by_its_name(
-        self, store: Store, other: Store, *, visible: bool
-    ) -> None:
+    async def test_a_name_starts_one(self, store: Store, other: Store, *, visible: bool) -> None:
         new = NewConversation(id="c-1", name="demo")
         lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
         again = replace(new, id="c-2")
@@ -133,47 +135,17 @@ class KeepingContract(StoreSuite):
     @pytest.mark.parametrize("ref", ["", "../x", "a/b", "a.b", "ä", "a b", "a\n", "x" * 129, "\0"])
     async def test_what_cannot_be_an_id_is_refused(self, store: Store, ref: str) -> None:
         new = NewConversation(id=ref)
-        for attempt in (
-            store.load(ref),
-            store.begin_turn(ref, start("t1"), create=new),
-            store.create(new),
-            store.update(ref, Changes(title="x")),
-            store.delete(ref),
-            store.delete_from(ref, 1),
-            store.choose_variant(ref, "t1"),
-            store.branch(ref, NewConversation(id="copy")),
-        ):
-            with pytest.raises(InvalidIdError):
-                await attempt
+        begun = store.begin_turn(ref, start("t1"), create=new)
+        await self._refuse(InvalidIdError, *_uses(store, ref), begun, store.create(new))
 
     async def test_what_is_not_there_is_not_found(self, store: Store) -> None:
-        for attempt in (
-            store.load("demo"),
-            store.update("demo", Changes(title="x")),
-            store.capture("demo", OPENING),
-            store.delete("demo"),
-            store.delete_from("demo", 1),
-            store.choose_variant("demo", "t1"),
-            store.branch("demo", NewConversation(id="copy")),
-        ):
-            with pytest.raises(ConversationNotFoundError):
-                await attempt
+        await self._refuse(ConversationNotFoundError, *_uses(store, "demo"))
 
     async def test_another_owner_finds_nothing(self, store: Store) -> None:
         await say(store, "demo", "t1")
         assert (await store.list_conversations(owner="eve")).items == ()
-        for attempt in (
-            store.load("demo", owner="eve"),
-            store.begin_turn("demo", start("t2"), owner="eve"),
-            store.update("demo", Changes(title="x"), owner="eve"),
-            store.capture("demo", OPENING, owner="eve"),
-            store.delete("demo", owner="eve"),
-            store.delete_from("demo", 1, owner="eve"),
-            store.choose_variant("demo", "t1", owner="eve"),
-            store.branch("demo", NewConversation(id="copy"), owner="eve"),
-        ):
-            with pytest.raises(ConversationNotFoundError):
-                await attempt
+        begun = store.begin_turn("demo", start("t2"), owner="eve")
+        await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"), begun)
 
     async def test_the_tail_is_whole_turns_with_their_numbers(self, store: Store) -> None:
         for number in range(1, 5):
@@ -210,13 +182,11 @@ class KeepingContract(StoreSuite):
 
     @pytest.mark.parametrize("limit", [0, -1])
     async def test_a_page_has_at_least_one_entry(self, store: Store, limit: int) -> None:
-        with pytest.raises(UsageError):
-            await store.list_conversations(limit=limit)
+        await self._refuse(UsageError, store.list_conversations(limit=limit))
 
     @pytest.mark.parametrize("cursor", ["", "x", "2026-01-01~a", "~"])
     async def test_a_made_up_cursor_is_refused(self, store: Store, cursor: str) -> None:
-        with pytest.raises(UsageError):
-            await store.list_conversations(cursor=cursor)
+        await self._refuse(UsageError, store.list_conversations(cursor=cursor))
 
     async def test_archived_conversations_are_listed_apart(self, store: Store) -> None:
         await store.create(NewConversation(id="kept"))
@@ -253,8 +223,7 @@ class KeepingContract(StoreSuite):
     async def test_what_is_deleted_is_gone(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         await store.delete("demo")
-        with pytest.raises(ConversationNotFoundError):
-            await other.load("demo")
+        await self._refuse(ConversationNotFoundError, other.load("demo"))
         assert (await other.list_conversations()).items == ()
         await say(other, "demo", "t1", "again")
         assert texts(await store.load("demo")) == ["again", "again?"]
@@ -262,10 +231,9 @@ class KeepingContract(StoreSuite):
     async def test_nothing_is_deleted_while_a_turn_runs(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         lease = await store.begin_turn("demo", start("t2"))
-        with pytest.raises(ConversationBusyError):
-            await other.delete("demo")
-        with pytest.raises(ConversationBusyError):
-            await other.delete_from("demo", 1)
+        await self._refuse(
+            ConversationBusyError, other.delete("demo"), other.delete_from("demo", 1)
+        )
         await store.finish_turn(lease, answered(lease))
         assert len((await other.load("demo")).turns) == 2
 
@@ -287,13 +255,11 @@ class KeepingContract(StoreSuite):
         assert loaded.variants == ()
 
     @pytest.mark.parametrize("sequence", [0, 3, -1])
-    async def test_a_number_that_no_message_has_is_refused(
-        self, store: Store, sequence: int
-    ) -> None:
+    async def test_an_unknown_sequence_is_refused(self, store: Store, sequence: int) -> None:
         await say(store, "demo", "t1")
-        with pytest.raises(SequenceNotFoundError):
-            await store.delete_from("demo", sequence)
-        with pytest.raises(SequenceNotFoundError):
-            await store.branch("demo", NewConversation(id="copy"), at=sequence)
-        with pytest.raises(ConversationNotFoundError):
-            await store.load("copy")
+        await self._refuse(
+            SequenceNotFoundError,
+            store.delete_from("demo", sequence),
+            store.branch("demo", NewConversation(id="copy"), at=sequence),
+        )
+        await self._refuse(ConversationNotFoundError, store.load("copy"))

@@ -1,9 +1,8 @@
-"""What every store keeps of how a conversation begins: its prompt, its records and its title."""
+"""How a conversation starts: prompt, records and title."""
 
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 
 from cllm.core.conversation import ContextRecord, SystemRecord
 from cllm.core.errors import ConversationBusyError
@@ -15,8 +14,6 @@ replace = msgspec.structs.replace
 
 
 class OpeningContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
-
     async def test_a_conversation_is_opened_once(self, store: Store) -> None:
         await say(store, "demo", "t1")
         second = Opening(
@@ -38,9 +35,7 @@ class OpeningContract(StoreSuite):
         assert loaded.system_record == nothing.system_record
         assert loaded.context_record == nothing.context_record
 
-    async def test_a_pinned_prompt_is_kept_beside_the_messages_and_goes_into_branches(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_pinned_prompt_goes_into_branches(self, store: Store, other: Store) -> None:
         record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
         pinned = Opening(system=None, system_record=record)
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -51,9 +46,7 @@ class OpeningContract(StoreSuite):
             assert kept.kept_prompt is not None
             assert kept.kept_prompt.text == "Be kind. é"
 
-    async def test_as_long_as_nothing_was_said_an_opening_takes_the_place_of_another(
-        self, store: Store
-    ) -> None:
+    async def test_before_the_first_message_an_opening_can_be_replaced(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())
         lease = await store.begin_turn("demo", start("t1"))
         await store.finish_turn(lease, answered(lease), opening=OPENING)
@@ -61,9 +54,7 @@ class OpeningContract(StoreSuite):
         assert loaded.system == OPENING.system
         assert loaded.system_record == OPENING.system_record
 
-    async def test_an_old_conversation_can_be_given_a_prompt_and_keeps_its_times(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_an_old_conversation_can_get_a_prompt(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
         await store.finish_turn(lease, answered(lease))
         before = await store.load("old")
@@ -89,8 +80,7 @@ class OpeningContract(StoreSuite):
         first = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
         await store.finish_turn(first, answered(first))
         lease = await store.begin_turn("old", start("t2"))
-        with pytest.raises(ConversationBusyError):
-            await other.capture("old", OPENING)
+        await self._refuse(ConversationBusyError, other.capture("old", OPENING))
         await store.finish_turn(lease, answered(lease))
         assert (await other.load("old")).system is None
 

@@ -1,4 +1,4 @@
-"""What every store does with a turn: begun with a lease, one at a time, finished or dropped."""
+"""Turns: started with a lease, one at a time, finished or dropped."""
 
 import asyncio
 
@@ -29,8 +29,6 @@ replace = msgspec.structs.replace
 
 
 class TurnContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
-
     async def test_a_finished_turn_is_there_for_everybody(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         turn = answered(lease)
@@ -76,53 +74,42 @@ class TurnContract(StoreSuite):
         assert not lease.created
         await store.drop_turn(lease)
 
-    async def test_a_visible_turn_can_be_seen_while_it_runs(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_visible_turn_is_seen_while_running(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         assert [turn.state for turn in (await other.load("demo")).turns] == ["running"]
         await store.drop_turn(lease)
 
-    async def test_a_hidden_turn_leaves_nothing_until_it_is_finished(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_hidden_turn_is_unseen_until_finished(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn(
             "demo", start("t1", visible=False), create=NewConversation(id="demo")
         )
-        with pytest.raises(ConversationNotFoundError):
-            await other.load("demo")
+        await self._refuse(ConversationNotFoundError, other.load("demo"))
         assert (await other.list_conversations()).items == ()
         await store.finish_turn(lease, answered(lease))
         assert texts(await other.load("demo")) == ["Hello", "Hi"]
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_dropped_turn_takes_the_conversation_it_made_with_it(
+    async def test_dropping_a_first_turn(
         self, store: Store, other: Store, *, visible: bool
     ) -> None:
         lease = await store.begin_turn(
             "demo", start("t1", visible=visible), create=NewConversation(id="demo")
         )
         await store.drop_turn(lease)
-        with pytest.raises(ConversationNotFoundError):
-            await other.load("demo")
+        await self._refuse(ConversationNotFoundError, other.load("demo"))
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_dropped_turn_leaves_the_others_alone(
-        self, store: Store, *, visible: bool
-    ) -> None:
+    async def test_dropping_a_turn_spares_the_others(self, store: Store, *, visible: bool) -> None:
         await say(store, "demo", "t1")
         before = await store.load("demo")
         await store.drop_turn(await store.begin_turn("demo", start("t2", visible=visible)))
         assert await store.load("demo") == before
 
     async def test_there_is_no_turn_in_a_conversation_that_is_not_there(self, store: Store) -> None:
-        with pytest.raises(ConversationNotFoundError):
-            await store.begin_turn("demo", start("t1"))
+        await self._refuse(ConversationNotFoundError, store.begin_turn("demo", start("t1")))
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_second_turn_is_refused_while_one_runs(
-        self, store: Store, other: Store, *, visible: bool
-    ) -> None:
+    async def test_turns_run_one_by_one(self, store: Store, other: Store, *, visible: bool) -> None:
         new = NewConversation(id="demo")
         lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
         for another in (store, other):
@@ -132,9 +119,7 @@ class TurnContract(StoreSuite):
         await say(other, "demo", "t2")
         assert len((await store.load("demo")).turns) == 2
 
-    async def test_a_second_turn_waits_for_the_first_and_sees_it(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_second_turn_waits_for_the_first(self, store: Store, other: Store) -> None:
         new = NewConversation(id="demo")
         first = await store.begin_turn("demo", start("t1", visible=False), create=new)
         waiting = asyncio.create_task(other.begin_turn("demo", start("t2"), create=new, wait=None))
@@ -148,13 +133,10 @@ class TurnContract(StoreSuite):
 
     async def test_waiting_ends_when_its_time_is_over(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
-        with pytest.raises(ConversationBusyError):
-            await other.begin_turn("demo", start("t2"), wait=0.02)
+        await self._refuse(ConversationBusyError, other.begin_turn("demo", start("t2"), wait=0.02))
         await store.drop_turn(lease)
 
-    async def test_who_gives_up_waiting_leaves_nothing_behind(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_an_abandoned_wait_leaves_nothing(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         waiting = asyncio.create_task(other.begin_turn("demo", start("t2"), wait=None))
         await asyncio.sleep(0.01)
@@ -165,9 +147,7 @@ class TurnContract(StoreSuite):
         await say(other, "demo", "t3")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t1", "t3"]
 
-    async def test_turns_in_different_conversations_do_not_wait_for_one_another(
-        self, store: Store
-    ) -> None:
+    async def test_turns_in_different_conversations_run_at_once(self, store: Store) -> None:
         one = await store.begin_turn("one", start("t1"), create=NewConversation(id="one"))
         two = await store.begin_turn("two", start("t1"), create=NewConversation(id="two"))
         await store.finish_turn(two, answered(two))
@@ -177,12 +157,12 @@ class TurnContract(StoreSuite):
     async def test_a_lease_is_good_for_one_ending(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await store.finish_turn(lease, answered(lease))
-        with pytest.raises(StaleLeaseError):
-            await store.finish_turn(lease, answered(lease))
-        with pytest.raises(StaleLeaseError):
-            await store.drop_turn(lease)
-        with pytest.raises(StaleLeaseError):
-            await store.renew_lease(lease)
+        await self._refuse(
+            StaleLeaseError,
+            store.finish_turn(lease, answered(lease)),
+            store.drop_turn(lease),
+            store.renew_lease(lease),
+        )
 
     async def test_a_lease_is_for_its_own_turn(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -205,12 +185,12 @@ class TurnContract(StoreSuite):
         await harness.lose(store)
         await say(other, "demo", "t2")
         before = await other.load("demo")
-        with pytest.raises(StaleLeaseError):
-            await store.finish_turn(lease, answered(lease))
-        with pytest.raises(StaleLeaseError):
-            await store.drop_turn(lease)
-        with pytest.raises(StaleLeaseError):
-            await store.renew_lease(lease)
+        await self._refuse(
+            StaleLeaseError,
+            store.finish_turn(lease, answered(lease)),
+            store.drop_turn(lease),
+            store.renew_lease(lease),
+        )
         assert await other.load("demo") == before
 
     async def test_who_lost_a_lease_cannot_end_the_turn_that_followed(
@@ -219,13 +199,12 @@ class TurnContract(StoreSuite):
         lost = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await harness.lose(store)
         lease = await other.begin_turn("demo", start("t2"))
-        for attempt in (
+        await self._refuse(
+            StaleLeaseError,
             store.finish_turn(lost, answered(lost)),
             store.drop_turn(lost),
             store.renew_lease(lost),
-        ):
-            with pytest.raises(StaleLeaseError):
-                await attempt
+        )
         await other.finish_turn(lease, answered(lease))
         states = [(turn.id, turn.state) for turn in (await other.load("demo")).turns]
         assert states == [("t1", "failed"), ("t2", "complete")]
@@ -248,8 +227,7 @@ class TurnContract(StoreSuite):
         new = NewConversation(id="demo")
         await store.begin_turn("demo", start("t1", visible=False), create=new)
         await harness.lose(store)
-        with pytest.raises(ConversationNotFoundError):
-            await other.begin_turn("demo", start("t2"))
+        await self._refuse(ConversationNotFoundError, other.begin_turn("demo", start("t2")))
         await say(other, "demo", "t2")
         assert [turn.id for turn in (await other.load("demo")).turns] == ["t2"]
 

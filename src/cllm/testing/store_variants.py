@@ -1,4 +1,4 @@
-"""What every store does with other answers in the same place, and with branches."""
+"""Variants of a turn, and branches."""
 
 import pytest
 
@@ -22,8 +22,6 @@ from cllm.testing.store_harness import (
 
 
 class VariantContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
-
     async def test_a_finished_variant_takes_the_place_of_what_was_there(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say(store, "demo", "t2", "two")
@@ -69,9 +67,7 @@ class VariantContract(StoreSuite):
         await say_again(store, "demo", "t3", place="t1", text="now")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t3", "t2"]
 
-    async def test_what_went_on_with_tools_leaves_the_path_with_the_answer_they_were_for(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_tool_results_leave_with_their_answer(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         await say(store, "demo", "t2", "And now?")
         await bring_results(store, "demo", "t3")
@@ -90,8 +86,7 @@ class VariantContract(StoreSuite):
         await say(store, "demo", "t1")
         await say(store, "demo", "t2")
         before = await store.load("demo")
-        with pytest.raises(UsageError):
-            await store.begin_turn("demo", start("t3", place="t1"))
+        await self._refuse(UsageError, store.begin_turn("demo", start("t3", place="t1")))
         with pytest.raises(TurnNotFoundError):
             await store.begin_turn("demo", start("t3", place="nowhere"))
         assert await store.load("demo") == before
@@ -99,8 +94,7 @@ class VariantContract(StoreSuite):
 
     async def test_a_turn_id_is_used_once(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        with pytest.raises(UsageError):
-            await store.begin_turn("demo", start("t1"))
+        await self._refuse(UsageError, store.begin_turn("demo", start("t1")))
         assert len((await store.load("demo")).turns) == 1
 
     async def test_another_variant_can_be_chosen(self, store: Store, other: Store) -> None:
@@ -116,10 +110,8 @@ class VariantContract(StoreSuite):
         await say(store, "demo", "t1")
         lease = await store.begin_turn("demo", start("t2", place="t1"))
         await store.finish_turn(lease, failed(lease))
-        with pytest.raises(UsageError):
-            await store.choose_variant("demo", "t2")
-        with pytest.raises(TurnNotFoundError):
-            await store.choose_variant("demo", "t9")
+        await self._refuse(UsageError, store.choose_variant("demo", "t2"))
+        await self._refuse(TurnNotFoundError, store.choose_variant("demo", "t9"))
 
     async def test_a_branch_has_the_path_up_to_its_point(self, store: Store, other: Store) -> None:
         await store.create(NewConversation(id="demo", model="m"))

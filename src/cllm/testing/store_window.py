@@ -1,4 +1,4 @@
-"""What every store does with the window: loading what it can use, pins, and standing summaries."""
+"""The window: its tail, pins and summaries."""
 
 import msgspec
 import pytest
@@ -16,15 +16,12 @@ def _summary(through: int, *, before: StandingSummary | None = None) -> Standing
 
 
 async def _say_with_cut(store: Store, turn_id: str, cut: int) -> None:
-    """A turn that sent the history from that message on."""
     lease = await store.begin_turn("demo", start(turn_id))
     window = WindowRecord(first_sequence=cut, sent_messages=3)
     await store.finish_turn(lease, replace(answered(lease), window=window))
 
 
 class WindowContract(StoreSuite):
-    """The tests. `StoreContract` has them."""
-
     async def test_the_window_tail_begins_at_the_last_cut(self, store: Store) -> None:
         for number in range(1, 5):
             await say(store, "demo", f"t{number}")
@@ -74,9 +71,7 @@ class WindowContract(StoreSuite):
         await store.update("demo", Changes(pins=()))
         assert (await other.load("demo", tail="window")).first_sequence == 7
 
-    async def test_a_summary_stands_until_another_takes_its_place(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_summary_can_be_replaced(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         first = _summary(1)
         await store.update("demo", Changes(summary=first))
@@ -92,15 +87,14 @@ class WindowContract(StoreSuite):
         assert after == replace(before, pins=(1,), summary=_summary(1))
 
     @pytest.mark.parametrize("sequence", [0, 3])
-    async def test_pins_and_summaries_are_about_messages_that_are_there(
-        self, store: Store, sequence: int
-    ) -> None:
+    async def test_pins_and_summaries_need_messages(self, store: Store, sequence: int) -> None:
         await say(store, "demo", "t1")
         before = await store.load("demo")
-        with pytest.raises(SequenceNotFoundError):
-            await store.update("demo", Changes(pins=(1, sequence)))
-        with pytest.raises(SequenceNotFoundError):
-            await store.update("demo", Changes(summary=_summary(sequence)))
+        await self._refuse(
+            SequenceNotFoundError,
+            store.update("demo", Changes(pins=(1, sequence))),
+            store.update("demo", Changes(summary=_summary(sequence))),
+        )
         assert await store.load("demo") == before
 
     async def test_what_is_deleted_takes_its_pins_and_summaries_with_it(self, store: Store) -> None:
