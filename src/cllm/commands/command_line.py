@@ -41,11 +41,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedError(ValueError):
-    """A command may not run. The text is the reason that the model reads."""
+    """The text is the reason that the model reads."""
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
-    """One program with its arguments. `path` is the file to execute."""
+    """`path` is the file to execute."""
 
     path: str
     arguments: tuple[str, ...]
@@ -68,11 +68,11 @@ def shell_plan(line: str) -> Plan:
 
 
 class CommandLineError(ValueError):
-    """The line has syntax that cllm does not run, which the text names."""
+    """The text names the unsupported syntax."""
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """One word without its quotes. `pattern` is set if it has unquoted wildcards."""
+    """One word without quotes; `pattern` is set if it has unquoted wildcards."""
 
     text: str
     pattern: str | None = None
@@ -224,7 +224,6 @@ class _Parser:
         return "" if following == "\n" else following
 
     def _skip(self, characters: str) -> None:
-        """Skip these characters and line continuations."""
         while self._at < len(self._line):
             if self._line[self._at] in characters:
                 self._at += 1

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from cllm.commands.command_line import WILDCARDS, RefusedError, split_names
-from cllm.commands.options import Argument, Arguments, Parsed, option_table, parse_options
+from cllm.commands.options import Argument, Arguments, Parsed, option_table
 from cllm.commands.paths import exists
 
 # Excludes every hidden file and everything in a hidden folder, at any depth.
@@ -41,7 +41,7 @@ _SAFE_DIFF = ("--no-ext-diff", "--no-textconv", "--submodule=short")
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A git command that only reads. With `lists_files` it shows files with every option."""
+    """With `lists_files` it shows files with every option."""
 
     options: str
     operands: Literal["revisions", "paths", "pattern", "names"] = "revisions"
@@ -116,9 +116,7 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
         spelled=frozenset(index - 1 for index in arguments.spelled if index),
     )
     end = rest.index("--") if "--" in rest else len(rest)
-    parsed = parse_options(
-        rest[:end], option_table(command.options), inner.spelled, program=inner.program
-    )
+    parsed = Parsed(rest[:end], option_table(command.options), inner.spelled, program=inner.program)
     texts, revisions, paths = _divide_git_operands(command, inner, parsed)
     paths += [Argument(text=rest[index], index=index) for index in range(end + 1, len(rest))]
     for path in paths:
@@ -136,7 +134,7 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
 def _divide_git_operands(
     command: _Command, arguments: Arguments, parsed: Parsed
 ) -> tuple[list[str], list[str], list[Argument]]:
-    """The operands as texts, revisions and paths."""
+    """Texts, revisions and paths."""
     operands = list(parsed.operands)
     match command.operands:
         case "names":
@@ -167,9 +165,7 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
 
 
 def _git_revision(arguments: Arguments, operand: Argument) -> str:
-    """A revision, or a range of two, that can only be commits: a tree or a blob would show hidden
-    files.
-    """
+    """A revision or range of commits: a tree or a blob would show hidden files."""
     if not arguments.guarded or operand.index in arguments.spelled:
         return operand.text
     if ":" in operand.text:
@@ -183,9 +179,7 @@ def _git_revision(arguments: Arguments, operand: Argument) -> str:
 
 
 def _show_git_file(arguments: Arguments) -> tuple[str, ...] | None:
-    """`git show REVISION:FILE`, relative to this folder; None for other commands. git show itself
-    would also list a folder, with its hidden files.
-    """
+    """`git show REVISION:FILE`. git show itself would also list a folder, with its hidden files."""
     match arguments.words:
         case ("show", operand) if found := _FILE_IN_REVISION.fullmatch(operand):
             path = found["path"]

@@ -14,8 +14,6 @@ Value = Literal["none", "text", "path", "optional", "attached", "separate"]
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
-    """An operand or an option's value, and its index among the words."""
-
     text: str
     index: int
 
@@ -38,22 +36,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
             require_visible(argument.text, self.directory)
 
     def refuse(self, operands: Sequence[Argument]) -> None:
-        """Refuse the operands that the settings do not contain literally."""
         wrong = [operand.text for operand in operands if operand.index not in self.spelled]
         if wrong:
             raise RefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
-
-
-class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments divided into options and operands. `unlisted`: some option is not in the table, but
-    the settings contain it literally.
-    """
-
-    options: tuple[str, ...]
-    names: frozenset[str]
-    paths: tuple[Argument, ...]
-    operands: tuple[Argument, ...]
-    unlisted: bool
 
 
 @cache
@@ -77,33 +62,34 @@ def option_table(specification: str) -> dict[str, Value]:
     return table
 
 
-def parse_options(
-    words: Sequence[str], table: dict[str, Value], spelled: frozenset[int], *, program: str
-) -> Parsed:
-    """Divide the words. Refuses an option that is in neither the table nor `spelled`."""
-    return _OptionParser(words, table, spelled, program).parse()
+class Parsed:
+    """Arguments divided into options and operands.
 
+    `unlisted`: some option is not in the table, but the settings contain it literally.
+    """
 
-class _OptionParser:
     def __init__(
-        self, words: Sequence[str], table: dict[str, Value], spelled: frozenset[int], program: str
+        self,
+        words: Sequence[str],
+        table: dict[str, Value],
+        spelled: frozenset[int],
+        *,
+        program: str,
     ) -> None:
+        self.options: list[str] = []
+        self.names: set[str] = set()
+        self.paths: list[Argument] = []
+        self.operands: list[Argument] = []
+        self.unlisted = False
         self._words = words
         self._table = table
         self._spelled = spelled
         self._program = program
         self._at = 0
-        self._options: list[str] = []
-        self._names: set[str] = set()
-        self._paths: list[Argument] = []
-        self._operands: list[Argument] = []
-        self._unlisted = False
-
-    def parse(self) -> Parsed:
-        while self._at < len(self._words):
-            word = self._words[self._at]
+        while self._at < len(words):
+            word = words[self._at]
             if word == "--":
-                self._take_operands(self._at + 1, len(self._words))
+                self._take_operands(self._at + 1, len(words))
                 break
             if word.startswith("--"):
                 self._long(word)
@@ -112,16 +98,9 @@ class _OptionParser:
             else:
                 self._take_operands(self._at, self._at + 1)
             self._at += 1
-        return Parsed(
-            options=tuple(self._options),
-            names=frozenset(self._names),
-            paths=tuple(self._paths),
-            operands=tuple(self._operands),
-            unlisted=self._unlisted,
-        )
 
     def _take_operands(self, start: int, end: int) -> None:
-        self._operands += [Argument(text=self._words[n], index=n) for n in range(start, end)]
+        self.operands += [Argument(text=self._words[n], index=n) for n in range(start, end)]
 
     def _long(self, word: str) -> None:
         name, has_value, value = word.partition("=")
@@ -129,8 +108,8 @@ class _OptionParser:
         if kind is None or (kind == "none" and has_value) or (kind == "attached" and not has_value):
             self._take_unlisted(word)
             return
-        self._names.add(name)
-        self._options.append(word)
+        self.names.add(name)
+        self.options.append(word)
         if has_value:
             self._take_value(kind, value)
         elif kind in ("text", "path"):
@@ -138,7 +117,7 @@ class _OptionParser:
 
     def _short(self, word: str) -> None:
         if word[1:].isdigit() and "-#" in self._table:
-            self._options.append(word)
+            self.options.append(word)
             return
         for position, letter in enumerate(word[1:], start=1):
             name = f"-{letter}"
@@ -147,26 +126,26 @@ class _OptionParser:
             if kind is None or (kind == "separate" and rest):
                 self._take_unlisted(word)
                 return
-            self._names.add(name)
+            self.names.add(name)
             if kind != "none":
-                self._options.append(word)
+                self.options.append(word)
                 if rest:
                     self._take_value(kind, rest)
                 elif kind != "optional":
                     self._take_next_value(name, kind)
                 return
-        self._options.append(word)
+        self.options.append(word)
 
     def _take_next_value(self, name: str, kind: Value) -> None:
         self._at += 1
         if self._at == len(self._words):
             raise RefusedError(f"`{self._program} {name}` has no value.")
-        self._options.append(self._words[self._at])
+        self.options.append(self._words[self._at])
         self._take_value(kind, self._words[self._at])
 
     def _take_value(self, kind: Value, value: str) -> None:
         if kind == "path":
-            self._paths.append(Argument(text=value, index=self._at))
+            self.paths.append(Argument(text=value, index=self._at))
 
     def _take_unlisted(self, word: str) -> None:
         if self._at not in self._spelled:
@@ -174,5 +153,5 @@ class _OptionParser:
                 f"`{self._program}` may not have the option `{word}`: only options that are known "
                 "to write nothing, run nothing and show no hidden files are allowed."
             )
-        self._options.append(word)
-        self._unlisted = True
+        self.options.append(word)
+        self.unlisted = True

@@ -1,4 +1,4 @@
-"""Resolves the programs, wildcards and paths that a command names. Runs nothing."""
+"""Programs, wildcards and paths that a command names."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def require_visible(word: str, directory: Path) -> None:
 
 
 def is_visible(word: str, directory: Path) -> bool:
-    """Whether a path stays in the folder, with links followed, and no part of it is hidden."""
+    """Whether a path stays in the folder, links followed, and no part is hidden."""
     if any(_is_hidden(part) for part in PurePath(word).parts):
         return False
     inside = directory.resolve()
@@ -43,7 +43,6 @@ def _is_hidden(part: str) -> bool:
 
 
 def spellings(word: str, directory: Path) -> frozenset[str]:
-    """Every way to write the same path: as written, normalized, relative and absolute."""
     value = word.partition("=")[2] if word.startswith("-") and "=" in word else word
     found = {word, value, os.path.normpath(value)}
     inside = directory.resolve()
@@ -53,9 +52,9 @@ def spellings(word: str, directory: Path) -> frozenset[str]:
 
 
 def expand(word: Word, directory: Path) -> tuple[str, ...]:
-    """The visible files that a wildcard matches, sorted; the word itself if there are none.
+    """The visible files that a wildcard matches; the word itself if there are none.
 
-    A name that starts with `-` gets the prefix `./`, so that no program reads it as an option.
+    `./` before a name that starts with `-` keeps programs from reading it as an option.
     """
     if word.pattern is None:
         return (word.text,)
@@ -95,7 +94,7 @@ def _list_folder(folder: Path, segment: str) -> Iterator[str]:
 
 
 def find_program(name: str, surroundings: Surroundings) -> Path | None:
-    """The program's file. Ignores relative entries of PATH."""
+    """Ignores relative entries of PATH."""
     if "/" in name:
         path = surroundings.directory / name
         return path if _is_executable(path) else None

@@ -1,8 +1,8 @@
 """Decides whether a line that the model requests may run, and as what.
 
-Parses the line, resolves programs and wildcards, and judges every simple command alone; exactly the
-judged result runs. Only a line that the settings contain word for word, or any line under `allow:
-['*']` without `deny`, goes to a shell. Rules: `docs/reference/commands.md`.
+Every simple command is judged alone, after its programs and wildcards are resolved; exactly the
+result runs. Only a line that the settings contain word for word, or any line under `allow: ['*']`
+without `deny`, goes to a shell. Rules: `docs/reference/commands.md`.
 """
 
 import re
@@ -26,8 +26,9 @@ from cllm.commands.command_line import (
     shell_plan,
     split_names,
 )
+from cllm.commands.options import Arguments
 from cllm.commands.paths import expand, find_program, require_visible, spellings
-from cllm.commands.programs import READERS, Arguments, check_arguments, is_known
+from cllm.commands.programs import READERS, check_arguments, is_known
 
 ANY = "*"
 ANY_OPTION = "-*"
@@ -63,7 +64,7 @@ _VERSION = re.compile(r"[-.]?[0-9][0-9.]*(?:-[\w-]*)?(?:\.so.*)?$")
 
 
 class CommandRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists of the settings. `allow` is the whole list; None is the built-in read commands."""
+    """`allow` is the whole list; None is the built-in read commands."""
 
     deny: tuple[str, ...] = ()
     allow: tuple[str, ...] | None = None
@@ -74,18 +75,14 @@ class CommandRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs, or why nothing does."""
-
     plan: Plan | None = None
     reason: str = ""
 
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
-    """How a list allows a command. `spelled` are the indexes of the words that it contains
-    literally.
+    """How a list allows a command. `spelled` are the words that it contains literally.
 
-    With `takes_options` it allows any option; `guarded` restricts it to visible files of the
-    folder.
+    `guarded` restricts the command to visible files of the folder.
     """
 
     spelled: frozenset[int] = frozenset()
@@ -95,11 +92,11 @@ class _Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeniedError(RefusedError):
-    """A command matches `deny`, which comes before every other rule."""
+    """`deny` comes before every other rule."""
 
 
 def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict:
-    """Decide about a line: `deny` first, then each simple command, then the line word for word."""
+    """Apply `deny`, then judge each simple command, then compare the line word for word."""
     line = line.strip()
     try:
         _refuse_denied_text(line, rules.deny)
@@ -113,14 +110,13 @@ def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict
 
 
 def _is_listed(line: str, rules: CommandRules) -> bool:
-    """Whether the list contains a line word for word. A pattern is no such line."""
+    """A pattern is not a line that is listed word for word."""
     if line not in rules.entries or line == READ_SET:
         return False
     return all(word.pattern is None for word in _entry_words(line))
 
 
 def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> Plan:
-    """The line as argument lists. Raises RefusedError if one of its commands may not run."""
     if len(line) > MAX_LINE:
         raise RefusedError(f"the line is longer than {MAX_LINE} characters.")
     try:
@@ -184,7 +180,7 @@ def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ..
 
 
 def _program_name(written: str, surroundings: Surroundings) -> str:
-    """The name that rules apply to: that of the program in PATH, if it is the same file."""
+    """The name in PATH, if it is the same file."""
     base = PurePath(written).name
     if base == written:
         return written
@@ -195,7 +191,7 @@ def _program_name(written: str, surroundings: Surroundings) -> str:
 
 
 def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
-    """How the lists allow a command, if they do; the least restricted way of several."""
+    """The least restricted way in which the lists allow a command."""
     if ANY in rules.entries:
         return _Match(takes_options=True, names_script=True, guarded=False)
     found = [match for entry in rules.entries if (match := _match_entry(entry, words))]
@@ -205,10 +201,9 @@ def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
 
 
 def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
-    """Match an entry of the list word by word.
+    """An entry of plain words matches commands that start with them.
 
-    An entry of plain words matches commands that start with them. A last word that ends in `*`
-    matches that word and whatever follows; `*` alone needs at least one word.
+    A last word that ends in `*` matches that word and whatever follows; `*` alone needs one word.
     """
     pattern = _entry_words(entry)
     has_wildcard = any(word.pattern is not None for word in pattern)
@@ -229,14 +224,13 @@ def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
 
 
 def _names_script(pattern: Sequence[Word]) -> bool:
-    """Whether an entry itself names the script that an interpreter runs."""
     following = pattern[2:] if [word.text for word in pattern[1:2]] == ["-m"] else pattern[1:]
     return bool(following) and following[0].pattern is None and following[0].text[:1] != "-"
 
 
 @cache
 def _entry_words(entry: str) -> tuple[Word, ...]:
-    """The words of an entry; none if it can only match word for word."""
+    """Empty if the entry can only match word for word."""
     try:
         (pipeline,) = parse_line(entry)
         (command,) = pipeline.commands
@@ -248,7 +242,6 @@ def _entry_words(entry: str) -> tuple[Word, ...]:
 def _check_command(
     name: str, words: tuple[str, ...], match: _Match, surroundings: Surroundings
 ) -> tuple[str, ...]:
-    """The checked arguments, the program's name first."""
     _refuse_indirect(name, match, find_program(name, surroundings))
     arguments = Arguments(
         program=name,
@@ -271,7 +264,6 @@ def _check_command(
 
 
 def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
-    """Refuse a program that runs something that the list does not name."""
     bases = {PurePath(name).name.lower()}
     if path is not None and path.resolve().name not in MULTI_CALL:
         bases.add(path.resolve().name.lower())
@@ -293,7 +285,7 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
 
 
 def _check_unknown(arguments: Arguments, match: _Match) -> None:
-    """Check a program whose options are not known: no options, visible paths only."""
+    """Without known options: no options, visible paths only."""
     for index, word in enumerate(arguments.words):
         if index in arguments.spelled:
             continue
@@ -309,7 +301,7 @@ def _check_unknown(arguments: Arguments, match: _Match) -> None:
 
 
 def _find_values(option: str) -> Iterator[str]:
-    """Possible values of an option: behind `=`, or behind any of several short options."""
+    """Possible values: behind `=`, or behind any of several short options."""
     if option.startswith("--"):
         yield option.partition("=")[2]
     else:
@@ -317,7 +309,7 @@ def _find_values(option: str) -> Iterator[str]:
 
 
 def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
-    """Refuse a line that a denied pattern matches, or that contains it as words."""
+    """Refuse a line that a pattern matches, or that contains it as words."""
     for pattern in patterns:
         plain = re.escape(pattern.strip("* "))
         contains = plain and re.search(rf"(?<![\w-]){plain}(?![\w-])", line)
@@ -328,7 +320,7 @@ def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
 def _refuse_denied(
     text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: Surroundings
 ) -> None:
-    """Refuse a command that a denied pattern matches, in any spelling of its program and paths."""
+    """Refuse a command in any spelling of its program and paths."""
     programs = _program_spellings(words[0], surroundings)
     arguments = [spellings(word, surroundings.directory) for word in words[1:]]
     every = frozenset[str]().union(*arguments)

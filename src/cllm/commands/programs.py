@@ -1,7 +1,7 @@
-"""The options of well-known programs that write nothing, run nothing and show nothing hidden.
+"""Options of well-known programs that write nothing, run nothing and show nothing hidden.
 
-Refuses an option that is not listed here. Where a program shows hidden files by itself, cllm adds
-options that leave them out.
+Any other option is refused. cllm adds options that leave hidden files out where a program shows
+them.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 
 from cllm.commands import git
 from cllm.commands.command_line import WILDCARDS, RefusedError, split_names
-from cllm.commands.options import Argument, Arguments, Parsed, option_table, parse_options
+from cllm.commands.options import Argument, Arguments, Parsed, option_table
 from cllm.commands.paths import exists
 
 # `input`: paths, where `-` is the standard input. `file`: at most one of these. `pattern`: one
@@ -23,10 +23,9 @@ Operands = Literal[
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program may be called with.
+    """`hidden` options show hidden files. One of `needs` is required.
 
-    `hidden` options show hidden files. One of `needs` is required. cllm puts `always` before the
-    options, and `added`, which leaves hidden files out, after them.
+    cllm puts `always` before the options, and `added`, which leaves hidden files out, after them.
     """
 
     options: str
@@ -195,17 +194,17 @@ _ARCHIVE_VISIBLE = ("-x", ".*", "*/.*")
 
 
 def check_arguments(arguments: Arguments) -> tuple[str, ...]:
-    """The arguments a known program runs with. Raises RefusedError if they are not allowed."""
+    """The arguments a known program runs with. Raises RefusedError."""
     return CHECKERS.get(arguments.program, _check_program)(arguments)
 
 
 def _check_program(arguments: Arguments) -> tuple[str, ...]:
-    """Check options and operands against one row of the table. The result has the options first."""
+    """The result has the options first."""
     program = PROGRAMS[arguments.program]
     if program.operands == "any":
         return arguments.words
     options = program.options if arguments.guarded else f"{program.options} {program.hidden}"
-    parsed = parse_options(
+    parsed = Parsed(
         arguments.words, option_table(options), arguments.spelled, program=arguments.program
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
@@ -225,8 +224,7 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     return (*program.always, *parsed.options, *added, *separator, *operands)
 
 
-def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> tuple[Argument, ...]:
-    """The operands that are paths. Raises RefusedError for operands of the wrong kind."""
+def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> list[Argument]:
     operands = parsed.operands
     match program.operands:
         case "file" if len(operands) > 1:
@@ -252,11 +250,10 @@ def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> tuple
             return operands
         case "text" | "any":
             pass
-    return ()
+    return []
 
 
 def _check_tar(arguments: Arguments) -> tuple[str, ...]:
-    """Accept options without a dash too."""
     first = arguments.words[0] if arguments.words else ""
     if first and not first.startswith("-"):
         letters = "".join(sorted(first.replace("f", ""))) + ("f" if "f" in first else "")
@@ -318,7 +315,6 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
 
 
 def is_known(program: str, words: Sequence[str]) -> bool:
-    """Whether the options of a program, or of one of git's commands, are listed."""
     if program == "git":
         return bool(words) and words[0] in git.COMMANDS
     return program in PROGRAMS or program in CHECKERS

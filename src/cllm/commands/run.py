@@ -1,7 +1,6 @@
-"""Runs commands in subprocesses.
+"""Runs commands in subprocesses, each in its own session.
 
-Each process has its own session. A command that takes too long, writes too much, or whose caller is
-cancelled is ended with everything that it started in that session.
+At a limit of time or output, or if the caller is cancelled, everything in that session is ended.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ GRACE = 0.2
 async def run_commands(
     commands: Sequence[ContextCommand], surroundings: Surroundings
 ) -> tuple[CommandOutcome, ...]:
-    """Run all commands at the same time, each in a shell; their outcomes in the same order."""
+    """Run all commands at the same time, each in a shell."""
     plans = [(command, shell_plan(command.command)) for command in commands]
     return await _run_plans(plans, surroundings)
 
@@ -69,7 +68,7 @@ def _read_all(running: Sequence["_Running"]) -> None:
 
 
 class _Running:
-    """One plan, from its start to its end. `state` is None while it runs."""
+    """`state` is None while the plan runs."""
 
     def __init__(self, command: ContextCommand, plan: Plan, surroundings: Surroundings) -> None:
         self.state: OutcomeState | None = None
@@ -89,7 +88,6 @@ class _Running:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Start the next pipeline whose condition applies; without one the plan has ended."""
         self._processes = []
         while self._pending and not self._processes and self.state is None:
             pipeline = self._pending.popleft()
@@ -164,7 +162,6 @@ class _Running:
         return min(self._deadline, time.monotonic() + LOOK_EVERY)
 
     def look(self) -> None:
-        """Continue with the next pipeline, or end: after the last one, or at the time limit."""
         if self.state is not None:
             return
         now = time.monotonic()
@@ -185,10 +182,7 @@ class _Running:
             self.end("ok" if self._status == 0 else "failed")
 
     def end(self, state: OutcomeState) -> None:
-        """End the processes and everything they started in their groups.
-
-        SIGTERM lets a process that ends its own children, such as another cllm, do so.
-        """
+        """SIGTERM lets another cllm end its own children."""
         self.state = self.state or state
         self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)
 

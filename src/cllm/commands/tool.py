@@ -1,7 +1,6 @@
 """The tool of `--allow-commands`: the model requests a command line, the rules decide.
 
-A refusal is a result like any other, so that the model can continue. Prints nothing: questions and
-reports go through callbacks.
+A refusal is a result, so that the model can continue.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -43,9 +42,7 @@ class _Arguments(msgspec.Struct):
 
 
 class CommandTool:
-    """Runs the commands that the model requests and the rules allow. Removes `secrets` from
-    results.
-    """
+    """Removes `secrets` from results."""
 
     def __init__(
         self,
@@ -67,7 +64,6 @@ class CommandTool:
         self._secrets = tuple(secrets)
 
     async def use(self, call: ToolCall) -> str:
-        """Run the command of a call, or return why it does not run."""
         if call.name != TOOL:
             return f"Error: there is no tool {call.name!r}; there is {TOOL}."
         try:
@@ -91,7 +87,7 @@ class CommandTool:
         return without_secrets(result_text(outcome), self._secrets)
 
     async def _confirmed(self, requested: _Arguments) -> str | None:
-        """None if the command needs no confirmation or has it; otherwise the refusal."""
+        """The refusal, None if confirmed or not required."""
         if not self._settings.confirm:
             return None
         if self._confirm is None:
