@@ -16,8 +16,7 @@ from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.opening import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS
-from cllm.settings.load import Settings, user_folder
-from cllm.settings.places import is_same_store, usual_stores
+from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
 from cllm.settings.trust import is_model_file, looks_secret
 from cllm.stores.registry import never_waits, open_store
 

@@ -81,7 +81,7 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
 def settings_records() -> Mapping[str, tuple[str, ...]]:
     """The keys of mappings in lists of the settings."""
     from cllm.commands.tool import Offer  # noqa: PLC0415
-    from cllm.settings.server import KeySettings  # noqa: PLC0415
+    from cllm.settings.sections import KeySettings  # noqa: PLC0415
 
     return {
         "dynamic_commands.available_commands[]": Offer.__struct_fields__,

@@ -11,8 +11,7 @@ from cllm.cli import printing
 from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
 from cllm.files import write_new
-from cllm.settings.load import CommandLine, load_settings
-from cllm.settings.places import server_store
+from cllm.settings.load import CommandLine, load_settings, server_store
 
 if TYPE_CHECKING:
     from cllm.stores.sql.database import Database

@@ -13,7 +13,7 @@ from cllm.cli.inputs import PATH, given_prompt, here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Place, user_folder
-from cllm.settings.places import CONVERSATIONS, leads_away, local_folder
+from cllm.settings.load import CONVERSATIONS, leads_away, local_folder
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable import make_folder, write_file
 

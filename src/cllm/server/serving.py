@@ -16,9 +16,8 @@ from cllm.engine.turn import Engine
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.server.http.body_room import BodyRoom
 from cllm.server.turns.registry import CallCounter, RunningTurns
-from cllm.settings.load import Settings
-from cllm.settings.places import JSON, file_store, server_store
-from cllm.settings.server import ServerSettings
+from cllm.settings.load import JSON, Settings, file_store, server_store
+from cllm.settings.sections import ServerSettings
 from cllm.stores.registry import open_store
 
 Access = Literal["anyone", "caller"]

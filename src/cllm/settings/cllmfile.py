@@ -1,4 +1,4 @@
-"""One Cllmfile.yml: found, read, and its variables filled in. Merges nothing and trusts nobody."""
+"""Reads one Cllmfile.yml and fills in its variables."""
 
 import os
 import re
@@ -27,9 +27,9 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's content as it was written, and whether the person vouches for it by its place.
+    """A file's content as written, and whether it is in the user's own folder.
 
-    `link` is where it really lies, if that is not where it was found.
+    `link` is its real path, if a link leads out of its folder.
     """
 
     path: Path
@@ -56,7 +56,7 @@ def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
 
 
 def _link_out(path: Path) -> str | None:
-    """Where the file lies, if a link leads out of the folder that it, or its `.cllm`, is in."""
+    """The real path, if it is out of the folder of the file or of its `.cllm`."""
     above = path.parent.parent if path.parent.name == ".cllm" else path.parent
     real = path.resolve()
     return None if real.is_relative_to(above.resolve()) else str(real)
@@ -104,10 +104,9 @@ def _report_yaml_errors(path: Path) -> Iterator[None]:
 
 
 def _check_shape(events: Iterable[Any], path: Path) -> None:
-    """Refuse what would end the process or take for ever to read: depth, aliases, long numbers.
+    """Refuse what would exhaust memory or time.
 
-    What an alias stands for is counted wherever the alias stands: a merge repeats it while it is
-    being read.
+    An alias counts as the size of its anchor, since a merge repeats it.
     """
     aliases = 0
     sizes: dict[str, int] = {}
@@ -135,7 +134,6 @@ def _check_shape(events: Iterable[Any], path: Path) -> None:
 
 
 def _is_long_number(event: Any) -> bool:
-    """Whether a scalar would be read as a number of very many digits; a tag makes one of a text."""
     if not event.style and LONG_NUMBER.fullmatch(event.value):
         return True
     tagged = str(event.tag or "").endswith((":int", ":float"))
@@ -143,10 +141,8 @@ def _is_long_number(event: Any) -> bool:
 
 
 def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
-    """The value as plain JSON: texts, numbers, lists, and mappings with texts for keys.
-
-    A few lines of YAML can stand for billions of values, or for one that contains itself, so the
-    values that are `left` are counted down.
+    """The value as plain JSON. Few lines of YAML can mean billions of values, so `left` counts
+    down.
     """
     left = [MAX_VALUES] if left is None else left
     left[0] -= 1
@@ -178,7 +174,7 @@ def _plain_key(key: Any, path: Path) -> str:
 
 
 def line_of(path: Path, key: str) -> int | None:
-    """The line of a key, by its dotted name; found only when there is something to say of it."""
+    """The line of a key, by its dotted name."""
     import yaml  # noqa: PLC0415 - as above
 
     try:
@@ -189,7 +185,7 @@ def line_of(path: Path, key: str) -> int | None:
 
 
 def _line_in(node: Any, key: str) -> int | None:
-    """The line of an entry, or of the last part of the way to it that is there."""
+    """The line of an entry, or of the nearest one above it."""
     whole = _child(node, key)
     if whole is not None:
         return whole[0]
@@ -201,7 +197,6 @@ def _line_in(node: Any, key: str) -> int | None:
 
 
 def _child(node: Any, name: str) -> tuple[int, Any] | None:
-    """The line and the value of an entry in a mapping, or of an item in a list."""
     if type(node).__name__ == "MappingNode":
         for key, value in node.value:
             if key.value == name:
@@ -213,7 +208,7 @@ def _child(node: Any, name: str) -> tuple[int, Any] | None:
 
 
 def fill_in(content: Any, environment: Mapping[str, str]) -> Any:
-    """The content with `${VAR}` replaced in every text; one that is not set stays as it is."""
+    """Replace `${VAR}` in every text; unset variables stay."""
     if isinstance(content, str):
         return VARIABLE.sub(lambda match: environment.get(match[1], match[0]), content)
     if isinstance(content, list):
@@ -224,5 +219,4 @@ def fill_in(content: Any, environment: Mapping[str, str]) -> Any:
 
 
 def variables_in(value: Any) -> frozenset[str]:
-    """The names of all `${VAR}` in a value that was read from a file."""
     return frozenset(VARIABLE.findall(str(value)))

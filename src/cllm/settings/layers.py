@@ -1,7 +1,4 @@
-"""The layers of settings: which files apply, what each source says, and the later over the earlier.
-
-Knows where every value came from. What a value means, and whether it may be so, is not known here.
-"""
+"""The layers of settings: which files apply, and the later over the earlier."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,20 +28,16 @@ SCHEMA_KEYS = ("json_schema", "json_schema_file")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where cllm runs: everything of the machine that settings depend on."""
-
     home: Path
     directory: Path
     environment: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Without the environment, which holds keys."""
+        """Omits the environment, which holds keys."""
         return f"Place(home={self.home!r}, directory={self.directory!r})"
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person said on the command line, which goes over every file."""
-
     values: dict[str, Any] = msgspec.field(default_factory=dict)
     system: GivenPrompt | None = None
     cllm_path: Path | None = None
@@ -54,10 +47,7 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One source of settings, and whether it is the person's own.
-
-    `written` is the content before the environment's variables were filled in.
-    """
+    """One source of settings; `own` if it is the user's. `written` has variables unfilled."""
 
     source: str
     content: dict[str, Any]
@@ -66,7 +56,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layered(msgspec.Struct, frozen=True, kw_only=True):
-    """All layers together. `sources` says for each value, by its dotted name, who set it."""
+    """All layers. `sources` has the source of each value, by its dotted name."""
 
     values: dict[str, Any]
     sources: dict[str, str]
@@ -74,9 +64,9 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Cllmfile, ...]
 
     def decode(self, content: Any, kind: type[S], where: str, *, expected: str = "a mapping") -> S:
-        """Decode the mapping at the dotted name `where`; a null keeps the field's default.
+        """Decode the mapping at the dotted name `where`; a null means the field's default.
 
-        A wrong field is a SettingsError with the file, the line, and the description in its type.
+        An error has the file, the line, and the description in the field's type.
         """
         if not isinstance(content, dict):
             raise self.wrong(where, expected)
@@ -99,18 +89,16 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
         return kind(**values)
 
     def wrong(self, key: str, expected: str) -> SettingsError:
-        """The error of a value that is not what its key takes, with the place to mend."""
         return self.mistake(key, f"must be {expected}")
 
     def mistake(self, key: str, what: str) -> SettingsError:
-        """The error of a key that cannot stand as it does, with the place to mend."""
         source = self.source_of(key)
         path = next((file.path for file in self.files if str(file.path) == source), None)
         line = None if path is None else line_of(path, key)
         return SettingsError(f"`{key}` {what}.", path=source, line=line)
 
     def source_of(self, key: str) -> str | None:
-        """Who set a value: it itself, something in it, or the nearest above it that is known."""
+        """The source of a value, of a value in it, or of the nearest one above."""
         inside = f"{key}."
         if key not in self.sources:
             for name, source in self.sources.items():
@@ -121,20 +109,17 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
         return self.sources.get(key)
 
     def written(self, key: str) -> Any:
-        """A value that no merging changes, as it stands in the file that set it."""
         holders = (layer.written for layer in reversed(self.layers) if key in layer.written)
         return next(holders, {}).get(key)
 
 
 def _description(form: Any) -> str:
-    """The description of the first annotation in a type, or in a union of types."""
     if get_origin(form) is Annotated:
         return next(str(meta.description) for meta in form.__metadata__ if meta.description)
     return next(_description(inner) for inner in get_args(form) if get_origin(inner) is Annotated)
 
 
 def expanded(path: str) -> Path:
-    """A path with `~` filled in."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -146,7 +131,6 @@ def user_folder(place: Place) -> Path:
 
 
 def chosen_folder(place: Place, line: CommandLine) -> Path | None:
-    """The cllm folder that the person named, if they named one."""
     if line.cllm_path is not None:
         return line.cllm_path
     named = place.environment.get("CLLM_PATH")
@@ -154,30 +138,28 @@ def chosen_folder(place: Place, line: CommandLine) -> Path | None:
 
 
 def folders(place: Place, line: CommandLine) -> list[tuple[Path, bool]]:
-    """The folders that may hold Cllmfiles, lowest first, and whether they are the person's own.
-
-    A named folder stands for both usual ones.
-    """
+    """The folders of Cllmfiles, lowest first, and whether they are the user's own."""
     named = chosen_folder(place, line)
     home, local = user_folder(place), place.directory / ".cllm"
-    if named is not None:
-        found = [(named, True)]
-    else:
-        found = [(home, True)]
-        if local.resolve() != home.resolve():
-            found.append((local, False))
+    found = [(named or home, True)]
+    if named is None and local.resolve() != home.resolve():
+        found.append((local, False))
     return [*found, (place.directory, False)]
 
 
 def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
-    """The Cllmfiles that apply, lowest first: those of every folder, then the one asked for."""
+    """The Cllmfiles that apply, lowest first; the one of `-c` last."""
     found = _read_named(FILE_NAME, place, line)
-    if line.config is None:
+    config = line.config
+    if config is None:
         return found
-    named = _read_named(f"{line.config}.{FILE_NAME}", place, line) if _is_name(line.config) else []
-    if not named:
-        raise _no_such_file(line.config, place, line)
-    return [*found, *named]
+    is_name = config not in ("", ".", "..") and "/" not in config and "\0" not in config
+    chosen = _read_named(f"{config}.{FILE_NAME}", place, line) if is_name else []
+    if not chosen:
+        names = named_files(place, line)
+        there = f"there are {', '.join(names)}." if names else "there is no named file at all."
+        raise UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {there}")
+    return [*found, *chosen]
 
 
 def _read_named(name: str, place: Place, line: CommandLine) -> list[Cllmfile]:
@@ -188,12 +170,7 @@ def _read_named(name: str, place: Place, line: CommandLine) -> list[Cllmfile]:
     return [file for file in read if file is not None]
 
 
-def _is_name(config: str) -> bool:
-    return bool(config) and "/" not in config and "\0" not in config and config not in (".", "..")
-
-
 def named_files(place: Place, line: CommandLine) -> list[str]:
-    """The names that -c can be given here."""
     suffix = f".{FILE_NAME}"
     return sorted(
         {
@@ -205,26 +182,17 @@ def named_files(place: Place, line: CommandLine) -> list[str]:
     )
 
 
-def _no_such_file(config: str, place: Place, line: CommandLine) -> UsageError:
-    names = named_files(place, line)
-    there = f"there are {', '.join(names)}." if names else "there is no named file at all."
-    return UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {there}")
-
-
 def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    """The upper mapping over the lower one, mappings inside them merged the same way."""
     merged = dict(lower)
     for key, value in upper.items():
         below = merged.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
-            merged[key] = merge(below, value)
-        else:
-            merged[key] = value
+            value = merge(below, value)  # noqa: PLW2901 - the merged value
+        merged[key] = value
     return merged
 
 
 def layer_up(files: list[Cllmfile], place: Place, line: CommandLine) -> Layered:
-    """All sources, the later over the earlier: files, environment, command line."""
     layers = [
         Layer(
             source=str(file.path),
@@ -256,7 +224,6 @@ def layer_up(files: list[Cllmfile], place: Place, line: CommandLine) -> Layered:
 
 
 def _from_environment(key: str, given: str) -> Any:
-    """What a variable says, as the type that its key has."""
     if key in ("debug", "json_logs"):
         return WORDS.get(given.strip().lower(), given)
     if key == "verbosity" and given.strip().isdigit():
@@ -265,7 +232,6 @@ def _from_environment(key: str, given: str) -> Any:
 
 
 def _leaves(content: dict[str, Any], above: str = "") -> list[str]:
-    """The dotted names of all values that are no mappings themselves."""
     names: list[str] = []
     for key, value in content.items():
         name = f"{above}.{key}" if above else key
@@ -274,7 +240,7 @@ def _leaves(content: dict[str, Any], above: str = "") -> list[str]:
 
 
 def _forget(sources: dict[str, str], name: str) -> None:
-    """Drop what a new value replaces: a mapping under its name, or a value that it goes into."""
+    """Drop the sources of values that a new one replaces."""
     for known in list(sources):
         if known.startswith(f"{name}.") or name.startswith(f"{known}."):
             del sources[known]

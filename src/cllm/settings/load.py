@@ -1,5 +1,6 @@
-"""The effective settings, typed: what holds here and now."""
+"""The effective settings, typed, and the folder and stores of the history."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ import msgspec
 from cllm.assembly.system import GivenPrompt
 from cllm.commands.tool import CommandSettings
 from cllm.core.context import ContextCommand
-from cllm.core.errors import SettingsError
+from cllm.core.errors import SettingsError, UsageError
 from cllm.core.notice import Notice
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections
@@ -19,21 +20,14 @@ from cllm.settings.layers import (
     Layer,
     Layered,
     Place,
+    chosen_folder,
     expanded,
     layer_up,
     merge,
     read_files,
     user_folder,
 )
-from cllm.settings.places import (
-    CONVERSATIONS,
-    file_store,
-    history_folder,
-    leads_away,
-    local_folder,
-)
-from cllm.settings.sections import ProviderSettings, TopProvider, WindowSettings
-from cllm.settings.server import ServerSettings, read_server
+from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
 from cllm.settings.trust import TrustLedger, looks_secret
 from cllm.settings.variables import Variables, read_variables
 
@@ -50,14 +44,16 @@ __all__ = [
 ]
 
 DEFAULT_RETRIES = 2
+LOCAL = ".cllm"
+CONVERSATIONS = "conversations"
+DATABASE = "cllm.db"
+JSON = "json:"
+SQLITE = "sqlite:"
+MEMORY = "memory:"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective settings, typed.
-
-    `history_folder` has the conversations unless `store` says otherwise. `top_providers` is what
-    stands at the top level of the files, lowest first.
-    """
+    """The effective settings. `top_providers` are from the top level of the files, lowest first."""
 
     place: Place
     history_folder: Path
@@ -87,7 +83,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...]
 
     def secrets(self) -> list[str]:
-        """Keys, headers and passwords of the settings, and every variable that looks secret."""
         rows = [*self.providers.values(), *(top.settings for top in self.top_providers)]
         keys = [row.api_key for row in rows if row.api_key is not None]
         headers = [value for row in rows for value in row.headers.values()]
@@ -111,12 +106,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_settings(place: Place, line: CommandLine) -> Settings:
-    """The settings that hold here and now."""
     return type_settings(load_layers(place, line), place, line)
 
 
 def load_layers(place: Place, line: CommandLine) -> Layered:
-    """Every source of settings, those that need the person's trust only if they have it."""
+    """Raises UntrustedFileError for a file that lacks trust."""
     files = read_files(place, line)
     for file in files:
         check_trust(file, place, line)
@@ -124,7 +118,6 @@ def load_layers(place: Place, line: CommandLine) -> Layered:
 
 
 def check_trust(file: Cllmfile, place: Place, line: CommandLine) -> None:
-    """Raise UntrustedFileError if the file needs trust and does not have it."""
     if not line.trust and place.environment.get("CLLM_TRUST") != "always":
         TrustLedger(user_folder(place)).check(file)
 
@@ -140,14 +133,13 @@ def _top_providers(layered: Layered) -> tuple[TopProvider, ...]:
 
 
 def _model_for(layers: tuple[Layer, ...], place: int) -> str | None:
-    """The model in force at a layer, else the first that the person's own layers above name."""
+    """The model in force at a layer, else the first that the user's own layers above name."""
     below = [layer.content.get("model") for layer in layers[: place + 1]]
     above = [layer.content.get("model") for layer in layers[place + 1 :] if layer.own]
     return next((model for model in [*reversed(below), *above] if model), None)
 
 
 def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
-    """The layers as typed settings; the first value that is wrong is an error."""
     values = layered.values
     own = layered.decode(values, sections.CllmKeys, "")
     provider = layered.decode(values, sections.ProviderKeys, "")
@@ -184,7 +176,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
         json_logs=own.json_logs,
         log_file=place.directory / expanded(own.log_file) if own.log_file else None,
         schema=sections.read_schema_source(layered, place),
-        server=read_server(layered, place.environment),
+        server=sections.read_server(layered, place.environment),
         store=_store_url(own, place, folder),
         notices=(*_misspelled(values), *_without_effect(values)),
     )
@@ -199,7 +191,6 @@ def _configured_prompt(layered: Layered) -> GivenPrompt:
 
 
 def _parameters(values: dict[str, Any]) -> dict[str, Any]:
-    """What goes into the request's body: everything that is neither cllm's nor the provider's."""
     own = sections.CLLM_KEYS | sections.PROVIDER_KEYS
     return {key: value for key, value in values.items() if key not in own and value is not None}
 
@@ -218,7 +209,7 @@ def _store_url(own: sections.CllmKeys, place: Place, folder: Path) -> str:
 
 
 def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
-    """A warning for each unknown key that is close to a known one; it is sent on all the same."""
+    """A warning for each unknown key that resembles a known one."""
     unknown = [key for key in values if key not in sections.KNOWN_KEYS]
     if not unknown:
         return ()
@@ -237,7 +228,6 @@ def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
 
 
 def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
-    """A warning for each key that nobody reads where it stands."""
     return tuple(
         Notice(
             code="key_without_effect",
@@ -247,3 +237,69 @@ def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
         for key in sections.LITELLM_KEYS
         if values.get(key) is not None
     )
+
+
+def local_folder(place: Place) -> Path:
+    return place.directory / LOCAL
+
+
+def has_history(folder: Path) -> bool:
+    files = folder / CONVERSATIONS
+    return files.is_dir() or files.is_symlink() or (folder / DATABASE).exists()
+
+
+def history_folder(place: Place, line: CommandLine) -> Path:
+    """The named folder, else the current directory's if it has a history, else the user's."""
+    named = chosen_folder(place, line)
+    if named is not None:
+        return named
+    local = local_folder(place)
+    return local if has_history(local) else user_folder(place)
+
+
+def file_store(folder: Path) -> str:
+    return f"{JSON}{folder / CONVERSATIONS}"
+
+
+def database_store(folder: Path) -> str:
+    return f"{SQLITE}{folder / DATABASE}"
+
+
+def usual_stores(place: Place) -> Iterator[str]:
+    for folder in dict.fromkeys((user_folder(place), local_folder(place))):
+        if leads_away(folder / CONVERSATIONS, place):
+            continue
+        if (folder / CONVERSATIONS).is_dir():
+            yield file_store(folder)
+        if (folder / DATABASE).is_file() and not (folder / DATABASE).is_symlink():
+            yield database_store(folder)
+
+
+def is_same_store(url: str, other: str) -> bool:
+    scheme, _, path = url.partition(":")
+    other_scheme, _, other_path = other.partition(":")
+    if scheme != other_scheme:
+        return False
+    return Path(path).resolve() == Path(other_path.partition("?")[0]).resolve()
+
+
+def leads_away(folder: Path, place: Place) -> bool:
+    """Whether a link leads out of a project, which can be somebody else's."""
+    if folder.parent.resolve() == user_folder(place).resolve():
+        return False
+    return not folder.resolve().is_relative_to(place.directory.resolve())
+
+
+def server_store(settings: Settings) -> str:
+    named = settings.server.store
+    if named is None and not settings.store.startswith(JSON):
+        named = settings.store
+    url = database_store(settings.history_folder) if named is None else named
+    if url.startswith(JSON):
+        raise UsageError(
+            "`cllm serve` needs a store that several can use at once; write --store sqlite:PATH. "
+            "The folder of conversation files is served beside it."
+        )
+    if url.startswith(MEMORY) and settings.server.workers > 1:
+        raise UsageError("memory: belongs to one process; use --workers 1, or another store.")
+    return url

@@ -1,10 +1,9 @@
-"""The sections of a Cllmfile as structs: which keys there are, and what each accepts.
+"""The sections of a Cllmfile as structs: which keys exist, and what each accepts.
 
-A field's description completes the error "`key` must be …" (`Layered.decode`). Reads no file and
-starts nothing.
+A field's description completes the error "`key` must be …" (`Layered.decode`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,6 +19,7 @@ from cllm.schemas.source import SchemaSource, is_address
 from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Layered, Place, expanded
 from cllm.settings.trust import leads_out
 
+MEGABYTE = 1024 * 1024
 LONGEST_TIMEOUT = 1_000_000
 LONGEST_COMMAND = 3600
 MAX_CONTEXT_COMMANDS = 100
@@ -29,6 +29,10 @@ MAX_VERBOSITY = 3
 LARGEST_WINDOW = 100_000_000
 
 Text = Annotated[str, Meta(description="a text")]
+Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
+Count = Annotated[int, Meta(ge=1, description="a whole number from 1 on")]
+Port = Annotated[int, Meta(ge=0, description="a whole number from 1 on")]
+Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Object = Annotated[dict[str, Any], Meta(description="a mapping")]
 Retries = Annotated[
@@ -37,7 +41,7 @@ Retries = Annotated[
 
 
 class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The top-level keys that cllm uses itself; Any is decoded or checked elsewhere."""
+    """Any is decoded or checked elsewhere."""
 
     allow_dynamic_commands: Flag = False
     budget: Any = None
@@ -69,8 +73,6 @@ class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The top-level keys for the provider of the model."""
-
     api_base: Text | None = None
     api_key: Text | None = None
     api_version: Any = None
@@ -106,10 +108,7 @@ TimeoutPart = Literal["connect", "first_byte", "idle"]
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one provider; None stands for the provider's own default.
-
-    `names` maps the names that others use for its models to its own.
-    """
+    """How to reach one provider. `names` maps other names of its models to its own."""
 
     kind: str | None = None
     api_base: str | None = None
@@ -124,8 +123,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
 class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the provider of a model, from the top level of a file.
 
-    It applies to the model in force at that layer, never to one that a file above it names: that
-    file can belong to somebody else, and would choose where a key is sent.
+    Applies to the model in force at that layer, never to one that a file above it names: that
+    file's author could choose where a key is sent.
     """
 
     model: str | None
@@ -196,7 +195,6 @@ class _ContextRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_context_commands(layered: Layered) -> tuple[ContextCommand, ...]:
-    """The context commands in their order."""
     key = "context_commands"
     given = layered.values.get(key)
     if given is None:
@@ -223,7 +221,6 @@ def read_context_commands(layered: Layered) -> tuple[ContextCommand, ...]:
 
 
 def exec_command(command: str) -> ContextCommand:
-    """The command of `--exec`, which is its own name."""
     return ContextCommand(name=command, command=command, written=command, kind="exec")
 
 
@@ -260,7 +257,6 @@ class _DynamicCommands(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 def read_command_settings(layered: Layered) -> CommandSettings:
-    """What the model may run. Without `allow` and `available_commands` there is no list."""
     key = "dynamic_commands"
     given = layered.values.get(key)
     if given is None:
@@ -286,7 +282,6 @@ def read_command_settings(layered: Layered) -> CommandSettings:
 def with_flags(
     settings: CommandSettings, *, allow: Sequence[str], deny: Sequence[str], confirm: bool
 ) -> CommandSettings:
-    """The settings with the flags of the command line. Each flag can have several patterns."""
     rules = CommandRules(
         deny=(*settings.rules.deny, *split_patterns(deny)),
         allow=(*(settings.rules.allow or ()), *split_patterns(allow)) or settings.rules.allow,
@@ -295,7 +290,6 @@ def with_flags(
 
 
 def split_patterns(lists: Sequence[str]) -> tuple[str, ...]:
-    """The patterns of comma-separated lists."""
     return tuple(pattern for one in lists for part in one.split(",") if (pattern := part.strip()))
 
 
@@ -311,10 +305,7 @@ _Tokens = Annotated[int, Meta(ge=1, le=LARGEST_WINDOW, description=_WHOLE)]
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a conversation is sent. `is_given` is False for the default.
-
-    `max_tokens` is None for what the model accepts.
-    """
+    """How much of a conversation is sent; `max_tokens` None is the model's limit."""
 
     strategy: StrategyName = "blocks"
     max_tokens: int | None = None
@@ -335,7 +326,6 @@ class _Window(msgspec.Struct, kw_only=True):
 
 
 def read_window(layered: Layered) -> WindowSettings:
-    """The window; a key of another strategy, or of none, is an error."""
     given = layered.values.get("window")
     if given is None:
         return WindowSettings()
@@ -366,7 +356,6 @@ SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-sche
 
 
 def read_schema_source(layered: Layered, place: Place) -> SchemaSource | None:
-    """Where the JSON schema is, from the highest layer that names one. Does not read it."""
     given = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
     if not given:
         return None
@@ -392,3 +381,68 @@ def read_schema_source(layered: Layered, place: Place) -> SchemaSource | None:
         folder=folder,
         confined=not layer.own and not leads_out(value),
     )
+
+
+class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's key, or its SHA-256 in hexadecimal, and the owner of its conversations."""
+
+    name: str
+    owner: str
+    hash: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        """Omits the key."""
+        return f"KeySettings(name={self.name!r}, owner={self.owner!r})"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    body_bytes: Count = 32 * MEGABYTE
+    bodies_bytes: Count = 256 * MEGABYTE
+    messages: Count = 10_000
+    parts: Count = 10_000
+    depth: Count = 64
+    head_bytes: Count = 64 * 1024
+    head_seconds: Seconds = 30
+    body_seconds: Seconds = 60
+    queue_seconds: Seconds = 60
+    turn_seconds: Seconds = 3600
+    stop_seconds: Seconds = 10
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of `cllm serve`.
+
+    A client gets a keep-alive after `silence_seconds`. `events_seconds` is the lifetime of a
+    stream's events after its end.
+    """
+
+    host: Text = "127.0.0.1"
+    port: Port = 3000
+    workers: Count = 1
+    store: Text | None = None
+    default_provider: Text | None = None
+    routes: Annotated[dict[str, str], Meta(description="a mapping of model names to models")] = (
+        msgspec.field(default_factory=dict)
+    )
+    system_prefix: Text | None = None
+    on_disconnect: Annotated[
+        Literal["complete", "continue", "cancel"], Meta(description="`complete` or `cancel`")
+    ] = "complete"
+    keys: Annotated[
+        tuple[KeySettings, ...],
+        Meta(description="a list of mappings such as {name: ci, owner: ci, key: '${CI_KEY}'}"),
+    ] = ()
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
+    silence_seconds: Seconds = 15
+    idempotency_seconds: Seconds = 24 * 3600
+    events_seconds: Seconds = 600
+    limits: Limits = Limits()
+
+
+def read_server(layered: Layered, environment: Mapping[str, str]) -> ServerSettings:
+    given = layered.values.get("server")
+    server = layered.decode({} if given is None else given, ServerSettings, "server")
+    provider = environment.get("DEFAULT_PROVIDER", "").strip()
+    return msgspec.structs.replace(server, default_provider=provider) if provider else server

@@ -1,11 +1,8 @@
-"""Templates, rendered in a sandbox. Knows Jinja2, and nothing of settings.
+"""Templates in a Jinja2 sandbox: values, filters, `if`, `for` and `set`.
 
-A template has values, filters, `if`, `for` and `set`. What it could grow, repeat or reach beyond
-them is refused: no other statement, no attribute but some methods of texts, no text above the
-limit at any step, and a bounded number of steps.
+Every text is limited in size, and the number of steps is bounded.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any
@@ -15,7 +12,8 @@ from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
+from cllm.settings.cllmfile import NO_TEXT
+
 MAX_NUMBER = 10**18
 MAX_STEPS = 10_000
 MAX_LOOPS = 3
@@ -31,11 +29,11 @@ COUNTED, JOINED, SCALAR = "#counted", "#joined", "#scalar"
 
 
 class TemplateProblemError(ValueError):
-    """A template that cannot be rendered; the text says why."""
+    """The text is the reason."""
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox whose expressions cannot grow: no long texts or products, no powers."""
+    """A sandbox whose expressions cannot grow."""
 
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
@@ -62,7 +60,6 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002
-        """None but the methods of texts that cannot grow them, and how far a loop is."""
         if isinstance(obj, LoopContext):
             return attr in LOOP
         return isinstance(obj, str) and attr in METHODS
@@ -73,7 +70,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
-        """No formatting: a width can be a billion."""
+        """Formatting is off: a width can be a billion."""
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
@@ -102,7 +99,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Bounds(NodeTransformer):
-    """Puts the bounds into a template that was read, and refuses what has none."""
+    """Adds the bounds to a parsed template, and refuses the rest."""
 
     def __init__(self) -> None:
         self._loops = 0
@@ -139,15 +136,13 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _scalar(value: Any) -> Any:
-    """A text, a number, or nothing; a list that holds itself many times over is none of these."""
+    """Refuse lists, which could contain themselves many times."""
     if isinstance(value, str | int | float | Undefined) or value is None:
         return value
     raise TemplateProblemError("a template can give texts and numbers only")
 
 
 def _on_scalars(filter_: Callable[..., Any]) -> Callable[..., Any]:
-    """The filter for texts and numbers; what Jinja2 passes to it beside them comes first."""
-
     @wraps(filter_)
     def checked(*args: Any, **options: Any) -> Any:
         for value in args:
@@ -173,7 +168,6 @@ def render(
     filters: Mapping[str, Callable[..., str]],
     limit: int,
 ) -> str:
-    """The template with these values; TemplateProblemError if that cannot be."""
     sandbox = _Sandbox(limit)
     sandbox.filters |= {name: _on_scalars(filter_) for name, filter_ in filters.items()}
     try:

@@ -1,8 +1,7 @@
-"""Which Cllmfiles the person has vouched for.
+"""Which Cllmfiles the user trusts.
 
-A Cllmfile in the current directory can be somebody else's. What in it could run, redirect, read or
-write something takes effect only once its content is trusted, remembered by a hash of just those
-keys, so that editing a prompt does not ask again.
+A Cllmfile in the current directory can be somebody else's. Keys that could run, redirect, read or
+write something need trust, which the ledger stores as a hash of just those keys.
 """
 
 import hashlib
@@ -48,16 +47,13 @@ LEDGER_NAME = "trusted.json"
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable of this name probably holds something that is nobody else's business."""
     return name not in HARMLESS_NAMES and SECRET_NAME.search(name) is not None
 
 
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
     """The keys that need trust, with their values.
 
-    Those named above, any that use a secret, models that are files (a hostile one could do more
-    than answer), and a schema that is fetched or is not beside the Cllmfile. Variables are among
-    them because they go into the commands of a file that is trusted already.
+    Variables are among them, since they go into trusted commands.
     """
     return {
         key: value
@@ -71,7 +67,7 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def leads_out(file: Any) -> bool:
-    """Whether a `json_schema_file` is anything but a file in the Cllmfile's folder or below it."""
+    """Whether a `json_schema_file` is not below the Cllmfile's folder."""
     path = PurePosixPath(str(file))
     return (
         is_address(str(file))
@@ -83,22 +79,18 @@ def leads_out(file: Any) -> bool:
 
 
 def _could_load(models: Any) -> bool:
-    """Whether a model, or one of several, is a file or could become one."""
     named = models if isinstance(models, list) else [models]
     return bool(variables_in(models)) or any(map(is_model_file, named))
 
 
 def parts_to_trust(file: Cllmfile) -> dict[str, Any]:
-    """What of a file needs trust; where it is a link out of its folder, that too.
-
-    Such a link could make settings of anybody's file, and send what is in it to a model.
-    """
+    """A link out of the folder could turn any file into settings, and send it to a model."""
     parts = dangerous_parts(file.content)
     return parts if file.link is None else {**parts, "a link": file.link}
 
 
 def is_model_file(model: Any) -> bool:
-    """Whether a model is named by a path, so that naming it loads whatever lies there."""
+    """Whether a model is a path, which would be loaded."""
     name = str(model)
     return name.endswith(".gguf") or (
         "/" in name.removeprefix("local/") and name.startswith("local/")
@@ -106,10 +98,6 @@ def is_model_file(model: Any) -> bool:
 
 
 def masked(key: str, value: Any) -> Any:
-    """A value as it can be shown: the credentials written out in it are not.
-
-    Everything else is, above all what a file would do with them: addresses, commands, variables.
-    """
     if isinstance(value, dict):
         inner = {name: masked(name, item) for name, item in value.items()}
         return dict.fromkeys(inner, "***") if key == "extra_headers" else inner
@@ -122,28 +110,21 @@ def masked(key: str, value: Any) -> Any:
 
 
 def without_credentials(text: str) -> str:
-    """A text without the passwords and tokens in its addresses."""
     return TOKEN_IN_ADDRESS.sub(r"\1***", PASSWORD_IN_ADDRESS.sub(r"\1***@", text))
 
 
 def fingerprint(parts: dict[str, Any], folder: Path) -> str:
-    """The hash by which a trusted content is recognised, in the folder where it was trusted.
-
-    The same words elsewhere can mean another file.
-    """
+    """The folder counts: the same words elsewhere can mean other files."""
     content = {"folder": str(folder.resolve()), "parts": parts}
     text = msgspec.json.encode(content, order="deterministic", enc_hook=str)
     return hashlib.sha256(text).hexdigest()
 
 
 class TrustLedger:
-    """The hashes that the person trusted, in a file of their own folder."""
-
     def __init__(self, folder: Path) -> None:
         self._path = folder / LEDGER_NAME
 
     def check(self, file: Cllmfile) -> None:
-        """Raise UntrustedFileError unless the file has nothing dangerous or is trusted."""
         parts = parts_to_trust(file)
         if (
             parts
@@ -153,7 +134,6 @@ class TrustLedger:
             raise UntrustedFileError(path=str(file.path), keys=tuple(parts))
 
     def trust(self, file: Cllmfile) -> tuple[str, ...]:
-        """Remember the file's dangerous keys as they are now; their names."""
         parts = parts_to_trust(file)
         if parts:
             entries = self._entries() | {

@@ -1,8 +1,4 @@
-"""Variables of a Cllmfile, and the commands they are filled into.
-
-A template is somebody's text, so it runs in Jinja2's sandbox, sees nothing but the variables, and
-cannot grow without limit.
-"""
+"""Variables of a Cllmfile, and the commands with them."""
 
 import re
 import shlex
@@ -25,19 +21,17 @@ Value = str | int | float | bool
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """A variable's value, and who gave it; a value of None is required and not given."""
+    """None is a required value that is missing."""
 
     value: Value | None
     source: str
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
-    """All variables by name."""
-
     by_name: dict[str, Variable] = msgspec.field(default_factory=dict)
 
     def values(self) -> dict[str, Value]:
-        """The values; VariableError if a required one was not given."""
+        """Raises VariableError for a required one that is missing."""
         for name, variable in self.by_name.items():
             if variable.value is None:
                 raise VariableError(
@@ -50,10 +44,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def filled(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
-        """The commands with the variables in them; without variables, as they are.
-
-        What was typed for this turn, by a person or a model, is no template.
-        """
+        """Fill in the commands; an `exec` command is no template."""
         if not self.by_name or all(command.kind == "exec" for command in commands):
             return tuple(commands)
         values = self.values()
@@ -68,10 +59,9 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 def read_variables(
     layered: Layered, given: Mapping[str, Value], environment: Mapping[str, str]
 ) -> Variables:
-    """The declared variables and those of the command line, each with its best value.
+    """The command line overrides the environment, which overrides the file.
 
-    The command line goes over the environment, and that over the file; the environment is asked
-    for declared names only.
+    The environment applies to declared names only.
     """
     declared = layered.values.get("variables")
     if declared is None:
@@ -97,7 +87,6 @@ def read_variables(
 
 
 def parse_variable(text: str) -> tuple[str, Value]:
-    """`KEY=VALUE` of the command line, true, false and numbers as what they are."""
     name, equals, value = text.partition("=")
     if not equals or not NAME.fullmatch(name):
         raise UsageError(f"Give --var as KEY=VALUE, KEY of letters, digits and _; not {text!r}.")
@@ -112,7 +101,6 @@ def parse_variable(text: str) -> tuple[str, Value]:
 
 
 def fill_template(template: str, values: Mapping[str, Value]) -> str:
-    """The template with the values in it."""
     if len(template) > MAX_TEMPLATE:
         raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters.")
     if not any(mark in template for mark in ("{{", "{%", "{#")):

@@ -11,7 +11,7 @@ from cllm.core.errors import SettingsError
 from cllm.server.http.auth import read_keyring
 from cllm.server.http.middleware import read_host_rules
 from cllm.server.http.routes import ROUTES
-from cllm.settings.server import KeySettings, ServerSettings
+from cllm.settings.sections import KeySettings, ServerSettings
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 ALICE = {"Authorization": f"Bearer {KEYS['alice']}"}

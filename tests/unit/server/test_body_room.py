@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cllm.server.http.body_room import SHORT, BodyRoom
 from cllm.server.http.errors import RefusedError
-from cllm.settings.server import Limits
+from cllm.settings.sections import Limits
 
 LIMITS = Limits(body_bytes=4 * SHORT, bodies_bytes=16 * SHORT)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cllm.server.http.errors import RefusedError
 from cllm.server.http.limits import check_counts, check_depth
-from cllm.settings.server import Limits
+from cllm.settings.sections import Limits
 from cllm.wire.malformed import FieldError
 
 VALUES = st.recursive(

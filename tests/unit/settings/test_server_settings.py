@@ -5,7 +5,7 @@ import pytest
 from cllm.core.errors import SettingsError
 from cllm.settings.layers import CommandLine
 from cllm.settings.load import load_settings
-from cllm.settings.server import KeySettings, Limits, ServerSettings
+from cllm.settings.sections import KeySettings, Limits, ServerSettings
 
 
 def settings_of(world, text: str):

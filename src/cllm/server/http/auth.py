@@ -20,7 +20,7 @@ from cllm.server.http.errors import RefusedError
 from cllm.server.http.request_log import record_of
 from cllm.server.http.routes import Row
 from cllm.server.serving import Caller
-from cllm.settings.server import KeySettings
+from cllm.settings.sections import KeySettings
 
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 HASH = re.compile(r"[0-9a-f]{64}")

@@ -7,7 +7,7 @@ has little to say. It counts and refuses, and never waits: who is refused makes 
 from typing import Self
 
 from cllm.server.http.errors import RefusedError
-from cllm.settings.server import Limits
+from cllm.settings.sections import Limits
 
 SHORT = 64 * 1024
 """The longest of the short bodies, in bytes."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from cllm.server.http.body_room import SHORT, BodyRoom
 from cllm.server.http.errors import RefusedError
 from cllm.server.serving import serving_of
-from cllm.settings.server import Limits
+from cllm.settings.sections import Limits
 from cllm.wire.malformed import FieldError
 
 STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))

@@ -24,8 +24,7 @@ from cllm.core.errors import UsageError
 from cllm.server.http.app import build
 from cllm.server.http.connection import Connection
 from cllm.server.serving import Serving, check_reach, open_serving
-from cllm.settings.load import Settings
-from cllm.settings.places import server_store
+from cllm.settings.load import Settings, server_store
 
 BACKLOG = 2048
 UNREAD_BYTES = 128 * 1024

@@ -32,7 +32,7 @@ from cllm.server.http.errors import (
 )
 from cllm.server.http.metrics import BeginSpan, Metrics
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord, log_request
-from cllm.settings.server import ServerSettings
+from cllm.settings.sections import ServerSettings
 
 MESSAGES_PATH = "/v1/messages"
 REQUEST_ID = b"x-request-id"

@@ -25,7 +25,7 @@ from cllm.server.turns.event_log import EventLog, EventQueue
 from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, engine_for
-from cllm.settings.server import Limits
+from cllm.settings.sections import Limits
 from cllm.wire.malformed import MalformedError
 
 JSON = "application/json"
