@@ -40,11 +40,14 @@ def check_said(message: str) -> str:
 def messages_of(said: Said) -> tuple[Message, ...]:
     if isinstance(said, str):
         return (plain_message("user", check_said(said)),)
-    messages = tuple(said) if isinstance(said, Sequence) else (said,)
-    for one in messages:
-        if not isinstance(one, Message):
-            raise TypeError(f"What is said must be a text or a Message or several, not {one!r}.")
-    return messages
+    listed: Sequence[object] = said if isinstance(said, Sequence) else (said,)
+    return tuple(map(_check_message, listed))
+
+
+def _check_message(said: object) -> Message:
+    if not isinstance(said, Message):
+        raise TypeError(f"What is said must be a text or a Message or several, not {said!r}.")
+    return said
 
 
 def check_number(name: str, value: int, *, least: int | None = None) -> int:

@@ -5,15 +5,15 @@
         def harness(self) -> ProviderHarness:
             return MyHarness()
 
-A provider whose service can be told what to answer, and to fail, takes `ScriptedContract`, which
-asks more of it. The suite knows providers by their port only. It never looks at what is sent.
+`ScriptedContract` has more tests, for a provider whose service can be scripted.
 """
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import pytest
@@ -107,12 +107,24 @@ def kept(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
     return text, thinking, calls
 
 
+class _Client(NamedTuple):
+    provider: Provider
+    prompt: Callable[..., Prompt]
+
+    async def ask(self, *messages: Message, **changes: Any) -> list[ReplyEvent]:
+        return await listen(self.provider, self.prompt(*messages, **changes))
+
+
 class ProviderContract:
     @pytest.fixture
     async def provider(self, harness: ProviderHarness) -> AsyncIterator[Provider]:
         provider = await harness.open()
         yield provider
         await provider.close()
+
+    @pytest.fixture
+    def client(self, harness: ProviderHarness, provider: Provider) -> _Client:
+        return _Client(provider, partial(self.prompt, harness))
 
     def prompt(self, harness: ProviderHarness, *messages: Message, **changes: Any) -> Prompt:
         parameters = {"max_tokens": 8, "temperature": 0}
@@ -123,101 +135,78 @@ class ProviderContract:
         assert isinstance(provider.name, str)
         assert provider.name
 
-    async def test_preparing_twice_is_preparing_once(
-        self, harness: ProviderHarness, provider: Provider
-    ) -> None:
-        await provider.prepare()
-        await provider.prepare()
-        last(await listen(provider, self.prompt(harness)))
+    async def test_preparing_twice_is_preparing_once(self, client: _Client) -> None:
+        await client.provider.prepare()
+        await client.provider.prepare()
+        last(await client.ask())
 
     @both_ways
-    async def test_the_last_event_ends_the_answer_and_no_other_does(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
+    async def test_only_the_last_event_ends_the_answer(
+        self, client: _Client, *, stream: bool
     ) -> None:
-        events = await listen(provider, self.prompt(harness, stream=stream))
+        events = await client.ask(stream=stream)
         last(events)
         assert sum(isinstance(event, ReplyFinished) for event in events) == 1
 
     @both_ways
-    async def test_notices_come_before_the_answer(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
-    ) -> None:
-        events = await listen(provider, self.prompt(harness, stream=stream))
-        noticed = [isinstance(event, Noticed) for event in events]
+    async def test_notices_come_before_the_answer(self, client: _Client, *, stream: bool) -> None:
+        noticed = [isinstance(event, Noticed) for event in await client.ask(stream=stream)]
         assert noticed == sorted(noticed, reverse=True)
 
     @both_ways
-    async def test_the_pieces_add_up_to_the_message(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
-    ) -> None:
-        events = await listen(provider, self.prompt(harness, stream=stream))
+    async def test_the_pieces_add_up_to_the_message(self, client: _Client, *, stream: bool) -> None:
+        events = await client.ask(stream=stream)
         message = last(events).message
         assert message.role == "assistant"
         assert said(events) == kept(message)
 
     @both_ways
-    async def test_the_reply_can_be_sent_back(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
-    ) -> None:
-        first = last(await listen(provider, self.prompt(harness, stream=stream)))
+    async def test_the_reply_can_be_sent_back(self, client: _Client, *, stream: bool) -> None:
+        first = last(await client.ask(stream=stream))
         again = plain_message("user", "And now?")
-        prompt = self.prompt(harness, HELLO, first.message, again, stream=stream)
-        last(await listen(provider, prompt))
+        last(await client.ask(HELLO, first.message, again, stream=stream))
 
     @both_ways
     async def test_a_prompt_is_not_changed_by_asking(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
+        self, client: _Client, *, stream: bool
     ) -> None:
-        system = plain_message("system", "Be brief.")
-        prompt = self.prompt(harness, stream=stream, system=system)
+        prompt = client.prompt(stream=stream, system=plain_message("system", "Be brief."))
         before = copy.deepcopy(prompt)
-        await listen(provider, prompt)
+        await listen(client.provider, prompt)
         assert prompt == before
 
     @both_ways
-    async def test_no_token_is_counted_twice_or_less_than_never(
-        self, harness: ProviderHarness, provider: Provider, *, stream: bool
-    ) -> None:
-        usage = last(await listen(provider, self.prompt(harness, stream=stream))).usage
+    async def test_no_token_is_counted_twice(self, client: _Client, *, stream: bool) -> None:
+        usage = last(await client.ask(stream=stream)).usage
         if usage is None:
             return
         counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
         assert min(counts) >= 0
         assert usage.total == sum(counts)
 
-    async def test_a_provider_can_be_asked_again(
-        self, harness: ProviderHarness, provider: Provider
-    ) -> None:
+    async def test_a_provider_can_be_asked_again(self, client: _Client) -> None:
         for _ in range(2):
-            last(await listen(provider, self.prompt(harness)))
+            last(await client.ask())
 
-    async def test_a_provider_can_be_asked_twice_at_once(
-        self, harness: ProviderHarness, provider: Provider
-    ) -> None:
-        prompts = (self.prompt(harness), self.prompt(harness, cache_key="other"))
-        answers = await asyncio.gather(*(listen(provider, prompt) for prompt in prompts))
-        for events in answers:
+    async def test_a_provider_can_be_asked_twice_at_once(self, client: _Client) -> None:
+        for events in await asyncio.gather(client.ask(), client.ask(cache_key="other")):
             assert said(events) == kept(last(events).message)
 
-    async def test_a_listener_may_leave_and_somebody_may_ask_again(
-        self, harness: ProviderHarness, provider: Provider
-    ) -> None:
+    async def test_a_provider_can_be_asked_after_a_stream_is_left(self, client: _Client) -> None:
         async with asyncio.timeout(PATIENCE):
-            async with aclosing(provider.ask(self.prompt(harness))) as events:
+            async with aclosing(client.provider.ask(client.prompt())) as events:
                 await anext(events)
-            last(await listen(provider, self.prompt(harness)))
+            last(await client.ask())
 
-    async def test_a_question_may_be_cancelled_before_its_answer(
-        self, harness: ProviderHarness, provider: Provider
-    ) -> None:
-        await provider.prepare()
-        asking = asyncio.create_task(listen(provider, self.prompt(harness)))
+    async def test_a_question_may_be_cancelled_before_its_answer(self, client: _Client) -> None:
+        await client.provider.prepare()
+        asking = asyncio.create_task(client.ask())
         await asyncio.sleep(0)
         was_under_way = asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled() == was_under_way
         async with asyncio.timeout(PATIENCE):
-            last(await listen(provider, self.prompt(harness)))
+            last(await client.ask())
 
     async def test_closing_twice_is_closing_once(self, harness: ProviderHarness) -> None:
         provider = await harness.open()
@@ -232,48 +221,43 @@ class ProviderContract:
 
 class ScriptedContract(ProviderContract):
     @both_ways
-    async def test_what_was_said_is_what_is_heard(
-        self, harness: ScriptedHarness, provider: Provider, *, stream: bool
+    async def test_the_text_arrives_unchanged(
+        self, harness: ScriptedHarness, client: _Client, *, stream: bool
     ) -> None:
         harness.say("Hel", "lo ä🐈", "\n")
-        events = await listen(provider, self.prompt(harness, stream=stream))
+        events = await client.ask(stream=stream)
         assert said(events)[0] == "Hello ä🐈\n"
         assert last(events).message.text == "Hello ä🐈\n"
         assert last(events).stop_reason == "end"
 
-    async def test_a_stream_comes_in_pieces(
-        self, harness: ScriptedHarness, provider: Provider
-    ) -> None:
+    async def test_a_stream_has_pieces(self, harness: ScriptedHarness, client: _Client) -> None:
         harness.say("One ", "two ", "three.")
-        events = await listen(provider, self.prompt(harness))
-        assert sum(isinstance(event, TextDelta) for event in events) > 1
+        assert sum(isinstance(event, TextDelta) for event in await client.ask()) > 1
 
     @both_ways
     async def test_a_refused_question_is_an_error_with_the_providers_name(
-        self, harness: ScriptedHarness, provider: Provider, *, stream: bool
+        self, harness: ScriptedHarness, client: _Client, *, stream: bool
     ) -> None:
         harness.refuse()
         events: list[ReplyEvent] = []
         with pytest.raises(ProviderError) as raised:
-            await self._hear(provider, self.prompt(harness, stream=stream), events)
-        assert raised.value.provider == provider.name
+            await self._hear(client.provider, client.prompt(stream=stream), events)
+        assert raised.value.provider == client.provider.name
         assert all(isinstance(event, Noticed) for event in events)
 
     async def test_an_answer_that_breaks_off_is_an_error_and_never_finished(
-        self, harness: ScriptedHarness, provider: Provider
+        self, harness: ScriptedHarness, client: _Client
     ) -> None:
         harness.break_off("One ", "two ")
         events: list[ReplyEvent] = []
         with pytest.raises(ProviderError):
-            await self._hear(provider, self.prompt(harness), events)
+            await self._hear(client.provider, client.prompt(), events)
         assert "One two ".startswith(said(events)[0])
         assert not any(isinstance(event, ReplyFinished) for event in events)
 
-    async def test_nothing_comes_after_an_error(
-        self, harness: ScriptedHarness, provider: Provider
-    ) -> None:
+    async def test_errors_end_a_stream(self, harness: ScriptedHarness, client: _Client) -> None:
         harness.break_off("One ", "two ")
-        asking = provider.ask(self.prompt(harness))
+        asking = client.provider.ask(client.prompt())
         with pytest.raises(ProviderError):
             async for _ in asking:
                 pass
@@ -281,21 +265,20 @@ class ScriptedContract(ProviderContract):
             await anext(asking)
 
     async def test_an_error_does_not_spoil_the_next_question(
-        self, harness: ScriptedHarness, provider: Provider
+        self, harness: ScriptedHarness, client: _Client
     ) -> None:
         harness.refuse()
         with pytest.raises(ProviderError):
-            await listen(provider, self.prompt(harness))
+            await client.ask()
         harness.say("Better.")
-        events = await listen(provider, self.prompt(harness))
-        assert last(events).message.text == "Better."
+        assert last(await client.ask()).message.text == "Better."
 
     async def test_a_listener_who_leaves_ends_the_question(
-        self, harness: ScriptedHarness, provider: Provider
+        self, harness: ScriptedHarness, client: _Client
     ) -> None:
-        # More than a connection holds: else all of it may be sent before anybody can leave.
+        # More than a connection holds: else all of it may be sent before the client leaves.
         harness.say(*(["and so on " * 1000] * 2000))
-        async with aclosing(provider.ask(self.prompt(harness))) as events:
+        async with aclosing(client.provider.ask(client.prompt())) as events:
             await anext(events)
         async with asyncio.timeout(PATIENCE):
             await harness.left()

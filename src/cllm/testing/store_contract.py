@@ -1,11 +1,9 @@
 """What every store does, as tests: subclass `StoreContract` and give it a harness.
 
-    class TestMyStore(StoreContract):
-        @pytest.fixture
-        def harness(self) -> StoreHarness:
-            return MyHarness()
-
-The suite knows stores by their port only. It never looks at what a store keeps where.
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def harness(self) -> StoreHarness:
+        return MyHarness()
 """
 
 from cllm.testing.store_finding import FindingContract

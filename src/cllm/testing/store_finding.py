@@ -110,8 +110,7 @@ class FindingContract(StoreSuite):
     async def test_a_search_sees_the_default_path_only(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await say_again(store, "demo", "t2", place="t1", text="cherry")
-        lease = await store.begin_turn("demo", start("t3", "plum"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t3", "plum"), failed)
         found = [(await store.search(word)).total for word in ("apple", "cherry", "plum")]
         assert found == [0, 1, 0]
         await store.choose_variant("demo", "t1")

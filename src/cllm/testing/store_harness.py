@@ -1,6 +1,6 @@
 """Fixtures and turns for the store contracts."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -109,3 +109,19 @@ class StoreSuite:
         for attempt in attempts:
             with pytest.raises(error):
                 await attempt
+
+    async def _finish(
+        self,
+        store: Store,
+        begun: TurnStart,
+        make: Callable[[Lease], Turn] = answered,
+        *,
+        ref: str = "demo",
+        opening: Opening | None = None,
+    ) -> None:
+        lease = await store.begin_turn(ref, begun, create=NewConversation(id=ref))
+        await store.finish_turn(lease, make(lease), opening=opening)
+
+    async def _say_turns(self, store: Store, count: int) -> None:
+        for number in range(1, count + 1):
+            await say(store, "demo", f"t{number}")

@@ -148,8 +148,7 @@ class KeepingContract(StoreSuite):
         await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"), begun)
 
     async def test_the_tail_is_whole_turns_with_their_numbers(self, store: Store) -> None:
-        for number in range(1, 5):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 4)
         tail = await store.load("demo", tail=3)
         assert [turn.id for turn in tail.turns] == ["t3", "t4"]
         assert tail.first_sequence == 5
@@ -172,8 +171,7 @@ class KeepingContract(StoreSuite):
     async def test_a_list_entry_says_what_the_conversation_does(self, store: Store) -> None:
         await store.create(NewConversation(id="demo", model="m", metadata={"k": "v"}))
         await say(store, "demo", "t1", "one")
-        lease = await store.begin_turn("demo", start("t2", "two"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t2", "two"), failed)
         loaded = await store.load("demo")
         (entry,) = (await store.list_conversations()).items
         assert entry.message_count == loaded.message_count == 3

@@ -19,17 +19,14 @@ class OpeningContract(StoreSuite):
         second = Opening(
             system=plain_message("system", "Other."), system_record=SystemRecord(policy="captured")
         )
-        lease = await store.begin_turn("demo", start("t2"))
-        await store.finish_turn(lease, answered(lease), opening=second)
+        await self._finish(store, start("t2"), opening=second)
         loaded = await store.load("demo")
         assert (loaded.system, loaded.system_record) == (SYSTEM, OPENING.system_record)
 
     async def test_an_opening_without_a_prompt_is_remembered_too(self, store: Store) -> None:
         nothing = _opening_without_a_prompt()
-        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
-        await store.finish_turn(lease, answered(lease), opening=nothing)
-        again = await store.begin_turn("demo", start("t2"))
-        await store.finish_turn(again, answered(again), opening=OPENING)
+        await self._finish(store, start("t1"), opening=nothing)
+        await self._finish(store, start("t2"), opening=OPENING)
         loaded = await store.load("demo")
         assert loaded.system is None
         assert loaded.system_record == nothing.system_record
@@ -38,8 +35,7 @@ class OpeningContract(StoreSuite):
     async def test_a_pinned_prompt_goes_into_branches(self, store: Store, other: Store) -> None:
         record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
         pinned = Opening(system=None, system_record=record)
-        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
-        await store.finish_turn(lease, answered(lease), opening=pinned)
+        await self._finish(store, start("t1"), opening=pinned)
         branch = await other.branch("demo", NewConversation(id="branch"))
         for kept in (await other.load("demo"), branch, await store.load("branch", tail=0)):
             assert (kept.system, kept.system_record) == (None, record)
@@ -48,15 +44,13 @@ class OpeningContract(StoreSuite):
 
     async def test_before_the_first_message_an_opening_can_be_replaced(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())
-        lease = await store.begin_turn("demo", start("t1"))
-        await store.finish_turn(lease, answered(lease), opening=OPENING)
+        await self._finish(store, start("t1"), opening=OPENING)
         loaded = await store.load("demo")
         assert loaded.system == OPENING.system
         assert loaded.system_record == OPENING.system_record
 
     async def test_an_old_conversation_can_get_a_prompt(self, store: Store, other: Store) -> None:
-        lease = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
-        await store.finish_turn(lease, answered(lease))
+        await self._finish(store, start("t1"), ref="old")
         before = await store.load("old")
         captured = await store.capture("old", OPENING)
         loaded = await other.load("old")
@@ -68,8 +62,7 @@ class OpeningContract(StoreSuite):
     async def test_only_an_old_conversation_is_given_a_prompt(self, store: Store) -> None:
         await say(store, "captured", "t1")
         await store.create(NewConversation(id="empty"))
-        lease = await store.begin_turn("none", start("t1"), create=NewConversation(id="none"))
-        await store.finish_turn(lease, answered(lease), opening=_opening_without_a_prompt())
+        await self._finish(store, start("t1"), ref="none", opening=_opening_without_a_prompt())
         second = replace(OPENING, system=plain_message("system", "Other."))
         for ref in ("captured", "empty", "none"):
             before = await store.load(ref)
@@ -77,8 +70,7 @@ class OpeningContract(StoreSuite):
             assert await store.load(ref) == before
 
     async def test_no_prompt_is_given_while_a_turn_runs(self, store: Store, other: Store) -> None:
-        first = await store.begin_turn("old", start("t1"), create=NewConversation(id="old"))
-        await store.finish_turn(first, answered(first))
+        await self._finish(store, start("t1"), ref="old")
         lease = await store.begin_turn("old", start("t2"))
         await self._refuse(ConversationBusyError, other.capture("old", OPENING))
         await store.finish_turn(lease, answered(lease))

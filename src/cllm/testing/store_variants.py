@@ -45,16 +45,14 @@ class VariantContract(StoreSuite):
 
     async def test_a_failed_variant_stays_off_the_path(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        lease = await store.begin_turn("demo", start("t2", place="t1"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t2", place="t1"), failed)
         loaded = await store.load("demo")
         assert [turn.id for turn in loaded.turns] == ["t1"]
         assert [turn.id for turn in loaded.variants] == ["t2"]
 
     async def test_a_failed_turn_can_be_asked_again_in_its_place(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        lease = await store.begin_turn("demo", start("t2"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t2"), failed)
         await say_again(store, "demo", "t3", place="t2", text="now")
         loaded = await store.load("demo")
         assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
@@ -62,8 +60,7 @@ class VariantContract(StoreSuite):
 
     async def test_the_last_answer_can_be_asked_again_after_a_failure(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        lease = await store.begin_turn("demo", start("t2"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t2"), failed)
         await say_again(store, "demo", "t3", place="t1", text="now")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t3", "t2"]
 
@@ -108,8 +105,7 @@ class VariantContract(StoreSuite):
 
     async def test_a_variant_without_an_answer_cannot_be_chosen(self, store: Store) -> None:
         await say(store, "demo", "t1")
-        lease = await store.begin_turn("demo", start("t2", place="t1"))
-        await store.finish_turn(lease, failed(lease))
+        await self._finish(store, start("t2", place="t1"), failed)
         await self._refuse(UsageError, store.choose_variant("demo", "t2"))
         await self._refuse(TurnNotFoundError, store.choose_variant("demo", "t9"))
 

@@ -23,8 +23,7 @@ async def _say_with_cut(store: Store, turn_id: str, cut: int) -> None:
 
 class WindowContract(StoreSuite):
     async def test_the_window_tail_begins_at_the_last_cut(self, store: Store) -> None:
-        for number in range(1, 5):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 4)
         await _say_with_cut(store, "t5", 5)
         tail = await store.load("demo", tail="window")
         assert [turn.id for turn in tail.turns] == ["t3", "t4", "t5"]
@@ -32,14 +31,12 @@ class WindowContract(StoreSuite):
         assert tail.message_count == 10
 
     async def test_a_cut_within_a_turn_loads_the_whole_turn(self, store: Store) -> None:
-        for number in range(1, 4):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 3)
         await _say_with_cut(store, "t4", 4)
         assert (await store.load("demo", tail="window")).first_sequence == 3
 
     async def test_without_a_cut_the_window_tail_is_everything(self, store: Store) -> None:
-        for number in range(1, 4):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 3)
         assert await store.load("demo", tail="window") == await store.load("demo")
 
     async def test_a_failed_turn_says_nothing_about_the_window(self, store: Store) -> None:
@@ -62,8 +59,7 @@ class WindowContract(StoreSuite):
         assert (await store.load("demo")).message_count == 8
 
     async def test_what_is_pinned_is_in_the_window_tail(self, store: Store, other: Store) -> None:
-        for number in range(1, 4):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 3)
         await _say_with_cut(store, "t4", 7)
         await store.update("demo", Changes(pins=(4, 3, 4)))
         assert (await other.load("demo", tail="window")).first_sequence == 3
@@ -98,8 +94,7 @@ class WindowContract(StoreSuite):
         assert await store.load("demo") == before
 
     async def test_what_is_deleted_takes_its_pins_and_summaries_with_it(self, store: Store) -> None:
-        for number in range(1, 4):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 3)
         older = _summary(2)
         await store.update("demo", Changes(pins=(1, 5), summary=_summary(4, before=older)))
         await store.delete_from("demo", 4)
@@ -107,8 +102,7 @@ class WindowContract(StoreSuite):
         assert (loaded.pins, loaded.summary) == ((1,), older)
 
     async def test_a_branch_has_the_pins_and_the_summary_of_its_part(self, store: Store) -> None:
-        for number in range(1, 4):
-            await say(store, "demo", f"t{number}")
+        await self._say_turns(store, 3)
         older = _summary(2)
         await store.update("demo", Changes(pins=(1, 6), summary=_summary(4, before=older)))
         branch = await store.branch("demo", NewConversation(id="copy"), at=2)
