@@ -1,7 +1,7 @@
 """The real command in a process of its own: how it is run, how it ended, what it prints meanwhile.
 
-Its environment is written out in `tests/home.py` and not inherited. One that runs to its end is a
-fork where that is the same (`tests/forking.py`).
+Its environment is written out in `tests/home.py` and not inherited. It is forked from a process
+that has imported cllm where that makes no difference (`tests/forking.py`).
 """
 
 import contextlib
@@ -10,17 +10,26 @@ import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.fake_provider import WAIT
-from tests.forking import fork_server, is_forkable
+from tests.forking import (
+    Forked,
+    fork_server,
+    is_forkable,
+    modules_for,
+    open_outputs,
+    open_terminal,
+)
 from tests.home import SECRET, Home
 from tests.scale import TORTURE
 
 COMMAND = (sys.executable, "-m", "cllm")
+START_IN_FULL = (sys.executable, "-m", "cllm.__main__")
+"""The same command, which is never forked."""
 
 TAKE_THE_TERMINAL = """
 import fcntl, os, sys, termios
@@ -73,7 +82,9 @@ class Result:
 class Running:
     """A started command. Its output is collected while it runs, so that tests can wait for it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int | None) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes] | Forked, terminal: int | None = None
+    ) -> None:
         self.process = process
         self._terminal = terminal
         self._changed = threading.Condition()
@@ -133,6 +144,7 @@ class Running:
         self.process.wait(timeout)
         for thread in self._threads:
             thread.join(timeout)
+        assert self.process.returncode is not None
         return Result(self.process.returncode, self.out, self.err)
 
     def close(self) -> None:
@@ -156,6 +168,8 @@ class Cllm:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.command: tuple[str, ...] = COMMAND
+        self.modules: Sequence[str] | None = None
+        """What a process imports before it forks into the command; None: what the command needs."""
         self._started: list[Running] = []
 
     def __call__(
@@ -169,8 +183,9 @@ class Cllm:
         timeout: float = WAIT,
     ) -> Result:
         environment, directory = self.environment(env), cwd or self.home.work
-        if not wrapper and self.command == COMMAND and is_forkable(arguments, environment):
-            forked = fork_server().start(arguments, environment, directory, memory)
+        if not wrapper and self._is_forkable(arguments, environment):
+            server = fork_server(self.modules or modules_for(arguments))
+            forked = server.start(arguments, environment, directory, memory)
             done = forked.communicate(stdin, timeout)
         else:
             if memory is not None:
@@ -193,7 +208,9 @@ class Cllm:
         """Run to the end with a terminal for all three streams, into which this was typed."""
         environment = self.environment({"TERM": "xterm-256color"} | dict(env or {}))
         assert is_forkable(arguments, environment) or TORTURE
-        forked = fork_server().start(arguments, environment, self.home.work, terminal=True)
+        forked = fork_server(modules_for(arguments)).start(
+            arguments, environment, self.home.work, streams=open_terminal
+        )
         done = forked.communicate(typed, WAIT)
         return Result(done.returncode, done.stdout.decode("utf-8", "replace"), "")
 
@@ -213,33 +230,54 @@ class Cllm:
         env: Mapping[str, str | None] | None = None,
     ) -> Running:
         """Start the command, with a terminal of its own for everything if one is asked for."""
-        wrapper: tuple[str, ...]
-        master: int | None
-        slave: int | None
+        environment = self.environment({"TERM": "xterm-256color"} | dict(env or {}))
+        if self._is_forkable(arguments, environment):
+            running = self._fork(arguments, environment, terminal=terminal)
+        else:
+            running = self._start_in_full(arguments, environment, terminal=terminal)
+        self._started.append(running)
+        return running
+
+    def _is_forkable(
+        self, arguments: Sequence[str | bytes], environment: Mapping[str, str]
+    ) -> bool:
+        return self.command == COMMAND and is_forkable(arguments, environment)
+
+    def _fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+    ) -> Running:
+        streams = open_terminal if terminal else open_outputs
+        server = fork_server(self.modules or modules_for(arguments))
+        forked = server.start(arguments, environment, self.home.work, streams=streams)
+        if not terminal:
+            return Running(forked)
+        assert forked.stdout is not None
+        return Running(forked, os.dup(forked.stdout.fileno()))
+
+    def _start_in_full(
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+    ) -> Running:
+        wrapper: tuple[str, ...] = ()
+        streams: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        master = slave = None
         if terminal:
             master, slave = pty.openpty()
             wrapper = (sys.executable, "-c", TAKE_THE_TERMINAL)
-            streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
-        else:
-            master = slave = None
-            wrapper = ()
-            streams = {
-                "stdin": subprocess.DEVNULL,
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.PIPE,
-            }
+            streams = dict.fromkeys(streams, slave)
         process = subprocess.Popen(
             [*wrapper, *self.command, *arguments],
-            env=self.environment({"TERM": "xterm-256color"} | dict(env or {})),
+            env=environment,
             cwd=self.home.work,
             start_new_session=terminal,
             **streams,
         )
         if slave is not None:
             os.close(slave)
-        running = Running(process, master)
-        self._started.append(running)
-        return running
+        return Running(process, master)
 
     def environment(self, changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
         merged = self.home.environment | dict(changes or {})

@@ -1,8 +1,9 @@
-"""A process that has imported cllm and forks into commands; `tests/forking.py` asks it to.
+"""A process that imports modules and then forks into commands; `tests/forking.py` sends requests.
 
-Run as a script with a listening socket as its argument. It ends when its standard input does, so
-that it never outlives the tests. A fork takes on all that a command is started with (arguments,
-environment, folder, streams, signals) and then runs `cllm` as `python -m` does.
+Run as a script. Arguments: the descriptor of a listening socket, then what to import (`module`) or
+to call (`module:function`). It ends when its standard input does, so that it never outlives the
+tests. A fork takes on all that a command is started with (arguments, environment, folder, streams,
+signals) and then runs `cllm` as `python -m` does, or a program as `python -c` does.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import runpy
 import select
@@ -21,6 +23,7 @@ import struct
 import sys
 import termios
 import time
+import types
 from typing import Any
 
 LENGTH = 8
@@ -28,16 +31,6 @@ LENGTH = 8
 STREAMS = 3
 PEER = struct.Struct("3i")
 """A process, its user and its group."""
-SHARED = (
-    "cllm.cli.ask",
-    "cllm.cli.conversations",
-    "cllm.engine.turn",
-    "cllm.providers.openai",
-    "cllm.stores.json_files",
-    "cllm.opening",
-    "yaml",
-)
-"""What most commands import. Anything more makes every fork dearer."""
 
 
 def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -123,7 +116,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (request["memory"],) * 2)
     os.chdir(request["directory"])
     sys.path[0] = os.getcwd()  # noqa: PTH109
-    sys.argv = ["cllm", *request["arguments"]]
+    sys.argv = ["-c" if request["source"] is not None else "cllm", *request["arguments"]]
     for target, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = reopened(target, getattr(sys, name), mode)
         setattr(sys, name, stream)
@@ -144,14 +137,28 @@ def reopened(descriptor: int, like: io.TextIOWrapper, mode: str) -> io.TextIOWra
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     sys.path[0] = ""
-    for name in SHARED:
-        importlib.import_module(name)
+    for name in sys.argv[2:]:
+        if ":" in name:
+            pkgutil.resolve_name(name)()
+        else:
+            importlib.import_module(name)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     to_run = serve(listener)
     if to_run is not None:
+        request, _ = to_run
         become(*to_run)
+        run(request["source"])
+
+
+def run(source: str | None) -> None:
+    """Run `cllm`, or the source of a program."""
+    if source is None:
         runpy.run_module("cllm", run_name="__main__", alter_sys=True)
+        return
+    program = types.ModuleType("__main__")
+    sys.modules["__main__"] = program
+    exec(compile(source, "<string>", "exec"), program.__dict__)  # noqa: S102
 
 
 if __name__ == "__main__":

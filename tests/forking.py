@@ -1,8 +1,8 @@
-"""Starts `cllm` out of a process that has imported it, for tests that start it hundreds of times.
+"""Starts `cllm` from a process that has imported it, for tests that start it hundreds of times.
 
 A command is still a process of its own, with its own arguments, environment, folder and streams; it
 only does not import again what all of them import, which is nine tenths of what a short one costs.
-What is about how the interpreter itself starts is not for here, and a full run forks nothing.
+Tests of how the interpreter starts do not use this, and a torture run forks nothing.
 """
 
 import atexit
@@ -10,15 +10,17 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from tests.fork_server import LENGTH
 from tests.scale import TORTURE
@@ -31,7 +33,48 @@ OF_THE_START = ("PYTHON", "LC_", "LD_")
 LANGUAGE = "C.UTF-8"
 STOPPING_SECONDS = 10.0
 STARTING_SECONDS = 60.0
-"""Within these a command has been forked, however much else is going on."""
+"""The time within which a command is forked, even on a busy machine."""
+
+# What to import before the first fork. More than most commands need makes every fork slower.
+COMMAND_MODULES = (
+    "cllm.cli.ask",
+    "cllm.cli.conversations",
+    "cllm.engine.turn",
+    "cllm.providers.openai",
+    "cllm.stores.json_files",
+    "cllm.opening",
+    "yaml",
+)
+CHAT_MODULES = (
+    *COMMAND_MODULES,
+    "cllm.providers.http_pool",
+    "cllm.repl.chat",
+    "cllm.repl.input",
+    "cllm.repl.loop",
+    "cllm.repl.render",
+)
+DATABASE_MODULES = (*COMMAND_MODULES, "cllm.stores.sqlite.store", "cllm.stores.sql.migrate")
+LIBRARY_MODULES = (*DATABASE_MODULES, "cllm.library.manager", "cllm.providers.http_pool")
+LITELLM_MODULES = (*COMMAND_MODULES, "cllm.providers.litellm:load_library")
+SERVER_MODULES = (
+    *DATABASE_MODULES,
+    "asyncpg",
+    "cllm.cli.serve",
+    "cllm.providers.http_pool",
+    "cllm.server.api.completions",
+    "cllm.server.api.conversations",
+    "cllm.server.api.messages",
+    "cllm.server.http.app",
+    "cllm.server.http.listener",
+    "cllm.server.openapi.description",
+    "opentelemetry.trace",
+    "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.httptools_impl",
+)
+
+Ours = Sequence[int | None]
+Streams = Callable[[], tuple[Ours, list[int]]]
+"""Opens the standard streams of a command: our ends, None where we have none, and the command's."""
 
 
 def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]) -> bool:
@@ -43,19 +86,38 @@ def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]
     return sum(len(os.fsencode(word)) for word in arguments) < MOST_BYTES
 
 
-class ForkServer:
-    """The process with everything imported, started when it is first needed.
+def modules_for(arguments: Sequence[str | bytes]) -> Sequence[str]:
+    """Choose what to import before the fork."""
+    words = [os.fsdecode(word) for word in arguments]
+    if words[:1] == ["serve"]:
+        return SERVER_MODULES
+    if words[:1] == ["chat"]:
+        return CHAT_MODULES
+    if words[:1] == ["db"] or any(word.startswith("sqlite:") for word in words):
+        return DATABASE_MODULES
+    return COMMAND_MODULES
 
-    `python` is another interpreter than that of the tests.
+
+class ForkServer:
+    """A process that has imported `modules` and forks into commands.
+
+    `python` and its `options` are those of the tests unless they are given.
     """
 
-    def __init__(self, python: Path | None = None) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str] = COMMAND_MODULES,
+        *,
+        python: Path | None = None,
+        options: str = "",
+    ) -> None:
         address = f"\0cllm-tests-{os.getpid()}-{id(self)}"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen(64)
+            descriptor = str(listener.fileno())
             self._process = subprocess.Popen(
-                [python or sys.executable, str(PROGRAM), str(listener.fileno())],
+                [python or sys.executable, *options.split(), str(PROGRAM), descriptor, *modules],
                 stdin=subprocess.PIPE,
                 env={"LANG": LANGUAGE, "PATH": os.environ["PATH"], "HOME": "/"},
                 pass_fds=[listener.fileno()],
@@ -78,21 +140,23 @@ class ForkServer:
         directory: Path,
         memory: int | None = None,
         *,
-        terminal: bool = False,
+        streams: Streams | None = None,
+        source: str | None = None,
     ) -> "Forked":
-        """Start a command, with pipes for its streams and at most so many bytes of memory.
+        """Start `cllm`, or the program with this source.
 
-        With `terminal` all three streams are a terminal of its own.
+        `memory` limits its address space, in bytes. Its streams are pipes by default.
         """
         request = {
             "arguments": [os.fsdecode(word) for word in arguments],
             "environment": dict(environment),
             "directory": str(directory),
             "memory": memory,
-            "terminal": terminal,
+            "terminal": streams is open_terminal,
+            "source": source,
         }
         data = json.dumps(request).encode()
-        ours, theirs = _terminal() if terminal else _pipes()
+        ours, theirs = (streams or open_pipes)()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         socket.send_fds(connection, [len(data).to_bytes(LENGTH, "big")], theirs)
@@ -102,61 +166,102 @@ class ForkServer:
         return Forked(connection, ours)
 
 
-def _pipes() -> tuple[list[int], list[int]]:
-    """Our ends of three pipes, and the command's."""
+def open_pipes() -> tuple[Ours, list[int]]:
+    """Three pipes."""
     pipes = [os.pipe() for _ in range(3)]
     return [pipes[0][1], pipes[1][0], pipes[2][0]], [pipes[0][0], pipes[1][1], pipes[2][1]]
 
 
-def _terminal() -> tuple[list[int], list[int]]:
-    """Our end of a terminal, to write to and to read from, and the command's three streams."""
+def open_outputs() -> tuple[Ours, list[int]]:
+    """Pipes for standard output and standard error; the input is empty."""
+    out, err = os.pipe(), os.pipe()
+    return [None, out[0], err[0]], [os.open(os.devnull, os.O_RDONLY), out[1], err[1]]
+
+
+def open_joined_output() -> tuple[Ours, list[int]]:
+    """One pipe for standard output and standard error; the input is empty."""
+    ours, theirs = os.pipe()
+    return [None, ours, None], [os.open(os.devnull, os.O_RDONLY), theirs, os.dup(theirs)]
+
+
+def open_terminal() -> tuple[Ours, list[int]]:
+    """A terminal for all three, which we write to and read from."""
     master, slave = pty.openpty()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    return [os.dup(master), master, nothing], [slave, os.dup(slave), os.dup(slave)]
+    return [os.dup(master), master, None], [slave, os.dup(slave), os.dup(slave)]
 
 
 class Forked:
-    """A command that was started so."""
+    """A command that was forked, with the part of `subprocess.Popen` that the tests use."""
 
-    def __init__(self, connection: socket.socket, streams: list[int]) -> None:
+    def __init__(self, connection: socket.socket, streams: Ours) -> None:
         self._connection = connection
-        self._stdin, self._stdout, self._stderr = streams
         connection.settimeout(STARTING_SECONDS)
         self.pid = _number_from(connection)
+        self.returncode: int | None = None
+        self.stdin, self.stdout, self.stderr = map(_file, streams, ("wb", "rb", "rb"))
 
     def communicate(self, stdin: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
-        """How it ended and all that it wrote; it is killed when the time is over.
+        """Return the exit code and all output; kill the command when the time is over.
 
-        Whoever it started and still has its streams is waited for too, as `subprocess` does.
+        As `subprocess` does, also wait for the processes that inherited its streams.
         """
         deadline = time.monotonic() + timeout
-        written: dict[int, bytes] = {}
+        written: dict[BinaryIO | None, bytes] = {None: b""}
         threads = [
-            threading.Thread(target=_feed, args=(self._stdin, stdin), daemon=True),
+            threading.Thread(target=_feed, args=(self.stdin, stdin), daemon=True),
             *(
                 threading.Thread(target=_drain, args=(stream, written), daemon=True)
-                for stream in (self._stdout, self._stderr)
+                for stream in (self.stdout, self.stderr)
+                if stream is not None
             ),
         ]
         for thread in threads:
             thread.start()
-        code = self._wait(timeout)
+        try:
+            code = self.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        finally:
+            self._connection.close()
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
         if any(thread.is_alive() for thread in threads):
             raise subprocess.TimeoutExpired("cllm", timeout)
-        out, err = written[self._stdout], written[self._stderr]
-        return subprocess.CompletedProcess(("cllm",), code, out, err)
+        return subprocess.CompletedProcess(
+            ("cllm",), code, written[self.stdout], written[self.stderr]
+        )
 
-    def _wait(self, timeout: float) -> int:
-        with self._connection:
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the command runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait(STOPPING_SECONDS)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                return _number_from(self._connection)
+                self.returncode = _number_from(self._connection)
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired("cllm", timeout) from None
+                raise subprocess.TimeoutExpired("cllm", timeout or 0) from None
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _file(descriptor: int | None, mode: str) -> BinaryIO | None:
+    return None if descriptor is None else cast("BinaryIO", os.fdopen(descriptor, mode))
 
 
 def _number_from(connection: socket.socket) -> int:
@@ -170,27 +275,22 @@ def _number_from(connection: socket.socket) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-def _feed(descriptor: int, data: bytes) -> None:
-    with os.fdopen(descriptor, "wb", buffering=0) as pipe:
-        try:
-            while data:
-                data = data[pipe.write(data) or 0 :]
-        except BrokenPipeError:
-            return
+def _feed(stream: BinaryIO, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), stream:
+        stream.write(data)
 
 
-def _drain(descriptor: int, written: dict[int, bytes]) -> None:
+def _drain(stream: BinaryIO, written: dict[BinaryIO | None, bytes]) -> None:
     data = bytearray()
-    with contextlib.suppress(OSError):  # nobody has the other end of a terminal any more
-        while piece := os.read(descriptor, 65536):
+    with stream, contextlib.suppress(OSError):  # nobody has the other end of a terminal any more
+        while piece := os.read(stream.fileno(), 65536):
             data += piece
-    os.close(descriptor)
-    written[descriptor] = bytes(data)
+    written[stream] = bytes(data)
 
 
 @cache
-def fork_server() -> ForkServer:
-    """The one of this process."""
-    server = ForkServer()
+def fork_server(modules: Sequence[str] = COMMAND_MODULES, options: str = "") -> ForkServer:
+    """The one of this process that has imported these modules."""
+    server = ForkServer(modules, options=options)
     atexit.register(server.close)
     return server

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from tests.fake_provider import WAIT
+from tests.forking import Forked, fork_server, is_forkable, modules_for, open_joined_output
 from tests.postgres import Server as PostgresServer
 from tests.scale import scaled
 
@@ -213,6 +214,23 @@ async def _dumped(url: str) -> bytes:
         await connection.close()
 
 
+def _start(
+    words: list[str], environment: Mapping[str, str], directory: Path
+) -> subprocess.Popen[bytes] | Forked:
+    # A process that starts its own workers imports the main module again in each of them.
+    if "--workers" not in words and is_forkable(words, environment):
+        server = fork_server(modules_for(words))
+        return server.start(words, environment, directory, streams=open_joined_output)
+    return subprocess.Popen(
+        [sys.executable, "-m", "cllm", *words],
+        env=dict(environment),
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
 class Server(Client):
     """A running `cllm serve`."""
 
@@ -224,15 +242,8 @@ class Server(Client):
         store: str | None,
         arguments: tuple[str, ...] = (),
     ) -> None:
-        command = [sys.executable, "-m", "cllm", "serve", "--port", "0"]
-        self.process = subprocess.Popen(
-            [*command, *([] if store is None else ["--store", store]), *arguments],
-            env=dict(environment),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        words = ["serve", "--port", "0", *(() if store is None else ("--store", store)), *arguments]
+        self.process = _start(words, environment, directory)
         self._log: list[str] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)

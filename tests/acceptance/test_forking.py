@@ -3,19 +3,18 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests import forking
+from tests.command import START_IN_FULL
 from tests.fork_server import LENGTH, is_of
 from tests.forking import LANGUAGE, MOST_BYTES, Forked, ForkServer, is_forkable
 
 NOBODY = 2**31 - 1
 """No process has this number."""
-IN_FULL = (sys.executable, "-m", "cllm.__main__")
 ENVIRONMENT = {"LANG": LANGUAGE, "PATH": "/bin"}
 SEEN_FROM_WITHIN = (
     "env | grep -v '^_=' | sort; pwd; ls /proc/self/fd | wc -l; ulimit -a; umask; "
@@ -37,7 +36,7 @@ SEEN_FROM_WITHIN = (
 )
 def test_it_prints_and_ends_the_same(cllm, settings, arguments):
     forked = cllm(*arguments)
-    cllm.command = IN_FULL
+    cllm.command = START_IN_FULL
 
     assert forked == cllm(*arguments)
 
@@ -45,7 +44,7 @@ def test_it_prints_and_ends_the_same(cllm, settings, arguments):
 def test_it_has_the_same_place_streams_and_signals(cllm, settings, provider):
     settings(context_commands=[{"name": "Within", "command": SEEN_FROM_WITHIN}])
     cllm("Hello", stdin=b"From a pipe.", env={"MORE": "yes"}).succeeded()
-    cllm.command = IN_FULL
+    cllm.command = START_IN_FULL
     cllm("Hello", stdin=b"From a pipe.", env={"MORE": "yes"}).succeeded()
 
     forked, in_full = provider.requests

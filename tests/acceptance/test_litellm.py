@@ -4,19 +4,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.command import START_IN_FULL
 from tests.fake_provider import FakeProvider, closed_port
-from tests.scale import scaled
+from tests.forking import LITELLM_MODULES
 
 OPENAI = "litellm/openai/gpt-test"
 ANTHROPIC = "litellm/anthropic/claude-test"
 PIRATE = "You are a pirate. Always respond like a pirate."
-# Each command imports LiteLLM anew; the provider's own tests ask all four pairs in one process.
-PAIRS = [(OPENAI, "--stream"), (ANTHROPIC, "--no-stream")]
-MORE_PAIRS = [(OPENAI, "--no-stream"), (ANTHROPIC, "--stream")]
+PAIRS = [(model, way) for model in (OPENAI, ANTHROPIC) for way in ("--stream", "--no-stream")]
 
 
 def base(provider: FakeProvider, model: str) -> str:
     return provider.root if model == ANTHROPIC else provider.url
+
+
+@pytest.fixture(autouse=True)
+def litellm_is_imported(cllm) -> None:
+    """Fork commands from a process that has imported LiteLLM, which takes seconds."""
+    cllm.modules = LITELLM_MODULES
 
 
 @pytest.fixture
@@ -30,8 +35,7 @@ def ask(provider, settings, secret, cllm) -> Callable[..., Any]:
     return ask
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize(("model", "way"), scaled(PAIRS, PAIRS + MORE_PAIRS))
+@pytest.mark.parametrize(("model", "way"), PAIRS)
 def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, way):
     provider.say("Ahoy ", "Alice!")
     provider.say("Alice, arr.")
@@ -77,6 +81,7 @@ def test_another_s_env_file_is_not_read(provider, settings, home, cllm):
     settings(model=OPENAI, api_base=...)
     address = f"http://127.0.0.1:{closed_port()}/v1"
     (home.work / ".env").write_text(f"OPENAI_API_BASE={address}\n", encoding="utf-8")
+    cllm.command = START_IN_FULL
 
     cllm("Hello", env={"OPENAI_BASE_URL": provider.url}).succeeded()
 

@@ -91,7 +91,7 @@ def test_the_lists_name_every_extra_that_users_can_install():
 def installed(request, tmp_path_factory):
     """The extras of an environment, and a process in it that has imported cllm."""
     python = make_environment(tmp_path_factory.mktemp("environment") / "venv", request.param)
-    server = ForkServer(python)
+    server = ForkServer(python=python)
     yield request.param, server
     server.close()
 

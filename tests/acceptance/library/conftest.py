@@ -5,6 +5,9 @@ import sys
 import textwrap
 
 import pytest
+from tests.fake_provider import WAIT
+from tests.forking import LIBRARY_MODULES, fork_server
+from tests.scale import TORTURE
 
 
 @pytest.fixture
@@ -12,19 +15,25 @@ def program(home, cllm, settings):
     """Runs a Python program with warnings as errors; what it prints."""
 
     def program(source: str, *, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-            cwd=home.work,
-            env=cllm.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == code, done.stderr
+        source = textwrap.dedent(source)
+        if TORTURE:
+            done = subprocess.run(
+                [sys.executable, "-W", "error", "-c", source],
+                cwd=home.work,
+                env=cllm.environment(),
+                capture_output=True,
+                check=False,
+                timeout=WAIT,
+            )
+        else:
+            server = fork_server(LIBRARY_MODULES, "-W error")
+            forked = server.start((), cllm.environment(), home.work, source=source)
+            done = forked.communicate(b"", WAIT)
+        out, error = done.stdout.decode(), done.stderr.decode()
+        assert done.returncode == code, error
         if code == 0:
-            assert done.stderr == ""
-        return done.stdout if code == 0 else done.stderr
+            assert error == ""
+        return out if code == 0 else error
 
     return program
 
