@@ -4,6 +4,7 @@ And when coverage is measured: tracing doubles what a test costs, so it is on fo
 name what a line is for, and off for random cases and for tests whose subject is another process.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -39,6 +40,17 @@ def is_measured(item: pytest.Item) -> bool:
     if item.get_closest_marker("hypothesis") is not None:
         return False
     return any(item.path.is_relative_to(TESTS / folder) for folder in MEASURED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without the garbage collector, which then never looks at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ tests. A fork takes on all that a command is started with (arguments, environmen
 signals) and then runs `cllm` as `python -m` does, or a program as `python -c` does.
 """
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -22,6 +23,7 @@ import socket
 import struct
 import sys
 import termios
+import threading
 import time
 import types
 from typing import Any
@@ -153,12 +155,34 @@ def main() -> None:
 
 def run(source: str | None) -> None:
     """Run `cllm`, or the source of a program."""
-    if source is None:
-        runpy.run_module("cllm", run_name="__main__", alter_sys=True)
+    if source is not None:
+        program = types.ModuleType("__main__")
+        sys.modules["__main__"] = program
+        exec(compile(source, "<string>", "exec"), program.__dict__)  # noqa: S102
         return
-    program = types.ModuleType("__main__")
-    sys.modules["__main__"] = program
-    exec(compile(source, "<string>", "exec"), program.__dict__)  # noqa: S102
+    code: object = None
+    try:
+        runpy.run_module("cllm", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    leave(code)
+
+
+def leave(code: object) -> None:
+    """End as the interpreter does, but do not tear its modules down: that costs more than a fork.
+
+    What it would print then is printed: of garbage here, and of a stream that cannot be flushed by
+    the interpreter itself.
+    """
+    if code is None or isinstance(code, int):
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        gc.collect()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit((code or 0) & 0xFF)
+    sys.exit(code)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -38,11 +38,16 @@ STARTING_SECONDS = 60.0
 # What to import before the first fork. More than most commands need makes every fork slower.
 COMMAND_MODULES = (
     "cllm.cli.ask",
+    "cllm.cli.asking",
     "cllm.cli.conversations",
+    "cllm.cli.main",
     "cllm.engine.turn",
+    "cllm.opening",
+    "cllm.prices.book",
+    "cllm.providers.http_once",
     "cllm.providers.openai",
     "cllm.stores.json_files",
-    "cllm.opening",
+    "encodings.idna",
     "yaml",
 )
 CHAT_MODULES = (
@@ -208,13 +213,12 @@ class Forked:
         deadline = time.monotonic() + timeout
         written: dict[BinaryIO | None, bytes] = {None: b""}
         threads = [
-            threading.Thread(target=_feed, args=(self.stdin, stdin), daemon=True),
-            *(
-                threading.Thread(target=_drain, args=(stream, written), daemon=True)
-                for stream in (self.stdout, self.stderr)
-                if stream is not None
-            ),
+            threading.Thread(target=_drain, args=(stream, written), daemon=True)
+            for stream in (self.stdout, self.stderr)
+            if stream is not None
         ]
+        if self.stdin is not None:
+            threads.append(threading.Thread(target=_feed, args=(self.stdin, stdin), daemon=True))
         for thread in threads:
             thread.start()
         try:

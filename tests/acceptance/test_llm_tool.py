@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider, ToolCall
+from tests.forking import fork_server, open_outputs
 from tests.serving import Server, stored_messages
 
 pytestmark = pytest.mark.parametrize(
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.parametrize(
     indirect=True,
 )
 
+BESIDE = Path(sys.executable).parent / "llm"
+PROGRAM = "from llm.cli import cli; cli()"
 CAT = ("user", "My cat is called Luna.")
 QUESTION = ("user", "What is my cat called?")
 WEATHER = """
@@ -34,8 +37,7 @@ def weather(city: str) -> str:
 
 def command() -> str:
     """The tool beside this Python, or wherever it is found."""
-    beside = Path(sys.executable).parent / "llm"
-    found = str(beside) if beside.exists() else shutil.which("llm")
+    found = str(BESIDE) if BESIDE.exists() else shutil.which("llm")
     if found is None and os.environ.get("CI"):
         pytest.fail("This test needs `llm`; install it with pip.", pytrace=False)
     if found is None:
@@ -71,15 +73,24 @@ class Llm:
             "LLM_USER_PATH": str(self.folder),
             "PATH": os.environ["PATH"],
         }
-        return subprocess.run(
-            [self.command, "-m", "served", *arguments],
-            check=False,
-            capture_output=True,
-            cwd=self.folder,
-            encoding="utf-8",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            timeout=WAIT,
+        words = ("-m", "served", *arguments)
+        if self.command != str(BESIDE):
+            return subprocess.run(
+                [self.command, *words],
+                check=False,
+                capture_output=True,
+                cwd=self.folder,
+                encoding="utf-8",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                timeout=WAIT,
+            )
+        forked = fork_server(("llm.cli",)).start(
+            words, environment, self.folder, streams=open_outputs, source=PROGRAM
+        )
+        done = forked.communicate(b"", WAIT)
+        return subprocess.CompletedProcess(
+            words, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
 
     def __call__(self, *arguments: str) -> str:
