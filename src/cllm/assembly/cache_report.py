@@ -1,12 +1,8 @@
-"""What caches did for conversations: read, written, missed, and what that came to in money.
+"""What the caches of providers saved and cost, from the usage of turns.
 
-Figures from what turns say they used; a price comes from whoever knows one, and what nobody knows
-is counted as unknown. Asks nobody and changes nothing.
-
-Missed is what the prompt before had as well, of the same model at the same provider and no longer
-ago than that keeps it, and what was not read all the same. Not missed is what stood behind a
-context of that turn only, what is below the least that the provider keeps, and fewer than
-`GRAIN` tokens in a call, which is how exactly caches are counted.
+Missed tokens were in the prompt before, of the same model at the same provider and within the
+lifetime of its cache, and were not read from it. Not counted as missed: what came after the context
+of one turn, prompts below the minimum of the provider, and fewer than `GRAIN` tokens in a call.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,18 +19,17 @@ from cllm.core.reply import Usage
 GRAIN = 128
 
 KeptPrice = Callable[[str, str, Usage, datetime], float | None]
-"""Dollars for a usage, by provider, model and time; None if nobody knows."""
+"""Returns the dollars for a usage, by provider, model and time; None if unknown."""
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars, and of how many answers they are known and unknown."""
+    """Dollars, and how many replies have a known and an unknown price."""
 
     dollars: float = 0.0
     known: int = 0
     unknown: int = 0
 
     def plus(self, dollars: float | None) -> "Amount":
-        """With one answer more."""
         return Amount(
             dollars=self.dollars + (dollars or 0.0),
             known=self.known + (dollars is not None),
@@ -43,12 +38,11 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of some conversations; `usage` and the amounts are of answers and summaries.
+    """The figures of some conversations; `usage` and the amounts include summaries.
 
-    `counted` are the tokens of prompts that providers counted themselves. `trimmed` are those of
-    the missed ones whose prompt began elsewhere than the one before, `expired` what was not read
-    because it had been kept long enough. `saved` is against the price without any cache, and
-    `lost` is what the missed tokens cost more than if they had been read.
+    `counted` are the prompt tokens that providers counted. `trimmed` is the part of `missed` after
+    a cut of the window, `expired` what the cache had no longer. `saved` is relative to no cache,
+    `lost` what the missed tokens cost more than reading them.
     """
 
     conversations: int = 0
@@ -66,13 +60,10 @@ class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hit_ratio(self) -> float | None:
-        """How much of the counted prompts was read from a cache; None if none was counted."""
         return self.usage.cache_read / self.counted if self.counted else None
 
 
 class _Missed(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one turn that were not read although they had been sent."""
-
     tokens: int = 0
     trimmed: bool = False
     expired: int = 0
@@ -82,7 +73,7 @@ NOTHING_MISSED = _Missed()
 
 
 def cache_report(conversations: Iterable[Conversation], price: KeptPrice) -> CacheReport:
-    """The report of these conversations; a turn that a branch has too is counted once."""
+    """Return the report; a turn that a branch shares is counted once."""
     report = CacheReport()
     seen: set[str] = set()
     for conversation in conversations:
@@ -93,7 +84,7 @@ def cache_report(conversations: Iterable[Conversation], price: KeptPrice) -> Cac
 def with_conversation(
     report: CacheReport, conversation: Conversation, price: KeptPrice, *, seen: set[str]
 ) -> CacheReport:
-    """The report with one conversation more; `seen` are the turns and summaries that are in it."""
+    """Add a conversation; `seen` has the turns and summaries of the report."""
     report = _with(report, conversations=1)
     for turn, missed in _judged(conversation):
         if turn.id not in seen:
@@ -108,8 +99,8 @@ def with_conversation(
 
 
 def _with(report: CacheReport, **more: int) -> CacheReport:
-    grown = {name: getattr(report, name) + number for name, number in more.items()}
-    return msgspec.structs.replace(report, **grown)
+    sums = {name: getattr(report, name) + number for name, number in more.items()}
+    return msgspec.structs.replace(report, **sums)
 
 
 def _with_turn(report: CacheReport, turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
@@ -168,7 +159,6 @@ def _with_usage(
 
 
 def _saved(usage: Usage, priced: Callable[[Usage], float | None]) -> float | None:
-    """How much more the prompt would have cost without a cache."""
     return _difference(
         priced(Usage(input=usage.prompt)),
         priced(
@@ -183,7 +173,7 @@ def _saved(usage: Usage, priced: Callable[[Usage], float | None]) -> float | Non
 
 
 def _lost(missed: int, usage: Usage, priced: Callable[[Usage], float | None]) -> float | None:
-    """How much less it would have cost to read what was missed; it was written, or else sent."""
+    """Return how much cheaper reading the missed tokens would have been."""
     written = min(missed, usage.cache_write)
     hour = min(written, usage.cache_write_hour)
     paid = Usage(input=missed - written, cache_write=written, cache_write_hour=hour)
@@ -195,7 +185,6 @@ def _difference(larger: float | None, smaller: float | None) -> float | None:
 
 
 def _summaries(conversation: Conversation) -> Iterator[tuple[StandingSummary, str | None]]:
-    """The summary that stands and those it took the place of, with who made them."""
     providers = {turn.model: turn.provider for turn in _all_turns(conversation)}
     found = conversation.summary
     while found is not None:
@@ -204,13 +193,11 @@ def _summaries(conversation: Conversation) -> Iterator[tuple[StandingSummary, st
 
 
 def _all_turns(conversation: Conversation) -> list[Turn]:
-    """The turns of the path and all their variants, as they came: each was paid for."""
     turns = (*conversation.turns, *conversation.variants)
     return sorted(turns, key=lambda turn: turn.started_at)
 
 
 def _judged(conversation: Conversation) -> Iterator[tuple[Turn, _Missed]]:
-    """Every turn, with what it missed of what the one before had sent."""
     turns = _all_turns(conversation)
     caching = {turn.provider for turn in turns if turn.usage is not None and _is_cached(turn.usage)}
     before: Turn | None = None
@@ -248,13 +235,13 @@ def _calls(turn: Turn) -> int:
 
 
 def _last_prompt(turn: Turn, usage: Usage) -> int | None:
-    """The tokens of the turn's last prompt, if somebody counted them."""
+    """Return the tokens of the last prompt of the turn, if counted."""
     counted = None if turn.window is None else turn.window.counted
     return counted if counted is not None or _calls(turn) > 1 else usage.prompt
 
 
 def _sent_again(turn: Turn, usage: Usage) -> int:
-    """What the calls of a turn had all sent before in the same turn."""
+    """Return the tokens that several calls of the turn sent."""
     last = _last_prompt(turn, usage)
     if last is None or _context(turn) or last < _least(turn):
         return 0
@@ -262,7 +249,7 @@ def _sent_again(turn: Turn, usage: Usage) -> int:
 
 
 def _shared(before: Turn, turn: Turn) -> int:
-    """What the last prompt of the turn before had that this one's begins with too."""
+    """Return the tokens that both turns sent."""
     same = before.model == turn.model and before.provider == turn.provider
     last = None if before.usage is None else _last_prompt(before, before.usage)
     if last is None or not same:
@@ -279,7 +266,6 @@ def _context(turn: Turn) -> int:
 
 
 def _begins_elsewhere(before: Turn, turn: Turn) -> bool:
-    """Whether the turn's window begins with another message than the one before."""
     last, now = before.window, turn.window
     if last is None or now is None:
         return False

@@ -1,8 +1,7 @@
-"""The histories that need no look: what nearly every conversation is, seen in one pass.
+"""Recognises in one pass the histories that every provider accepts, which nearly all are.
 
-Texts in turn, calls that are answered at once. It knows no provider, because every one takes these;
-it never says that a history is wrong, only that it has to be looked at. Results that came in
-messages of their own are one message to most providers, which is no repair and nothing to tell of.
+That is, alternating texts, and calls with their results directly after them. Decision 19 has the
+figures. Merging results into one message, which most providers want, is not a repair.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,11 +26,10 @@ def in_order(
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     begins_answer: bool = False,
 ) -> tuple[M, ...] | None:
-    """The history as every provider takes it, if only results had to be put together for that.
+    """Return the history with its results merged; None if it has to be checked.
 
-    With `one_answer` all results of a turn are in one message, which `make` makes, in the order of
-    their calls. With `begins_answer` the last message may be the assistant's. None if
-    the history has to be looked at.
+    `one_answer`: whether all results of a turn go into one message, which `make` builds, in the
+    order of their calls. `begins_answer`: whether the last message may be the assistant's.
     """
     sent: list[M] = []
     turn = "user"
@@ -53,12 +51,11 @@ def in_order(
             sent.append(message)
         else:
             return None
-    asked = turn == "assistant" or (begins_answer and bool(sent) and _begins(sent[-1]))
-    return tuple(sent) if asked and not waiting else None
+    is_complete = turn == "assistant" or (begins_answer and bool(sent) and _is_prefill(sent[-1]))
+    return tuple(sent) if is_complete and not waiting else None
 
 
-def _begins(message: HasParts) -> bool:
-    """Whether a message is the assistant's and its text can be gone on with."""
+def _is_prefill(message: HasParts) -> bool:
     end = message.parts[-1] if message.parts else None
     return message.role == "assistant" and type(end) is Text and not end.text[-1].isspace()
 
@@ -66,7 +63,7 @@ def _begins(message: HasParts) -> bool:
 def _put(
     answers: list[M], sent: list[M], make: Callable[[Role, tuple[AnyPart, ...]], M] | None
 ) -> None:
-    """The messages that answer the last one sent behind it, as one if that is to be made."""
+    """Append the results, merged into one message if `make` is given."""
     if make is None or len(answers) == 1:
         sent += answers
         return
@@ -78,7 +75,7 @@ def _put(
 
 
 def _answers(message: HasParts, waiting: dict[str, int]) -> bool:
-    """Whether a message is results of open calls and nothing else; they are open no longer."""
+    """Whether it has only results of `waiting` calls, which this removes."""
     if message.role not in ("tool", "user"):
         return False
     for part in message.parts:
@@ -91,23 +88,23 @@ def _answers(message: HasParts, waiting: dict[str, int]) -> bool:
 
 
 def _speaks(message: HasParts, waiting: dict[str, int]) -> bool:
-    """Whether a message is texts and, of the assistant, calls under ids of their own."""
+    """Whether it has only texts, images or new calls, which this adds to `waiting`."""
     theirs = message.role == "assistant"
-    heard = False
+    has_content = False
     for part in message.parts:
         kind = type(part)
         if kind is Text:
             if not part.text or part.text.isspace():  # type: ignore[union-attr]
                 return False
-            heard = True
+            has_content = True
         elif kind is ToolCall and theirs and part.id not in waiting:  # type: ignore[union-attr]
             waiting[part.id] = len(waiting)  # type: ignore[union-attr]
-            heard = True
+            has_content = True
         elif kind is Image and not theirs:
-            heard = True
+            has_content = True
         elif not (theirs and _is_signed(part)):
             return False
-    return heard
+    return has_content
 
 
 def _is_signed(part: AnyPart) -> bool:

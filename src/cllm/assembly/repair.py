@@ -1,9 +1,8 @@
-"""What can be mended in a history that a provider would refuse: new messages, for the wire only.
+"""Repairs of a history that a provider would refuse, for one request only.
 
-A repair answers calls that were interrupted, puts results behind their calls, leaves out what is
-blank, and joins or parts what may not stand as it does. It never writes to a store, never changes
-an order of words, and leaves what it cannot mend to the caller, as problems. A message that needs
-nothing stays the same object.
+A repair answers interrupted calls, puts results after their calls, leaves out blank texts, and
+merges or splits messages. It returns what it cannot repair as problems. A message that needs no
+repair stays the same object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +32,7 @@ from cllm.assembly.validity import (
     side,
     whole_problem,
 )
-from cllm.core.message import AnyPart, Role, Text, ToolCall, ToolResult
+from cllm.core.message import AnyPart, Part, Role, Text, ToolCall, ToolResult
 from cllm.core.notice import Notice
 
 BEGINNING = "(empty)"
@@ -59,20 +58,16 @@ CHANGES: dict[ProblemCode, str] = {
     "missing_result": "interrupted_call_answered",
     "orphan_result": "result_as_text",
 }
-NEVER_MENDED = ("duplicate_call_id", "misplaced_part")
+NOT_REPAIRED = ("duplicate_call_id", "misplaced_part")
 
 
 class Repaired(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
-    """The messages as they can be sent, what was changed, and what is still wrong with them."""
-
     messages: tuple[M, ...]
     notices: tuple[Notice, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 class _Repair(Generic[M]):
-    """One repair under way: the rules, how a message is made, and what was changed."""
-
     def __init__(self, profile: Profile, make: Callable[[Role, tuple[AnyPart, ...]], M]) -> None:
         self.profile = profile
         self.make = make
@@ -99,11 +94,10 @@ def repair(
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     places: Sequence[int] | None = None,
 ) -> Repaired[M]:
-    """The messages as this provider takes them, as far as that needs no invention.
+    """Return the messages as this provider accepts them.
 
-    `make` builds a message out of a role and parts; messages that need nothing are passed on.
-    `places` are the positions by which notices and problems name the messages, where some that
-    stood among them are not here.
+    `make` builds a message of a role and parts. `places` are the positions of the messages for
+    notices and problems, if some of the original messages are not here.
     """
     ordered = in_order(
         messages,
@@ -114,22 +108,25 @@ def repair(
     if ordered is not None:
         return Repaired(messages=ordered)
     before = check(messages, profile)
-    if not before and not _to_be_joined(messages, profile):
+    is_merged = profile.repeats != "kept" and any(
+        joins(one, other, profile) for one, other in pairwise(messages)
+    )
+    if not before and not is_merged:
         return Repaired(messages=tuple(messages))
     under_way = _Repair(profile, make)
     positions = tuple(places or range(len(messages)))
     numbered = list(zip(positions, messages, strict=True))
-    mended = _ended(_arranged(numbered, under_way), under_way)
-    sent = tuple(message for _, message in mended)
-    left = _placed(check(sent, profile), [position for position, _ in mended])
+    repaired = _trim_end(_arrange(numbered, under_way), under_way)
+    sent = tuple(message for _, message in repaired)
+    left = _renumber(check(sent, profile), [position for position, _ in repaired])
     return Repaired(
         messages=sent,
         notices=under_way.notices(),
-        problems=_as_found(left, _placed(before, positions)) if left else (),
+        problems=_as_found(left, _renumber(before, positions)) if left else (),
     )
 
 
-def _placed(problems: Iterable[Problem], places: Sequence[int]) -> tuple[Problem, ...]:
+def _renumber(problems: Iterable[Problem], places: Sequence[int]) -> tuple[Problem, ...]:
     return tuple(
         msgspec.structs.replace(problem, position=places[problem.position]) if places else problem
         for problem in problems
@@ -137,62 +134,52 @@ def _placed(problems: Iterable[Problem], places: Sequence[int]) -> tuple[Problem
 
 
 def _as_found(left: tuple[Problem, ...], before: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """What is left, at the places where it was found before messages were joined."""
-    found = [problem for problem in before if problem.code in NEVER_MENDED]
+    """Return the remaining problems at their positions before messages were merged."""
+    found = [problem for problem in before if problem.code in NOT_REPAIRED]
     known = {problem.code for problem in found}
     return (*found, *(problem for problem in left if problem.code not in known))
 
 
-def _to_be_joined(messages: Sequence[M], profile: Profile) -> bool:
-    return profile.repeats != "kept" and any(
-        joins(before, after, profile) for before, after in pairwise(messages)
-    )
+def _arrange(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    paired = _pair(_clean(numbered, under_way), under_way)
+    split = _split(_join(paired, under_way), under_way)
+    return _begin(_accompany(split, under_way), under_way)
 
 
-def _arranged(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Every step but the last: clean, pair, join, part, and what has to stand beside or before."""
-    paired = _paired(_cleaned(numbered, under_way), under_way)
-    parted = _parted(_joined(paired, under_way), under_way)
-    return _begun(_accompanied(parted, under_way), under_way)
+def _clean(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Leave out parts that cannot be sent, and messages without any other.
 
-
-def _cleaned(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Each message without what cannot be sent; a message of which nothing is left goes too.
-
-    But not the newest one: that nothing is asked is for the person to know.
+    The newest user message stays: that it is empty is an error for the user to see.
     """
-    cleaned = [_cleaned_message(position, message, under_way) for position, message in numbered]
-    heard = _heard(cleaned)
+    cleaned: list[M] = []
+    for position, message in numbered:
+        parts = tuple(_clean_parts(position, message, under_way))
+        is_same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
+        cleaned.append(message if is_same else under_way.make(message.role, parts))
+    has_content = _have_content(cleaned)
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
-        asks = index == len(cleaned) - 1 and message.role == "user"
-        if under_way.profile.takes_blank or asks or heard[index]:
+        is_question = index == len(cleaned) - 1 and message.role == "user"
+        if under_way.profile.takes_blank or is_question or has_content[index]:
             yield position, message
         else:
             under_way.changed("message_left_out", position)
 
 
-def _cleaned_message(position: int, message: M, under_way: _Repair[M]) -> M:
-    parts = tuple(_cleaned_parts(position, message, under_way))
-    same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
-    return message if same else under_way.make(message.role, parts)
-
-
-def _heard(messages: Sequence[M]) -> list[bool]:
-    """Whether each message says something, or is what was thought before one that does."""
-    heard: list[bool] = []
-    # Whether the assistant goes on behind a message and says something before anybody else does.
-    is_led_on = False
+def _have_content(messages: Sequence[M]) -> list[bool]:
+    """Return which messages have content, or precede one that does as its thinking."""
+    found: list[bool] = []
+    # Whether the assistant's messages directly after this one have content.
+    is_continued = False
     for message in reversed(messages):
-        says = not only_thinking(message.parts)
-        theirs = message.role == "assistant"
-        heard.append(says or (theirs and bool(message.parts) and is_led_on))
-        is_led_on = theirs and (says or is_led_on)
-    heard.reverse()
-    return heard
+        has_content = not only_thinking(message.parts)
+        is_assistant = message.role == "assistant"
+        found.append(has_content or (is_assistant and bool(message.parts) and is_continued))
+        is_continued = is_assistant and (has_content or is_continued)
+    return found[::-1]
 
 
-def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:
+def _clean_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:
     kept: list[AnyPart] = []
     for part in message.parts:
         match part_problem(part, message.role, under_way.profile):
@@ -211,7 +198,7 @@ def _cleaned_parts(position: int, message: M, under_way: _Repair[M]) -> list[Any
 
 
 def _keep_mark(left_out: AnyPart, kept: list[AnyPart]) -> None:
-    """The cache mark of a text that goes, on the part before it: it ends in the same place."""
+    """Move the cache mark of a text that is left out to the part before it."""
     before = kept[-1] if kept else None
     if left_out.cache is None or before is None or before.cache is not None:
         return
@@ -219,122 +206,105 @@ def _keep_mark(left_out: AnyPart, kept: list[AnyPart]) -> None:
         kept[-1] = msgspec.structs.replace(before, cache=left_out.cache)
 
 
-def _paired(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+def _pair(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
     for exchange in exchanges(numbered, one_by_one=False):
         found = list(exchange_problems(exchange))
-        early_callers = any(_has_call(message) for _, message in exchange.callers[:-1])
-        if early_callers:
-            yield _merged(exchange.callers, under_way)
+        if any(_has(ToolCall, message) for _, message in exchange.callers[:-1]):
+            yield _merge(exchange.callers, under_way)
         else:
             yield from exchange.callers
-        if any(problem.code == "duplicate_call_id" for problem in found):
-            yield from exchange.followers
-        elif found or _is_scattered(exchange, under_way.profile):
-            yield from _repaired_followers(exchange, found, under_way)
+        # Results in several messages that will be merged have to be in the order of their calls.
+        results = sum(_has(ToolResult, message) for _, message in exchange.followers)
+        is_scattered = results > 1 and not under_way.profile.has_tool_role
+        has_duplicates = any(problem.code == "duplicate_call_id" for problem in found)
+        if (found or is_scattered) and not has_duplicates:
+            yield from _repair_followers(exchange, found, under_way)
         else:
             yield from exchange.followers
 
 
-def _is_scattered(exchange: Exchange[M], profile: Profile) -> bool:
-    """Whether results stand in several messages that will be one, where calls have an order."""
-    answers = sum(_has_result(message) for _, message in exchange.followers)
-    return answers > 1 and not profile.has_tool_role
+def _has(kind: type[Part], message: HasParts) -> bool:
+    return any(isinstance(part, kind) for part in message.parts)
 
 
-def _has_call(message: HasParts) -> bool:
-    return any(isinstance(part, ToolCall) for part in message.parts)
-
-
-def _repaired_followers(
+def _repair_followers(
     exchange: Exchange[M], found: list[Problem], under_way: _Repair[M]
 ) -> Iterator[tuple[int, M]]:
-    """The results in the order of their calls, each once, and then the rest."""
+    """Yield the results in the order of their calls, then the rest."""
     for problem in found:
         under_way.changed(CHANGES[problem.code], problem.position)
     calls = exchange.calls()
-    given = _given_results(exchange, {call.id for _, _, call in calls})
-    results: list[tuple[int, M]] = []
-    for position, _, call in calls:
-        if call.id not in given:
-            results.append((position, under_way.make("tool", (_interrupted(call),))))
-            continue
-        place, message, result = given[call.id]
-        alone = len(message.parts) == 1
-        results.append((place, message if alone else under_way.make("tool", (result,))))
-    if results and not under_way.profile.has_tool_role:
-        yield results[0] if len(results) == 1 else _merged(results, under_way)
-    else:
-        yield from results
-    placed = {id(result) for _, _, result in given.values()}
-    yield from _without_results(exchange.followers, placed, under_way)
-
-
-def _given_results(exchange: Exchange[M], calls: set[str]) -> dict[str, tuple[int, M, ToolResult]]:
-    """The first result of each call, and where it stood."""
-    given: dict[str, tuple[int, M, ToolResult]] = {}
+    call_ids = {call.id for _, _, call in calls}
+    first_results: dict[str, tuple[int, M, ToolResult]] = {}
     for position, message in exchange.followers:
         for part in message.parts:
-            if isinstance(part, ToolResult) and part.call_id in calls:
-                given.setdefault(part.call_id, (position, message, part))
-    return given
-
-
-def _interrupted(call: ToolCall) -> ToolResult:
-    return ToolResult(call_id=call.id, content=(Text(text=INTERRUPTED),), is_error=True)
+            if isinstance(part, ToolResult) and part.call_id in call_ids:
+                first_results.setdefault(part.call_id, (position, message, part))
+    results: list[tuple[int, M]] = []
+    for position, _, call in calls:
+        if call.id in first_results:
+            place, message, result = first_results[call.id]
+            is_alone = len(message.parts) == 1
+            results.append((place, message if is_alone else under_way.make("tool", (result,))))
+        else:
+            content = (Text(text=INTERRUPTED),)
+            result = ToolResult(call_id=call.id, content=content, is_error=True)
+            results.append((position, under_way.make("tool", (result,))))
+    if results and not under_way.profile.has_tool_role:
+        yield results[0] if len(results) == 1 else _merge(results, under_way)
+    else:
+        yield from results
+    used = {id(result) for _, _, result in first_results.values()}
+    yield from _without_results(exchange.followers, used, under_way)
 
 
 def _without_results(
-    followers: list[tuple[int, M]], placed: set[int], under_way: _Repair[M]
+    followers: list[tuple[int, M]], used: set[int], under_way: _Repair[M]
 ) -> Iterator[tuple[int, M]]:
-    """What else was said; a result that has no place behind a call as what it says."""
+    """Yield the other parts; results that answer no call become their content."""
     for position, message in followers:
-        if not _has_result(message):
+        if not _has(ToolResult, message):
             yield position, message
             continue
         others: list[AnyPart] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
                 others.append(part)
-            elif id(part) not in placed:
-                others += map(_as_said, part.content)
+            elif id(part) not in used:
+                # Without cache mark and extra fields.
+                others += [
+                    Text(text=inner.text) if isinstance(inner, Text) else inner
+                    for inner in part.content
+                ]
         if others:
             yield position, under_way.make("user", tuple(others))
 
 
-def _as_said(part: AnyPart) -> AnyPart:
-    return Text(text=part.text) if isinstance(part, Text) else part
-
-
-def _joined(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Neighbours that the provider wants as one message."""
+def _join(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
     profile = under_way.profile
     group: list[tuple[int, M]] = []
     for position, message in numbered:
         if group and (profile.repeats == "kept" or not joins(group[-1][1], message, profile)):
-            yield _merged(group, under_way)
+            yield _merge(group, under_way)
             group = []
         group.append((position, message))
     if group:
-        yield _merged(group, under_way)
+        yield _merge(group, under_way)
 
 
-def _merged(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
+def _merge(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
     position, first = group[0]
     if len(group) == 1:
         return position, first
     for (_, before), (place, after) in pairwise(group):
-        if before.role == after.role != "tool" and not _has_result(before):
+        if before.role == after.role != "tool" and not _has(ToolResult, before):
             under_way.changed("messages_merged", place)
     parts = tuple(part for _, message in group for part in message.parts)
     return position, under_way.make(side(first), parts)
 
 
-def _has_result(message: HasParts) -> bool:
-    return any(isinstance(part, ToolResult) for part in message.parts)
-
-
-def _parted(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Results by themselves, and what may not stand beside them in a turn after that."""
+def _split(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Move parts that may not be beside results to a turn after them."""
     beside = ("document_beside_result", "part_beside_result")
     for position, message in numbered:
         parts = message.parts
@@ -350,10 +320,8 @@ def _parted(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterato
         yield position, under_way.make("user", rest)
 
 
-def _accompanied(
-    numbered: Iterable[tuple[int, M]], under_way: _Repair[M]
-) -> Iterator[tuple[int, M]]:
-    """Documents with a text beside them, where the provider wants one."""
+def _accompany(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Add a text to documents without one."""
     for position, message in numbered:
         if whole_problem(message.parts, under_way.profile) != "document_without_text":
             yield position, message
@@ -363,8 +331,8 @@ def _accompanied(
         yield position, under_way.make(message.role, parts)
 
 
-def _begun(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """A history that begins with the user, where it has to: an assistant's greeting stays."""
+def _begin(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
+    """Put a user message before an assistant's that begins the history."""
     begun = not under_way.profile.starts_with_user
     for position, message in numbered:
         if not begun and message.role == "assistant":
@@ -374,15 +342,14 @@ def _begun(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator
         yield position, message
 
 
-def _ended(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[tuple[int, M]]:
-    """The messages, the last one without white space at its end where it begins the answer."""
-    mended = list(numbered)
-    sent = [message for _, message in mended]
-    for problem in ending_problems(sent, under_way.profile) if mended else ():
-        place, last = mended[-1]
+def _trim_end(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[tuple[int, M]]:
+    repaired = list(numbered)
+    sent = [message for _, message in repaired]
+    for problem in ending_problems(sent, under_way.profile) if repaired else ():
+        place, last = repaired[-1]
         *before, end = last.parts
         if problem.code == "blank_prefill_end" and isinstance(end, Text):
             under_way.changed("prefill_trimmed", place)
             trimmed = msgspec.structs.replace(end, text=end.text.rstrip())
-            mended[-1] = place, under_way.make("assistant", (*before, trimmed))
-    return mended
+            repaired[-1] = place, under_way.make("assistant", (*before, trimmed))
+    return repaired

@@ -1,13 +1,11 @@
-"""The system prompt of a turn, and the context blocks below it or in front of the user's text.
+"""The system prompt of a turn, and the context blocks below it or before the user's text.
 
-Three policies, one rule: never a second system prompt, never one twice, and its source is always
-known. Static context is captured once, under the system prompt; all other context goes in front of
-the newest user text, is sent, and is never stored. Runs no command and writes no prompt.
+A prompt never has two system prompts. Static context is captured once, below the system prompt; all
+other context goes before the newest user text and is never saved.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import assert_never
 
 import msgspec
 
@@ -30,8 +28,6 @@ NO_OUTPUT = "(no output)"
 
 
 class ContextPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands to run: those to be captured, and those for this turn only."""
-
     captured: tuple[ContextCommand, ...] = ()
     now: tuple[ContextCommand, ...] = ()
 
@@ -41,25 +37,22 @@ class ContextPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commands gave: text to capture, text for this turn, the record, and warnings."""
-
     captured: str = ""
     now: str = ""
     commands: tuple[ContextCommandRecord, ...] = ()
     notices: tuple[Notice, ...] = ()
 
     def record(self, at: datetime) -> ContextRecord:
-        """That the static context is captured, also where there was none."""
         return ContextRecord(executed_at=at, commands=self.commands)
 
 
 def plan_context(
     conversation: Conversation | None, commands: Sequence[ContextCommand], *, new_policy: Policy
 ) -> ContextPlan:
-    """Which commands run, and what for.
+    """Return the commands that run.
 
-    A captured conversation runs its static ones when it is opened and never again, whatever they
-    said. One that captures nothing, and an old one that never did, run them for every turn.
+    A captured conversation runs static commands once, with its first turn. One that captures
+    nothing, and an old one that never did, run them for every turn.
     """
     every = tuple(commands)
     if conversation is None or not _captures(conversation, new_policy):
@@ -75,7 +68,6 @@ def plan_context(
 
 
 def _captures(conversation: Conversation, new_policy: Policy) -> bool:
-    """Whether the conversation keeps its system prompt, and the context under it."""
     record = conversation.system_record
     if record is None:
         return not conversation.is_untouched or new_policy == "captured"
@@ -83,9 +75,9 @@ def _captures(conversation: Conversation, new_policy: Policy) -> bool:
 
 
 def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Context:
-    """The outcomes of the plan's commands, in its order, as text and record.
+    """Return the outcomes, which are in the order of the plan, as text and record.
 
-    ContextError if one of them failed that must not.
+    Raises ContextError if a command with `on_failure: fail` failed.
     """
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
@@ -94,7 +86,15 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
     return Context(
         captured=_blocks(captured),
         now=_blocks(now),
-        commands=tuple(map(_record, captured)),
+        commands=tuple(
+            ContextCommandRecord(
+                name=outcome.command.name,
+                command=outcome.command.written,
+                state=outcome.state,
+                exit_code=outcome.exit_code,
+            )
+            for outcome in captured
+        ),
         notices=tuple(notice for outcome in outcomes for notice in _notices(outcome)),
     )
 
@@ -107,12 +107,12 @@ def _block(outcome: CommandOutcome) -> str:
     name = one_line(outcome.command.name)
     output = outcome.output.rstrip("\n")
     if outcome.succeeded:
-        said = output if output.strip() else NO_OUTPUT
-        return f"--- Context: {name} ---\n{said}\n{CONTEXT_END}"
+        text = output if output.strip() else NO_OUTPUT
+        return f"--- Context: {name} ---\n{text}\n{CONTEXT_END}"
     if outcome.command.on_failure == "ignore":
         return ""
-    said = _reason(outcome) + (f"\n{output}" if output.strip() else "")
-    return f"--- Context Error: {name} ---\n{said}\n{CONTEXT_END}"
+    text = _reason(outcome) + (f"\n{output}" if output.strip() else "")
+    return f"--- Context Error: {name} ---\n{text}\n{CONTEXT_END}"
 
 
 def _reason(outcome: CommandOutcome) -> str:
@@ -128,59 +128,42 @@ def _reason(outcome: CommandOutcome) -> str:
 def _notices(outcome: CommandOutcome) -> list[Notice]:
     name = one_line(outcome.command.name)
     if outcome.state == "cut":
-        said = f"Context command '{name}' said too much; only the beginning is sent."
-        return [Notice(code="context_cut", path="context_commands", message=said)]
+        message = f"Context command '{name}' said too much; only the beginning is sent."
+        return [Notice(code="context_cut", path="context_commands", message=message)]
     if outcome.succeeded or outcome.command.on_failure == "ignore":
         return []
-    said = f"Context command '{name}' failed: {_reason(outcome)}."
-    return [Notice(code="context_failed", path="context_commands", message=said)]
-
-
-def _record(outcome: CommandOutcome) -> ContextCommandRecord:
-    return ContextCommandRecord(
-        name=outcome.command.name,
-        command=outcome.command.written,
-        state=outcome.state,
-        exit_code=outcome.exit_code,
-    )
+    message = f"Context command '{name}' failed: {_reason(outcome)}."
+    return [Notice(code="context_failed", path="context_commands", message=message)]
 
 
 def one_line(name: str) -> str:
-    """A name as it can stand in a block's heading."""
     return " ".join(name.split())
 
 
 def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
-    """The messages with the context in front of the newest user text."""
-    places = [place for place, message in enumerate(messages) if message.role == "user"]
-    if not context or not places:
+    """Put the context before the newest user text."""
+    positions = [n for n, message in enumerate(messages) if message.role == "user"]
+    if not context or not positions:
         return messages
-    place = places[-1]
-    told = _told(messages[place], context)
-    return (*messages[:place], told, *messages[place + 1 :])
-
-
-def _told(message: Message, context: str) -> Message:
-    """The user's message with the context in front of its text."""
+    position = positions[-1]
+    message = messages[position]
     fields = message.json()
     content = fields.get("content")
     if isinstance(content, list):
-        # A block with a text reads the same in OpenAI's words and in Anthropic's.
-        block = {"text": context} if message.dialect == "bedrock" else _text_block(context)
-        results = [block for block in content if _is_result(block)]
-        others = [block for block in content if not _is_result(block)]
+        block = {"text": context}
+        if message.dialect != "bedrock":
+            block = {"type": "text"} | block
+        # Tool results have to be the first blocks of a message.
+        results = [one for one in content if _is_result(one)]
+        others = [one for one in content if not _is_result(one)]
         fields["content"] = [*results, block, *others]
     else:
         fields["content"] = f"{context}\n\n{content or ''}".rstrip("\n")
-    return msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
-
-
-def _text_block(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}
+    changed = msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
+    return (*messages[:position], changed, *messages[position + 1 :])
 
 
 def _is_result(block: object) -> bool:
-    """A tool's result stands before everything else in its message."""
     return isinstance(block, dict) and (block.get("type") == "tool_result" or "toolResult" in block)
 
 
@@ -188,10 +171,10 @@ NO_CONTEXT = Context()
 
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The system prompt from outside the conversation: the settings', or one named for this turn.
+    """A system prompt from outside the conversation: from the settings or the request.
 
-    `explicit` is one that the person gave with the request itself. A blank text is no prompt.
-    `said` is the message that a client sent it in, which is what is sent.
+    `explicit`: the user named it for this request. A blank text is no prompt. `said` is the
+    message in which a client sent it.
     """
 
     text: str | None = None
@@ -209,8 +192,6 @@ class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt that is sent, what the conversation is to keep, and what to tell the person."""
-
     message: Message | None
     opening: Opening | None = None
     notices: tuple[Notice, ...] = ()
@@ -224,9 +205,9 @@ def choose_system(
     now: datetime,
     context: Context = NO_CONTEXT,
 ) -> SystemChoice:
-    """The system prompt of the next turn of this conversation, or of a turn without one.
+    """Return the system prompt of the next turn of a conversation, or of a stateless turn.
 
-    `context` is what a conversation that is opened captures under its prompt.
+    `context` is what a new conversation captures below its prompt.
     """
     if conversation is None:
         return SystemChoice(message=given.message)
@@ -234,23 +215,17 @@ def choose_system(
     if conversation.is_untouched and not _is_pinned(record):
         policy = record.policy if record else new_policy
         return _open(given, policy=policy, now=now, context=context)
-    match _policy_of(conversation):
-        case "captured":
-            return _kept(conversation, given)
-        case "pinned" if _is_pinned(record):
-            return _kept(conversation, given)
-        case "dynamic" | "pinned" | None:
-            return SystemChoice(message=given.message)
-        case other:
-            assert_never(other)
+    # An old conversation without a record captured its prompt, if it has one.
+    has_captured = (
+        conversation.has_system_message() if record is None else (record.policy == "captured")
+    )
+    if has_captured or _is_pinned(record):
+        return _choose_stored(conversation, given)
+    return SystemChoice(message=given.message)
 
 
 def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
-    """What a captured conversation keeps of its beginning, also when there was no prompt.
-
-    Prompt and static context are one system message, the prompt first, either of them alone, or
-    none.
-    """
+    """Return what a captured conversation saves of its beginning."""
     prompt = given.message
     parts = [text for text in (given.text if prompt else None, context.captured) if text]
     return Opening(
@@ -261,10 +236,7 @@ def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT)
 
 
 def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
-    """What a pinned conversation keeps of its beginning: its prompt, beside the messages.
-
-    Nothing is captured under the prompt; context is for each turn.
-    """
+    """Return what a pinned conversation saves of its beginning."""
     text = None if given.message is None else given.text
     source = "none" if text is None else given.source
     return Opening(
@@ -275,7 +247,7 @@ def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> 
 
 
 def recapture(conversation: Conversation, given: GivenPrompt, *, now: datetime) -> Opening:
-    """What a branch under another prompt keeps: that prompt, and the context captured before.
+    """Return what a branch with another prompt saves: that prompt, and the captured context.
 
     A branch of a pinned conversation is pinned too.
     """
@@ -302,45 +274,37 @@ def _open(given: GivenPrompt, *, policy: Policy, now: datetime, context: Context
     return SystemChoice(message=given.message, opening=opening)
 
 
-def _policy_of(conversation: Conversation) -> Policy | None:
-    """The policy, or None for an old conversation that captured nothing and recorded nothing."""
-    if conversation.system_record is not None:
-        return conversation.system_record.policy
-    return "captured" if conversation.has_system_message() else None
-
-
 def _is_pinned(record: SystemRecord | None) -> bool:
-    """Whether a prompt was pinned, or that there is none."""
+    """Whether a prompt, or the absence of one, was pinned."""
     if record is None or record.policy != "pinned":
         return False
     return record.prompt is not None or record.source == "none"
 
 
-def _kept(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
-    if given.explicit and not _says_the_same(conversation, given):
+def _choose_stored(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
+    stored = conversation.kept_prompt
+    text = "" if stored is None else prompt_without_context(stored.text)
+    if given.explicit and text.strip() != (given.text or "").strip():
         name = conversation.name or conversation.id
         raise UsageError(
             f"Conversation '{name}' keeps the system prompt it was started with; to go on under "
             f"another one, start a branch: cllm conversations branch {name} --system TEXT"
         )
-    notice = difference(conversation, given) if given.said is None else _ignored(given)
-    notices = () if notice is None else (notice,)
-    return SystemChoice(message=conversation.kept_prompt, notices=notices)
-
-
-def _ignored(given: GivenPrompt) -> Notice:
-    return Notice(
-        code="system_prompt_ignored",
-        path=given.source or "",
-        message=(
-            "The conversation keeps the system prompt it was started with; the one in this "
-            "request was ignored."
-        ),
-    )
+    notice = difference(conversation, given)
+    if given.said is not None:
+        notice = Notice(
+            code="system_prompt_ignored",
+            path=given.source or "",
+            message=(
+                "The conversation keeps the system prompt it was started with; the one in this "
+                "request was ignored."
+            ),
+        )
+    return SystemChoice(message=stored, notices=() if notice is None else (notice,))
 
 
 def under_prefix(choice: SystemChoice, prefix: str | None) -> SystemChoice:
-    """The choice with an operator's text before the prompt, or alone; what is kept stays as is."""
+    """Put an operator's text, which is not saved, before the prompt."""
     if prefix is None or not prefix.strip():
         return choice
     message = plain_message("system", prefix)
@@ -350,7 +314,6 @@ def under_prefix(choice: SystemChoice, prefix: str | None) -> SystemChoice:
 
 
 def with_prefix(message: Message, prefix: str) -> Message:
-    """A system message that begins with this text: before its own, or as a first block."""
     fields = message.json()
     content = fields.get("content")
     if isinstance(content, list):
@@ -360,14 +323,8 @@ def with_prefix(message: Message, prefix: str) -> Message:
     return msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
 
 
-def _says_the_same(conversation: Conversation, given: GivenPrompt) -> bool:
-    kept = conversation.kept_prompt
-    stored = "" if kept is None else prompt_without_context(kept.text)
-    return stored.strip() == (given.text or "").strip()
-
-
 def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
-    """What to say when the settings' prompt is not the one that this conversation keeps."""
+    """Return a notice if the configured prompt is not that of the conversation."""
     name = conversation.name or conversation.id
     record = conversation.system_record
     if record is not None and record.policy != "captured":
@@ -391,5 +348,4 @@ def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
 
 
 def prompt_without_context(text: str) -> str:
-    """A stored system prompt without the context blocks under it."""
     return CONTEXT_START.split(text, maxsplit=1)[0]

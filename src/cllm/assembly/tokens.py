@@ -124,7 +124,7 @@ def weights_for(provider: str) -> Weights:
 
 
 class Weighed(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate in two parts, for which tokenizers differ: `wide` scripts and all others."""
+    """An estimate, split because tokenizers differ most for `wide` scripts."""
 
     plain: float = 0.0
     wide: float = 0.0
@@ -141,13 +141,12 @@ NOTHING = Weighed()
 
 
 def _members(characters: str) -> bytes:
-    """Return a table for `bytes.translate`: 1 for the characters of a class, 0 for all others."""
+    """Return a table for `bytes.translate`: 1 for these characters, else 0."""
     members = characters.encode()
     return bytes(byte in members for byte in range(256))
 
 
 def _all_but(*leads: int) -> bytes:
-    """Return the bytes to delete so that only these lead bytes remain."""
     return bytes(byte for byte in range(256) if byte not in leads)
 
 
@@ -170,7 +169,7 @@ _WIDE = {"indic": _all_but(0xE0, 0xE1), "wide": _all_but(*range(0xE3, 0xEF))}
 
 
 def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
-    """Estimate the tokens of a text. The cost is linear in its length."""
+    """Estimate the tokens of a text in linear time."""
     octets = text.encode(errors="replace")
     plain = weights.byte * len(octets)
     leads = octets.translate(None, _CONTINUATIONS)
@@ -194,7 +193,7 @@ def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
 
 
 def _has_long_run(leads: bytes) -> bool:
-    """Whether `LONG_RUN` equal bytes follow each other. Most texts have no such run."""
+    """Whether it has `LONG_RUN` equal bytes in a row; most texts have not."""
     number = int.from_bytes(leads, "little")
     changes = (number ^ (number >> 8)).to_bytes(len(leads), "little")
     return bytes(LONG_RUN - 1) in changes
@@ -235,7 +234,7 @@ def _repeats(weights: Weights) -> tuple[tuple[bytes, re.Pattern[bytes], float], 
 
 
 def weigh(message: Message, weights: Weights = GENERAL) -> Weighed:
-    """Estimate the tokens of a message with its tools, thinking and files, in every dialect."""
+    """Estimate the tokens of a message in any dialect."""
     if len(message.raw) <= LONGEST_REMEMBERED:
         return _weigh_again(message.raw, weights)
     return _weigh(message.raw, weights)
@@ -260,7 +259,7 @@ _FILES = frozenset(("bytes", "data", "file_data", "image_url", "url"))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a JSON value: its strings, and its numbers as they are written."""
+    """Yield the strings in a JSON value, and its numbers as written."""
     match value:
         case str():
             yield value
@@ -278,7 +277,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_file(block: dict[str, Any], name: str) -> bool:
-    """Whether a field is the content of a file, and not a document's plain text."""
     return not (name == "data" and block.get("type") == "text")
 
 
@@ -296,7 +294,6 @@ def _weigh_files(value: Any) -> float:
 
 
 def _weigh_file(block: dict[str, Any], name: str, inner: Any) -> float:
-    """Return the tokens of a file: the same for every image, by its length for others."""
     if not _is_file(block, name):
         return 0.0
     is_image = name == "image_url" or str(block.get("media_type", "image")).startswith("image")
@@ -310,14 +307,11 @@ def estimate_tokens(message: Message, weights: Weights = GENERAL) -> int:
 
 
 def estimate_usage(prompt: Prompt, reply: Message, weights: Weights = GENERAL) -> Usage:
-    """Estimate the usage of a call whose provider reported none."""
     sent = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
     return Usage(input=sent, output=estimate_tokens(reply, weights), estimated=True)
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimated and reported tokens of the same text; 0 before the first report."""
-
     estimated: float = 0.0
     reported: float = 0.0
 
@@ -333,13 +327,12 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """What reports say about the tokenizer of one model, for each kind of text."""
+    """What reports say about the tokenizer of one model."""
 
     plain: Ratio = Ratio()
     wide: Ratio = Ratio()
 
     def expect(self, weighed: Weighed) -> int:
-        """Estimate the tokens of text after the last report."""
         return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
 
     def after(self, weighed: Weighed, reported: int) -> "Learned":
@@ -354,7 +347,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share_out(total: int, estimates: Sequence[int]) -> tuple[int, ...]:
-    """Divide a reported count among messages in proportion to their estimates, in whole numbers."""
+    """Divide a reported count in proportion to estimates, in whole numbers."""
     whole = sum(estimates)
     if not whole:
         return tuple(total if place == 0 else 0 for place in range(len(estimates)))

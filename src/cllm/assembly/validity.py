@@ -1,14 +1,14 @@
 """What each provider accepts as a history, and what is wrong with one by these rules.
 
-A profile is data: the rules of one kind of model. A check lists problems by position; it never
-changes a message (`repair` does). Results are paired with calls by position: with the assistant's
-message directly before them. The same ID may come again later in a conversation.
+A profile is data: the rules of one kind of model. A check lists problems by position and changes
+nothing. Results are paired with calls by position, with the assistant's message directly before
+them: the same ID may come again later in a conversation.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -30,36 +30,25 @@ from cllm.core.message import (
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
-    `repeats`: what becomes of two messages of one role side by side. `system`: where among the
-    messages a system message may stand; `after_user` is between the user and the answer. `ending`:
-    whether the last message may be the assistant's; as a `prefill` it may, without white space at
-    its end. `thinking`: sent back if it is signed, or by a rule of the codec. `beside_results`:
-    what may stand in one message with tool results; Claude on Bedrock takes no document there,
-    Llama and Mistral (`bedrock-plain`) nothing at all.
+    `repeats`: what happens to consecutive messages of one role. `system`: where a system message
+    may be; `after_user` is between the user and the reply. `ending`: whether the last message may
+    be the assistant's; a `prefill` must not end in white space. `beside_results`: what one message
+    may have beside tool results.
     """
 
     name: str
-    repeats: Literal["kept", "merged", "refused"]
-    starts_with_user: bool
-    system: Literal["anywhere", "first", "after_user", "nowhere"]
-    ending: Literal["anything", "prefill", "not_assistant"]
-    thinking: Literal["signed", "left_out"]
-    takes_blank: bool
-    has_tool_role: bool
+    repeats: Literal["kept", "merged", "refused"] = "refused"
+    starts_with_user: bool = True
+    system: Literal["anywhere", "first", "after_user", "nowhere"] = "nowhere"
+    ending: Literal["anything", "prefill", "not_assistant"] = "not_assistant"
+    thinking: Literal["signed", "left_out"] = "signed"
+    takes_blank: bool = False
+    has_tool_role: bool = False
     document_needs_text: bool = False
     beside_results: Literal["anything", "no_document", "nothing"] = "anything"
 
 
-ANTHROPIC = Profile(
-    name="anthropic",
-    repeats="merged",
-    starts_with_user=True,
-    system="nowhere",
-    ending="not_assistant",
-    thinking="signed",
-    takes_blank=False,
-    has_tool_role=False,
-)
+ANTHROPIC = Profile(name="anthropic", repeats="merged")
 ANTHROPIC_PREFILL = msgspec.structs.replace(ANTHROPIC, name="anthropic-prefill", ending="prefill")
 ANTHROPIC_SYSTEM = msgspec.structs.replace(ANTHROPIC, name="anthropic-system", system="after_user")
 OPENAI = Profile(
@@ -72,33 +61,14 @@ OPENAI = Profile(
     takes_blank=True,
     has_tool_role=True,
 )
-BEDROCK = Profile(
-    name="bedrock",
-    repeats="refused",
-    starts_with_user=True,
-    system="nowhere",
-    ending="not_assistant",
-    thinking="signed",
-    takes_blank=False,
-    has_tool_role=False,
-    document_needs_text=True,
-    beside_results="no_document",
-)
+BEDROCK = Profile(name="bedrock", document_needs_text=True, beside_results="no_document")
 BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", ending="prefill")
+# Llama and Mistral.
 BEDROCK_PLAIN = msgspec.structs.replace(BEDROCK, name="bedrock-plain", beside_results="nothing")
 BEDROCK_OTHER = msgspec.structs.replace(
     BEDROCK_PREFILL, name="bedrock-other", beside_results="anything"
 )
-STRICT = Profile(
-    name="strict",
-    repeats="refused",
-    starts_with_user=True,
-    system="first",
-    ending="not_assistant",
-    thinking="left_out",
-    takes_blank=False,
-    has_tool_role=True,
-)
+STRICT = Profile(name="strict", system="first", thinking="left_out", has_tool_role=True)
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -121,10 +91,7 @@ _RESULTS_ALONE = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
 
 def profile_for(dialect: Dialect, model: str) -> Profile:
-    """The rules by which a model of this name takes a history in this protocol.
-
-    A name that says nothing of a version is given what most models take, and the provider's word.
-    """
+    """Return the rules for a model; an unknown version gets those of most models."""
     if dialect in ("openai", "responses"):
         return OPENAI
     version = _claude_version(model)
@@ -138,7 +105,7 @@ def profile_for(dialect: Dialect, model: str) -> Profile:
 
 
 def _claude_version(model: str) -> tuple[int, int] | None:
-    """4.6 of claude-opus-4-6-20260205; a Claude without a number is the newest, another none."""
+    """Return (4, 6) for claude-opus-4-6-20260205, NEWEST for a Claude without a number."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
         return None
@@ -147,8 +114,6 @@ def _claude_version(model: str) -> tuple[int, int] | None:
 
 
 class HasParts(Protocol):
-    """What is looked at: a message on its way to a provider, whatever else it carries."""
-
     @property
     def role(self) -> Role: ...
 
@@ -158,27 +123,7 @@ class HasParts(Protocol):
 
 M = TypeVar("M", bound=HasParts)
 
-ProblemCode = Literal[
-    "assistant_last",
-    "blank_prefill_end",
-    "blank_text",
-    "document_beside_result",
-    "document_without_text",
-    "duplicate_call_id",
-    "duplicate_result",
-    "empty_message",
-    "late_result",
-    "misplaced_part",
-    "missing_result",
-    "no_messages",
-    "only_thinking",
-    "orphan_result",
-    "part_beside_result",
-    "repeated_role",
-    "starts_without_user",
-    "system_message",
-    "unsigned_thinking",
-]
+ProblemCode = str
 SENTENCES: dict[ProblemCode, str] = {
     "assistant_last": "the last message is the assistant's",
     "blank_prefill_end": "the beginning given to the answer ends in white space",
@@ -203,8 +148,6 @@ SENTENCES: dict[ProblemCode, str] = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One violation: where it is (message, and part if it is about one) and what it is."""
-
     code: ProblemCode
     position: int
     part: int | None = None
@@ -222,30 +165,26 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
-    """What this provider would refuse, by position."""
+    """Return what this provider would refuse, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
-    found = [
-        *_order_problems(messages, profile),
-        *(
-            problem
-            for position, message in enumerate(messages)
-            for problem in _message_problems(position, message, profile)
-        ),
-        *_pairing_problems(messages, profile),
-    ]
+    found = [*_order_problems(messages, profile)]
+    for position, message in enumerate(messages):
+        found += _message_problems(position, message, profile)
+    for exchange in exchanges(enumerate(messages), one_by_one=profile.repeats == "kept"):
+        found += exchange_problems(exchange)
     return tuple(sorted(found, key=lambda problem: problem.position))
 
 
 def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
     speakers = [n for n, message in enumerate(messages) if message.role != "system"]
     if profile.starts_with_user:
-        if not speakers:
-            yield Problem(code="starts_without_user", position=0)
-        elif _speaker(messages[speakers[0]], profile) != "user":
-            yield Problem(code="starts_without_user", position=speakers[0])
+        first = messages[speakers[0]] if speakers else None
+        role = first and (first.role if profile.has_tool_role else side(first))
+        if role != "user":
+            yield Problem(code="starts_without_user", position=speakers[0] if speakers else 0)
     for position, message in enumerate(messages):
-        if message.role == "system" and not _system_may_stand(messages, position, profile):
+        if message.role == "system" and not _takes_system(messages, position, profile):
             yield Problem(code="system_message", position=position)
     if profile.repeats == "refused":
         for before, after in pairwise(speakers):
@@ -254,11 +193,7 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     yield from ending_problems(messages, profile)
 
 
-def _speaker(message: HasParts, profile: Profile) -> Role:
-    return message.role if profile.has_tool_role else side(message)
-
-
-def _system_may_stand(messages: Sequence[HasParts], position: int, profile: Profile) -> bool:
+def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile) -> bool:
     if profile.system == "after_user":
         before = messages[position - 1].role if position else "system"
         after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
@@ -284,16 +219,11 @@ def ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
         return
     end = last.parts[-1] if last.parts else None
     if profile.ending == "not_assistant":
-        if not _is_paused(end):
+        # A turn that paused inside Anthropic's own tools ends with such a block, and continues.
+        if not (isinstance(end, Unknown) and end.dialect == "anthropic"):
             yield Problem(code="assistant_last", position=position)
-        return
-    if isinstance(end, Text) and end.text.strip() and end.text != end.text.rstrip():
+    elif isinstance(end, Text) and end.text.strip() and end.text != end.text.rstrip():
         yield Problem(code="blank_prefill_end", position=position, part=len(last.parts) - 1)
-
-
-def _is_paused(end: AnyPart | None) -> bool:
-    """Whether a turn stopped in the middle of Anthropic's own tools, which goes on as it is."""
-    return isinstance(end, Unknown) and end.dialect == "anthropic"
 
 
 def _message_problems(position: int, message: HasParts, profile: Profile) -> Iterator[Problem]:
@@ -306,45 +236,29 @@ def _message_problems(position: int, message: HasParts, profile: Profile) -> Ite
         yield Problem(code=code, position=position)
 
 
-def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
-    judge = PART_RULES.get(type(part))
-    return None if judge is None else judge(part, role, profile)
-
-
-def _text_problem(part: Text | Refusal, _: Role, profile: Profile) -> ProblemCode | None:
-    return None if profile.takes_blank or part.text.strip() else "blank_text"
-
-
-def _call_problem(_part: ToolCall, role: Role, _profile: Profile) -> ProblemCode | None:
-    return None if role == "assistant" else "misplaced_part"
-
-
-def _thinking_problem(part: Thinking, role: Role, profile: Profile) -> ProblemCode | None:
-    if role != "assistant":
-        return "misplaced_part"
-    return "unsigned_thinking" if profile.thinking == "signed" and not part.signature else None
-
-
-def _result_part_problem(part: ToolResult, role: Role, profile: Profile) -> ProblemCode | None:
-    if role not in ("user", "tool"):
-        return "misplaced_part"
-    blank = not profile.takes_blank and any(map(is_blank, part.content))
-    return "blank_text" if blank else None
-
-
-PART_RULES: dict[type, Callable[[Any, Role, Profile], ProblemCode | None]] = {
-    RedactedThinking: _call_problem,
-    Refusal: _text_problem,
-    Text: _text_problem,
-    Thinking: _thinking_problem,
-    ToolCall: _call_problem,
-    ToolResult: _result_part_problem,
-}
 THINKING = (Thinking, RedactedThinking)
+ROLES: dict[type, tuple[Role, ...]] = {
+    RedactedThinking: ("assistant",),
+    Thinking: ("assistant",),
+    ToolCall: ("assistant",),
+    ToolResult: ("user", "tool"),
+}
+"""The roles whose messages may have a part; others may be in any message."""
+
+
+def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
+    if role not in ROLES.get(type(part), (role,)):
+        return "misplaced_part"
+    if isinstance(part, Thinking) and profile.thinking == "signed" and not part.signature:
+        return "unsigned_thinking"
+    if profile.takes_blank:
+        return None
+    texts = part.content if isinstance(part, ToolResult) else (part,)
+    return "blank_text" if any(map(is_blank, texts)) else None
 
 
 def is_blank(part: AnyPart) -> bool:
-    return isinstance(part, Text) and not part.text.strip()
+    return isinstance(part, Text | Refusal) and not part.text.strip()
 
 
 def only_thinking(parts: tuple[AnyPart, ...]) -> bool:
@@ -354,7 +268,6 @@ def only_thinking(parts: tuple[AnyPart, ...]) -> bool:
 
 
 def whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
-    """What is wrong with a message as a whole."""
     if not profile.takes_blank and only_thinking(parts):
         return "only_thinking" if parts else "empty_message"
     kinds = {type(part) for part in parts}
@@ -369,16 +282,14 @@ def whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode |
 
 
 def is_file(part: AnyPart) -> bool:
-    """Whether Claude on Bedrock refuses it beside a result: a document, or a video, which has no
-    part of its own and travels as the block it is.
-    """
+    """Whether a part is a document, or a video, which has no part of its own."""
     return isinstance(part, Document) or (
         isinstance(part, Unknown) and part.raw.lstrip().startswith(b'{"video"')
     )
 
 
 class Exchange(Generic[M]):
-    """An assistant's message, or several side by side, and everything until the next."""
+    """One assistant message, or several in a row, and everything until the next."""
 
     def __init__(self) -> None:
         self.callers: list[tuple[int, M]] = []
@@ -406,46 +317,34 @@ def exchanges(numbered: Iterable[tuple[int, M]], *, one_by_one: bool) -> Iterato
     yield exchange
 
 
-def _pairing_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
-    one_by_one = profile.repeats == "kept"
-    for exchange in exchanges(enumerate(messages), one_by_one=one_by_one):
-        yield from exchange_problems(exchange)
-
-
 def exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
-    calls = exchange.calls()
-    places = {call.id: (position, index) for position, index, call in calls}
+    calls: dict[str, tuple[int, int]] = {}
+    for position, index, call in exchange.calls():
+        if call.id in calls:
+            yield Problem(code="duplicate_call_id", position=position, part=index, detail=call.id)
+        calls[call.id] = position, index
     answered: set[str] = set()
-    late = False
-    yield from _repeated_ids(calls)
+    is_late = False
     for position, message in exchange.followers:
-        late = late or not message.parts
+        is_late = is_late or not message.parts
         for index, part in enumerate(message.parts):
             if not isinstance(part, ToolResult):
-                late = True
+                is_late = True
                 continue
-            code = _result_problem(part.call_id, places, answered, late=late)
+            code = _result_problem(part.call_id, calls, answered, is_late=is_late)
             answered.add(part.call_id)
             if code is not None:
                 yield Problem(code=code, position=position, part=index, detail=part.call_id)
-    for call_id, (position, index) in places.items():
+    for call_id, (position, index) in calls.items():
         if call_id not in answered:
             yield Problem(code="missing_result", position=position, part=index, detail=call_id)
 
 
-def _repeated_ids(calls: list[tuple[int, int, ToolCall]]) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for position, index, call in calls:
-        if call.id in seen:
-            yield Problem(code="duplicate_call_id", position=position, part=index, detail=call.id)
-        seen.add(call.id)
-
-
 def _result_problem(
-    call_id: str, calls: Container[str], answered: Container[str], *, late: bool
+    call_id: str, calls: Container[str], answered: Container[str], *, is_late: bool
 ) -> ProblemCode | None:
     if call_id not in calls:
         return "orphan_result"
     if call_id in answered:
         return "duplicate_result"
-    return "late_result" if late else None
+    return "late_result" if is_late else None

@@ -35,7 +35,7 @@ class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One static context command that ran; `command` is as in the settings."""
+    """One static context command that ran, as in the settings."""
 
     name: str
     command: str
@@ -44,8 +44,6 @@ class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """When the static context of a conversation was captured, and by which commands."""
-
     executed_at: datetime
     commands: tuple[ContextCommandRecord, ...] = ()
 
@@ -82,7 +80,7 @@ class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
     before: "StandingSummary | None" = None
 
     def up_to(self, sequence: int) -> "StandingSummary | None":
-        """Return the newest of this summary and those before it that goes no further."""
+        """Return the newest summary, of this and those before it, that goes no further."""
         found: StandingSummary | None = self
         while found is not None and found.through > sequence:
             found = found.before
@@ -90,8 +88,6 @@ class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a turn failed; `code` is the name of the type of the error."""
-
     code: str
     message: str
 
@@ -123,7 +119,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_history(self) -> bool:
-        """Whether the turn is sent as history: not while it runs, and not if it failed."""
         return self.state in HISTORY_STATES
 
 
@@ -167,31 +162,29 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The system prompt and the messages of the default path."""
         head = () if self.system is None else (self.system,)
         return head + tuple(message for turn in self.turns for message in turn.messages)
 
     @property
     def message_count(self) -> int:
-        """The number of messages on the default path without the system prompt."""
+        """Messages on the default path, without the system prompt."""
         return self.first_sequence - 1 + sum([len(turn.messages) for turn in self.turns])
 
     @property
     def is_untouched(self) -> bool:
-        """Whether it has no message yet, so that it is captured as if it were new."""
+        """Whether it has no message yet."""
         has_history = self.first_sequence > 1 or any(turn.is_history for turn in self.turns)
         return self.system is None and not has_history
 
     @property
     def kept_prompt(self) -> Message | None:
-        """The stored system prompt: the first of its messages, or a pinned one."""
         record = self.system_record
         if self.system is not None or record is None or record.prompt is None:
             return self.system
         return plain_message("system", record.prompt)
 
     def history(self, *, before: str | None = None) -> tuple[Turn, ...]:
-        """Return the turns that are sent: all, or those before a place that is answered again."""
+        """Return the turns to send: all, or those before a place that is answered again."""
         turns = self.turns
         if before is not None:
             places = [turn.place for turn in turns]
@@ -202,7 +195,6 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         return self.system is not None
 
     def has_context_in_system_message(self) -> bool:
-        """Whether the system prompt has a whole context block, by both of its markers."""
         if self.system is None:
             return False
         text = self.system.text
@@ -217,7 +209,6 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_tokens(self) -> int:
-        """The tokens of all turns and variants, as reported or estimated."""
         turns = self.turns + self.variants
         return sum(turn.usage.total for turn in turns if turn.usage is not None)
 
@@ -244,12 +235,11 @@ TITLE_LENGTH = 100
 
 
 def ref_of(name: str | None, conversation_id: str) -> str:
-    """Return the name, or the ID if the name, which a file may have, cannot be looked up."""
+    """Return the name, or the ID if the name is not a valid ID, as in a file."""
     return name if name and is_valid_id(name) else conversation_id
 
 
 def title_from(text: str) -> str | None:
-    """Return a title of one line and at most TITLE_LENGTH characters; None for blank text."""
     line = " ".join(text.split())
     if not line:
         return None
@@ -264,7 +254,6 @@ def is_valid_id(ref: str) -> bool:
 
 
 def check_id(ref: str) -> str:
-    """Return the ID; raise InvalidIdError if it is none."""
     if not is_valid_id(ref):
         raise InvalidIdError(ref)
     return ref

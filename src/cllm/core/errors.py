@@ -59,7 +59,7 @@ SERVER_ERRORS = range(500, 600)
 
 
 class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as the server reports it to a client, independent of the protocol."""
+    """An error as the server reports it, in any protocol."""
 
     status: int
     code: str
@@ -134,7 +134,7 @@ class MissingExtraError(UsageError):
 
 
 class WindowTooSmallError(UsageError):
-    """The messages that have to be sent exceed the budget; all numbers are tokens."""
+    """All numbers are tokens."""
 
     http_status, http_code, param = 400, "context_length_exceeded", "messages"
     http_message = (
@@ -165,8 +165,6 @@ class SettingsError(CllmError):
 
 
 class UntrustedFileError(SettingsError):
-    """A Cllmfile in the current directory has keys that need the user's trust."""
-
     http_message = "The server's settings are not trusted; ask its operator."
 
     def __init__(self, *, path: str, keys: tuple[str, ...]) -> None:
@@ -203,7 +201,7 @@ class VariableError(CllmError):
 
 
 class SchemaError(CllmError):
-    """A JSON schema cannot be used; `source` is its origin, `place` the path inside it."""
+    """`source` is the origin of the schema, `place` a path inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
     http_message = "The JSON schema cannot be used{error._at}; correct it and ask again."
@@ -221,7 +219,7 @@ class SchemaUnavailableError(SchemaError):
 
 
 class ReplySchemaError(CllmError):
-    """The reply does not match its JSON schema and was not saved; `place` is a path inside it."""
+    """`place` is a path inside the reply."""
 
     http_status, http_code = 502, "reply_schema_mismatch"
     http_message = "The reply does not fit the JSON schema at {error.place}; ask again."
@@ -261,7 +259,7 @@ class MissingKeyError(CllmError):
 
 
 class ProviderError(CllmError):
-    """The provider gave no reply; `code` and `details` are the provider's own, for programs."""
+    """`code` and `details` are the provider's own."""
 
     http_status, http_code = 502, "upstream_error"
     http_message: str | None = (
@@ -317,8 +315,6 @@ class PermissionDeniedError(ProviderError):
 
 
 class InvalidRequestError(ProviderError):
-    """The provider refuses the request; a retry does not help."""
-
     http_status, http_code = 400, "invalid_request"
     http_message = None
 
@@ -343,8 +339,6 @@ class PromptTooLongError(InvalidRequestError):
 
 
 class UnsendableError(InvalidRequestError):
-    """The prompt cannot be converted for this provider, which was not called."""
-
     # The text is ours, so that it has no addresses to remove.
     report = ProviderError.report
 

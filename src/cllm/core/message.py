@@ -25,7 +25,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dialect: Dialect = "openai"
 
     def json(self) -> dict[str, Any]:
-        """Return the message as a new dictionary, which the caller may change."""
         decoded: dict[str, Any] = msgspec.json.decode(self.raw)
         return decoded
 
@@ -42,7 +41,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
-    """Yield the texts of a list of blocks; a block can be a message with a list of its own."""
+    """Yield the texts of blocks; a block can be a message with blocks of its own."""
     for block in content:
         if not isinstance(block, dict):
             continue
@@ -59,8 +58,6 @@ def _text(block: Any) -> str | None:
 
 
 class _Content(msgspec.Struct):
-    """The field that every dialect has, and OpenAI's field for a refusal."""
-
     content: Any = None
     refusal: Any = None
 
@@ -79,8 +76,6 @@ def plain_message(role: Role, text: str) -> Message:
 
 
 class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A position up to which the provider shall cache the prompt."""
-
     ttl: str | None = None
 
 
@@ -100,16 +95,12 @@ class Text(Part, frozen=True, kw_only=True, tag="text"):
 
 
 class Image(Part, frozen=True, kw_only=True, tag="image"):
-    """An image by its data (base64, with its media type) or by its URL."""
-
     media_type: str | None = None
     data: str | None = None
     url: str | None = None
 
 
 class Document(Part, frozen=True, kw_only=True, tag="document"):
-    """A file, by its data (base64), plain text, URL, or ID at the provider."""
-
     media_type: str | None = None
     data: str | None = None
     text: str | None = None
@@ -119,7 +110,7 @@ class Document(Part, frozen=True, kw_only=True, tag="document"):
 
 
 class ToolCall(Part, frozen=True, kw_only=True, tag="tool_call"):
-    """A call of a tool by the model; `arguments` is the JSON text as the model wrote it."""
+    """`arguments` is the JSON text as the model wrote it."""
 
     id: str
     name: str
@@ -140,7 +131,7 @@ class Refusal(Part, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
-    """A block of an unknown kind, unchanged; `field` is the list that it was in."""
+    """A block of an unknown kind; `field` is the list that it was in."""
 
     dialect: Dialect
     raw: bytes
@@ -148,8 +139,6 @@ class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
 
 
 class ToolResult(Part, frozen=True, kw_only=True, tag="tool_result"):
-    """The result of a tool call."""
-
     call_id: str
     content: tuple["Text | Image | Document | Unknown", ...] = ()
     is_error: bool = False

@@ -21,7 +21,6 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def notices_left_out(count: int) -> Notice:
-    """Return the notice that replaces `count` notices after the first MAX_NOTICES."""
     more = "1 more is" if count == 1 else f"{count} more are"
     message = f"Only the first {MAX_NOTICES} notices are listed; {more} left out."
     return Notice(code=LEFT_OUT, message=message, count=count)

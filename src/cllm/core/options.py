@@ -14,8 +14,6 @@ ToolChoiceKind = Literal["auto", "any", "none", "tool"]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the model may call; `schema` is the JSON schema of its arguments."""
-
     name: str
     description: str | None = None
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -25,7 +23,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a kind that only one protocol has, unchanged."""
+    """A tool of a kind that only one protocol has."""
 
     dialect: Dialect
     name: str
@@ -36,22 +34,18 @@ AnyTool = Tool | ForeignTool
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the model must, may or must not call a tool; `name` is for the kind `tool`."""
-
     kind: ToolChoiceKind
     name: str | None = None
 
 
 class JsonOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply has to be JSON, of this schema if there is one."""
-
     schema: dict[str, Any] | None = None
     name: str | None = None
     strict: bool | None = None
 
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the model thinks; `raw` is the unchanged setting in the format of `dialect`."""
+    """`raw` is the setting in the format of `dialect`."""
 
     enabled: bool
     effort: str | None = None
@@ -61,7 +55,7 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """All options; None is an absent field, 0, False and empty lists are values."""
+    """None is an absent field."""
 
     max_tokens: int | None = None
     temperature: float | None = None

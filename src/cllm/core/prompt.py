@@ -21,7 +21,7 @@ class Continuity(msgspec.Struct, frozen=True, kw_only=True):
     passing: int = 0
 
     def after(self, more: int) -> "Continuity":
-        """Return that of the next prompt of the turn, which has `more` messages more."""
+        """Return that of the next prompt of the same turn."""
         if self.passing:
             return Continuity(fresh=self.fresh + more, passing=self.passing + more)
         return Continuity(fresh=more)
@@ -56,7 +56,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return self.messages if self.system is None else (self.system, *self.messages)
 
     def going_on(self, messages: Sequence[Message]) -> "Prompt":
-        """Return the next prompt of the turn: this one with more messages."""
+        """Return the next prompt of the same turn."""
         continuity = self.continuity
         return msgspec.structs.replace(
             self,

@@ -49,29 +49,25 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """A piece of the text; in every delta, `index` is that of its part in the reply."""
+    """In every delta, `index` is that of its part in the reply."""
 
     text: str
     index: int = 0
 
 
 class RefusalDelta(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
-    """A piece of a refusal, if the protocol distinguishes it from text."""
-
     text: str
     index: int = 0
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
-    """A piece of the thinking; the signature comes at its end."""
-
     text: str = ""
     signature: str | None = None
     index: int = 0
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
-    """A piece of a tool call; `id` and `name` come with the first one."""
+    """`id` and `name` come with the first piece."""
 
     index: int
     id: str | None = None

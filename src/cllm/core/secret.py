@@ -8,7 +8,7 @@ SHORTEST = 6
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with these secrets replaced; those under SHORTEST characters stay."""
+    """Replace these secrets; those under SHORTEST characters stay."""
     for secret in sorted({one for one in secrets if len(one) >= SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text

@@ -10,14 +10,13 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new event loop."""
     import asyncio  # noqa: PLC0415 - a command that never waits does not import it
 
     return asyncio.run(coroutine)
 
 
 def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, such as reading a file, without an event loop."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as finished:

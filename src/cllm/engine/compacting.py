@@ -46,7 +46,7 @@ FirstAttempt = Callable[[Conversation, TurnRequest, str], Attempt]
 
 
 class Summarising(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece is about to be requested: its number, the number of pieces and of its messages."""
+    """A piece is about to be requested."""
 
     piece: int
     pieces: int
@@ -54,7 +54,7 @@ class Summarising(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summarised(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary is saved, and replaces this number of turns more than the one before it."""
+    """The summary is saved; `turns` are those that are new in it."""
 
     summary: StandingSummary
     turns: int
@@ -81,7 +81,7 @@ class Compactor:
     async def compact(
         self, found: Conversation, request: TurnRequest, model: str
     ) -> AsyncGenerator[SummaryEvent, None]:
-        """Summarise all but the newest turn; UsageError if there is nothing else."""
+        """Summarise all but the newest turn; UsageError if there is no other."""
         conversation = await self._load(found, request)
         attempt = self._attempt_for(conversation, request, model)
         plan = plan_now(material_of(conversation, request, attempt))
@@ -116,7 +116,6 @@ class Compactor:
         return None
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:
-        """Remove the newest summary, so that the one before it applies; return the removed one."""
         conversation = await self._store.load(ref, owner=owner, tail=0)
         undone = conversation.summary
         if undone is None:
@@ -125,13 +124,13 @@ class Compactor:
         return undone
 
     async def _load(self, found: Conversation, request: TurnRequest) -> Conversation:
-        """Load the conversation from the first message that is in no summary, and its pins."""
+        """Load the messages that are in no summary, and the pins."""
         through = 0 if found.summary is None else found.summary.through
         tail = found.message_count + 1 - min((through + 1, *found.pins))
         return await self._store.load(found.id, owner=request.policy.owner, tail=tail)
 
     def _attempt_for(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
-        """Return the attempt of a turn, without a client's own prompt, which is never saved."""
+        """Return the attempt of a turn, without a prompt that is not saved."""
         if hides_prompt(conversation, request):
             request = request.with_input(system=GivenPrompt())
         return self._attempt(conversation, request, model)
@@ -139,7 +138,6 @@ class Compactor:
     async def _carry_out(
         self, plan: SummaryPlan, conversation: Conversation, request: TurnRequest, attempt: Attempt
     ) -> AsyncGenerator[SummaryEvent, None]:
-        """Request each piece, and save the summary when the last one is answered."""
         before = so_far = conversation.summary
         pieces: list[StandingSummary] = []
         for number, chunk in enumerate(plan.chunks, start=1):
@@ -176,7 +174,7 @@ class Compactor:
     async def _save(
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
-        """Save the summary when no turn runs, if the messages it is of are unchanged."""
+        """Save the summary when no turn runs, if its messages are unchanged."""
         while True:
             await self._check_unchanged(conversation, made, request)
             try:
@@ -190,7 +188,6 @@ class Compactor:
     async def _check_unchanged(
         self, conversation: Conversation, made: StandingSummary, request: TurnRequest
     ) -> None:
-        """Raise UsageError if the conversation has another summary or other messages by now."""
         stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
         if stored.summary != conversation.summary:
             raise UsageError(
@@ -204,7 +201,6 @@ class Compactor:
             )
 
     async def _wait_for_turn(self, conversation_id: str, request: TurnRequest) -> None:
-        """Wait until no turn runs, for as long as the request allows for its own turn."""
         start = TurnStart(id=self._new_id(), messages=(), visible=False)
         lease = await self._store.begin_turn(
             conversation_id, start, owner=request.policy.owner, wait=request.policy.wait, tail=0
@@ -213,7 +209,7 @@ class Compactor:
 
 
 def _with_newest(summary: StandingSummary) -> StandingSummary:
-    """Drop all but the newest MOST_UNDONE; the oldest of these gets their usage and cost."""
+    """Keep the newest MOST_UNDONE; the oldest gets the usage and cost of the others."""
     chain = [summary]
     while (before := chain[-1].before) is not None:
         chain.append(before)
@@ -232,7 +228,7 @@ def _with_newest(summary: StandingSummary) -> StandingSummary:
 
 
 def _new_messages(conversation: Conversation, summary: StandingSummary) -> tuple[Message, ...]:
-    """Return the messages that are in the summary and not in the one before it."""
+    """Return the messages in a summary that were not in the one before."""
     first = 1 if summary.before is None else summary.before.through + 1
     return tuple(
         message
@@ -246,7 +242,7 @@ def _notice(code: str, message: str) -> Noticed:
 
 
 def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
-    """Make a summary of a reply; BadReplyError if the reply is none, or is not complete."""
+    """Return the summary in a reply; BadReplyError if it is none, or incomplete."""
     most = LONGEST * plan.material.strategy.summary_tokens
     name = attempt.route.provider.name
     text = reply.message.text.strip()
@@ -270,7 +266,7 @@ def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> St
 
 
 def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:
-    """Return the tokens of a summary in a prompt: as counted, unless that includes thinking."""
+    """Return the tokens as counted, unless that includes thinking."""
     usage = reply.usage
     if usage is not None and usage.output and not usage.estimated:
         parts = parts_of(reply.message)

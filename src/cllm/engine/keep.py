@@ -76,7 +76,6 @@ async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
 
 
 def _pause(expires_at: datetime, clock: Clock) -> float:
-    """Return the seconds until the next renewal."""
     return max((expires_at - clock()).total_seconds() / 3, SHORTEST_PAUSE)
 
 
@@ -133,7 +132,6 @@ class Keeper:
         self._renewal = Renewal(store, lease, clock=clock)
 
     def send(self, prompt: Prompt, attempt: Attempt) -> None:
-        """Record what is about to be sent, and to which model."""
         self._sent = prompt, attempt
 
     def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
@@ -147,7 +145,7 @@ class Keeper:
             self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
-        """Save the turn with its whole reply; a reply that the provider paused is incomplete."""
+        """Save the turn; a reply that the provider paused is incomplete."""
         state: TurnState = "incomplete" if reply.stop_reason == "pause" else "complete"
         return await self._finish(state, reply=reply.message, usage=reply.usage)
 
@@ -214,7 +212,6 @@ class Keeper:
         return turn
 
     async def _complete_step(self, step: Coroutine[Any, Any, None]) -> None:
-        """Run a step of saving to its end, also when the turn is cancelled meanwhile."""
         is_safe = getattr(self._store, "ends_turns_whole", False)
         await (step if is_safe else uninterrupted(step))
 
@@ -258,17 +255,14 @@ def _recorded(
 
 
 def total_usage(used: Sequence[Usage]) -> Usage | None:
-    """Return the usage of several calls; estimated if that of one is."""
     return sum(used[1:], start=used[0]) if used else None
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
-    """Return the cost of several calls; unknown if that of one is."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
 
 def _failure(error: Exception) -> TurnFailure:
-    """Return the record of an error: its text if it is for people, else only its type."""
     text = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
     return TurnFailure(code=type(error).__name__, message=text)

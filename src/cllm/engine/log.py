@@ -30,8 +30,6 @@ SMALLEST_WINDOW = 1000
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is called, by the name in turns, its provider, its window, and the time."""
-
     model: str
     provider: str
     context_window: Callable[[], int | None]
@@ -64,7 +62,7 @@ class Log:
 
     @cached_property
     def sequences(self) -> tuple[int, ...]:
-        """The sequence numbers of the messages; new messages have those that they will get."""
+        """The sequence numbers of the messages, also of new ones."""
         if self._conversation is None:
             return tuple(range(1, len(self._prompt.messages) + 1))
         found: list[int] = []
@@ -78,28 +76,27 @@ class Log:
         return (*found, *range(number, number + len(self._prompt.messages) - len(found)))
 
     def number(self, sequence: int) -> int:
-        """Return the plan's number for the first message from this sequence number on."""
+        """Return the plan's number of the first message from this sequence number on."""
         return bisect_left(self.sequences, sequence) + 1
 
     def sequence(self, number: int) -> int:
-        """Return the sequence number of the message that has this number in a plan."""
         return self.sequences[min(number, len(self.sequences)) - 1] if self.sequences else 1
 
     @property
     def before(self) -> int:
-        """How many messages of the conversation come before the log."""
+        """Messages of the conversation before the log."""
         return 0 if self._conversation is None else self._conversation.first_sequence - 1
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """The plan's numbers of the pinned messages that are in the log."""
+        """The plan's numbers of pinned messages in the log."""
         pinned = () if self._conversation is None else self._conversation.pins
         known = set(self.sequences) if pinned else set()
         return tuple(self.number(pin) for pin in pinned if pin in known)
 
     @property
     def summary(self) -> StandingSummary | None:
-        """The summary of the conversation, with `through` as a number of the plan."""
+        """The summary, with `through` as a number of the plan."""
         if self.standing is None:
             return None
         through = bisect_right(self.sequences, self.standing.through)
@@ -117,7 +114,7 @@ class Log:
 
     @property
     def cut(self) -> int | None:
-        """The plan's number of the remembered cut; None if there is none."""
+        """The plan's number of the remembered cut."""
         if self.remembered is None:
             return None
         first = self.remembered.first_sequence
@@ -125,7 +122,7 @@ class Log:
 
     @property
     def idle(self) -> float:
-        """The seconds since the end of the last turn."""
+        """Seconds since the last turn."""
         ended = self.turns[-1].ended_at if self.turns else None
         return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
 
@@ -147,7 +144,7 @@ class Log:
 
     @cached_property
     def budget(self) -> int | None:
-        """The tokens for the messages; None where there is no limit, or none that matters."""
+        """Tokens for the messages; None if there is no limit, or none that matters."""
         if self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW:
             return None
         window = self._served.context_window()
@@ -172,7 +169,7 @@ class Log:
         )
 
     def _report(self, beside: Weighed) -> Report | None:
-        """Return the provider's count of the last prompt, if it is known what that contained."""
+        """Return the provider's count of the last prompt, if its content is known."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.window is None or last.model != self._served.model:
             return None
@@ -185,7 +182,7 @@ class Log:
         )
 
     def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
-        """Return the part of the log in the last prompt; empty if its record does not match."""
+        """Return the spans of the last prompt; empty if its record does not match."""
         stop = sum(len(turn.messages) for turn in self.turns) - 1
         cut = self.number(window.first_sequence)
         spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
@@ -195,7 +192,6 @@ class Log:
 
 
 def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
-    """Whether two windows begin with the same message, behind the same summary."""
     return (one.first_sequence, one.summary_through) == (
         other.first_sequence,
         other.summary_through,
@@ -203,7 +199,7 @@ def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
 
 
 def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
-    """Whether a window was behind a summary that was undone."""
+    """Whether the summary of a window was undone."""
     through = 0 if summary is None else summary.through
     return window.summary_through is not None and window.summary_through > through
 
@@ -241,7 +237,6 @@ def _first_turn(conversation: Conversation) -> int:
 
 
 def item_for(message: Message) -> Item:
-    """Return the item of a message whose tokens are not counted yet."""
     return item_of(message.role, parts_of(message))
 
 
@@ -254,7 +249,7 @@ def _beside(prompt: Prompt, weights: Weights) -> Weighed:
 
 
 def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
-    """Return the tokens that the provider counted in the model's replies, by position."""
+    """Return the counted tokens of the model's replies by position."""
     counts: dict[int, int] = {}
     end = 0
     for turn in turns:
@@ -265,7 +260,7 @@ def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
 
 
 def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | None) -> int | None:
-    """Return the tokens of the last prompt without the summary in it; None if unknown."""
+    """Return the counted tokens of the last prompt without its summary."""
     tokens = window.counted
     if tokens is None and (usage := _usage_of_call(last)) is not None:
         tokens = usage.prompt
@@ -279,7 +274,7 @@ def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | No
 
 
 def _usage_of_call(turn: Turn) -> Usage | None:
-    """Return the usage of the turn if it is that of one call, as the provider counted it."""
+    """Return the usage of a turn with one counted call."""
     if turn.usage is None or turn.usage.estimated:
         return None
     calls = sum([message.role == "assistant" for message in turn.messages])

@@ -25,7 +25,6 @@ TRIMMED = "Trimmed old messages to fit context window"
 def windowed_prompt(
     conversation: Conversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Assemble the prompt that is sent, cut to its window if it has one."""
     prompt = whole_prompt(conversation, request, attempt)
     if request.policy.window is None:
         return prompt
@@ -88,7 +87,6 @@ def whole_prompt(
 
 
 def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
-    """Return the model that the conversation was created with, else that of the request."""
     stored = None if conversation is None else conversation.model
     return stored or request.target.model
 
@@ -107,13 +105,13 @@ def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
 
 
 def _changed(new: tuple[Message, ...], sent: tuple[Message, ...]) -> int:
-    """Count the messages from the first one on that is saved differently than it is sent."""
+    """Count the messages from the first one on that is not saved as it is sent."""
     pairs = enumerate(zip(new, sent, strict=True))
     return next((len(new) - index for index, (one, other) in pairs if one is not other), 0)
 
 
 def _foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> frozenset[int]:
-    """Return the positions of messages that are known to be by or for another model."""
+    """Return the positions of messages by or for another model."""
     positions: set[int] = set()
     start = 0
     for owner, count in (*((turn.model, len(turn.messages)) for turn in turns), (new_for, new)):
@@ -172,7 +170,6 @@ def cut_to_window(
 
 
 def _show(prompt: Prompt, view: View, log: Log) -> Prompt:
-    """Return the prompt with the messages of a view, behind the summary if there is one."""
     ahead = () if log.standing is None else summary_turn(log.standing.text)
     messages = (*ahead, *view.of(prompt.messages))
     positions = [n for start, stop in view.spans for n in range(start, stop)]

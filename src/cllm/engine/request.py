@@ -22,19 +22,15 @@ Price = Callable[[Usage], float | None]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider that serves a model, and the name of the model there."""
-
     provider: Provider
     model: str
 
 
 def unknown_window(_route: Route) -> int | None:
-    """Return None, the window of a model that nobody knows."""
     return None
 
 
 def unknown_price(_route: object) -> Price:
-    """Return a price function for which every cost is unknown, which is not zero."""
     return lambda _usage: None
 
 
@@ -115,13 +111,10 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tail(self) -> Tail:
-        """How much of a conversation to load: what the window can use, or all without one."""
         return None if self.window is None else "window"
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, as an interface requests it from the engine."""
-
     input: TurnInput
     target: TurnTarget
     policy: TurnPolicy = TurnPolicy()
@@ -134,13 +127,13 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Another turn is running in the conversation; this one waits for its end."""
+    """Another turn is running in the conversation, and this one waits."""
 
     conversation: str
 
 
 class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider is about to be called with this prompt; a saved turn has a lease."""
+    """The provider is about to be called."""
 
     conversation: str | None
     model: str

@@ -36,7 +36,7 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float = 60.0
 
     def wait_before(self, attempt: int, error: ProviderError, jitter: float) -> float | None:
-        """Return the seconds to wait before the retry with this number; None to give up."""
+        """Return the seconds to wait before this retry; None to give up."""
         if attempt > self.retries or not is_passing(error):
             return None
         if error.retry_after is not None:
@@ -46,7 +46,6 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_passing(error: ProviderError) -> bool:
-    """Whether the same request can succeed later."""
     return error.can_retry or error.status in PASSING_STATUSES
 
 
@@ -99,7 +98,6 @@ def may_fall_back(error: CllmError) -> bool:
 
 
 def fell_back(model: str, following: str, error: CllmError) -> Noticed:
-    """Return the notice that another model is called."""
     return Noticed(
         notice=Notice(
             code="fallback",

@@ -28,12 +28,12 @@ class ToolBox(Protocol):
     most_uses: int
 
     async def use(self, call: ToolCall) -> str:
-        """Run a tool and return its result; a refusal and a failure are results too."""
+        """Run a tool; a refusal and a failure are results too."""
         ...
 
 
 class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The model called tools and they ran; the model is called again with their results."""
+    """The model called tools, and is called again with their results."""
 
     reply: ReplyFinished
     results: tuple[Message, ...]
@@ -46,7 +46,7 @@ class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 async def ask_in_rounds(
     ask: AskPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
-    """Yield the events of all rounds; the last is the reply that calls no tool of ours."""
+    """Yield the events of all rounds."""
     uses = 0
     while True:
         calls: list[ToolCall] = []
@@ -70,7 +70,6 @@ async def ask_in_rounds(
 
 
 def with_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
-    """Return the prompt with our tools beside those that it has."""
     own = prompt.parameters.get("tools")
     offered = [*(own if isinstance(own, list) else []), *tools.definitions]
     return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": offered})

@@ -59,7 +59,6 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def view(self, summary: StandingSummary | None) -> View:
-        """Plan the window of the turn behind a summary."""
         return plan_window(
             self.log.ledger,
             self.strategy,
@@ -71,20 +70,17 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces to request, one after another; before a turn, or because a user asked."""
-
     material: Material
     chunks: tuple[SummaryChunk, ...]
     is_for_turn: bool = False
 
     @property
     def through(self) -> int:
-        """The sequence number of the last message in the summary."""
         return self.material.log.sequence(self.chunks[-1].through)
 
     @property
     def turns(self) -> int:
-        """The number of turns that this summary has and the one before it has not."""
+        """How many turns are new in this summary."""
         borders, summary = self.material.log.ledger.turns, self.material.log.summary
         covered = 0 if summary is None else bisect_right(borders, summary.through - 1)
         return bisect_right(borders, self.chunks[-1].through - 1) - covered
@@ -111,7 +107,6 @@ def hides_prompt(conversation: Conversation, request: TurnRequest) -> bool:
 
 
 def summarises(request: TurnRequest, model: str) -> bool:
-    """Whether turns are summarised before they leave the window; never for a read-only request."""
     if request.policy.window is None or request.policy.read_only:
         return False
     return isinstance(request.policy.window(model), Summarise)
@@ -182,7 +177,6 @@ def _has_failed(log: Log) -> bool:
 
 
 def plan_now(material: Material) -> SummaryPlan:
-    """Plan a summary of all but the newest turns."""
     chunks = material.chunks(keep_turns=KEPT_TURNS)
     if not chunks:
         raise UsageError(
@@ -220,7 +214,7 @@ def summary_prompt(
 
 
 def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
-    """Return the parameters of the last prompt, which its cache needs, with room for a summary."""
+    """Return the parameters of the last prompt, with room for a summary."""
     kept = {
         name: value for name, value in prompt.parameters.items() if name not in NOT_FOR_SUMMARIES
     }

@@ -20,7 +20,7 @@ MOST_TURNS = 240
 async def copy_into(
     store: Store, conversation: Conversation, ref: str, *, owner: str = LOCAL_OWNER
 ) -> None:
-    """Add a copy under this ID in one step; ConversationExistsError if the ID is taken."""
+    """Add a copy in one step; ConversationExistsError if the ID is taken."""
     await store.add(copy_of(conversation, ref), owner=owner)
 
 
@@ -64,7 +64,6 @@ def _at(turn: Turn, place: str) -> Turn:
 
 
 def _system_record(conversation: Conversation) -> SystemRecord | None:
-    """Return the record of the system prompt; a prompt without a record was captured."""
     if conversation.system is None or conversation.system_record is not None:
         return conversation.system_record
     return SystemRecord(policy="captured")
@@ -79,7 +78,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outlined:
-    """A conversation whose turns have no messages; `said_in` and `parts_of` read them."""
+    """A conversation without its messages, and methods that read them."""
 
     def __init__(self, store: OutlinedStore, outline: Outline, *, owner: str, most: int) -> None:
         self.conversation = outline.conversation
@@ -118,7 +117,7 @@ class Outlined:
 
 
 class _Loaded:
-    """Parts of a conversation that was loaded whole, for a store that cannot read parts."""
+    """For a store that cannot read parts."""
 
     def __init__(self, conversation: Conversation) -> None:
         turns = (*conversation.turns, *conversation.variants)
@@ -159,7 +158,6 @@ def _bare(turn: Turn) -> Turn:
 async def open_outlined(
     store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MOST_BYTES
 ) -> Outlined:
-    """Open a conversation for reading in parts of about `most` bytes."""
     parts: OutlinedStore = (
         store if isinstance(store, OutlinedStore) else _Loaded(await store.load(ref, owner=owner))
     )

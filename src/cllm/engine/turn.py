@@ -58,8 +58,6 @@ Prepared = dict[str, CllmError | None]
 
 
 class Engine:
-    """Takes turns, on the store, the routes and the clock that it gets as parameters."""
-
     def __init__(
         self,
         *,
@@ -126,7 +124,7 @@ class Engine:
                     yield event
 
     async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
-        """Return the route and the prompt of a turn, without taking the turn."""
+        """Return the route and the prompt of a turn that is not taken."""
         if isinstance(request.policy.found, Conversation):
             request = request.with_policy(found=msgspec.UNSET)
         conversation = await self._peek(request, tail=request.policy.tail)
@@ -153,7 +151,7 @@ class Engine:
                 yield event
 
     async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
-        """Remove the newest summary, so that the one before it applies; return the removed one."""
+        """Restore the summary before the newest one; return the removed one."""
         return await self._compactor().undo(ref, owner=owner)
 
     def _compactor(self) -> Compactor:
@@ -166,7 +164,7 @@ class Engine:
         )
 
     async def _prepare(self, models: tuple[str, ...]) -> Prepared:
-        """Prepare the first provider that can be prepared; raise if none can."""
+        """Prepare the first provider that can be; raise if none can."""
         prepared: Prepared = {}
         for model in models:
             try:
@@ -188,7 +186,7 @@ class Engine:
         keeper: Keeper | Unkept,
         prepared: Prepared,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Call one model after the other until one answers, and save the turn with its reply."""
+        """Call the models until one answers, and save the turn."""
         attempt, is_started = first, False
         for following in (*request.target.fallbacks, None):
             is_answering = False
@@ -239,7 +237,6 @@ class Engine:
         model: str,
         context: Context = NO_CONTEXT,
     ) -> Attempt:
-        """Return the attempt with the model under the system prompt of the request."""
         choice = choose_system(
             conversation,
             request.input.system,
@@ -266,7 +263,6 @@ class Engine:
         )
 
     async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
-        """Run the context commands that this turn needs."""
         if not request.input.context or self._run_commands is None:
             return NO_CONTEXT
         plan = plan_context(conversation, request.input.context, new_policy=request.policy.system)
@@ -277,7 +273,6 @@ class Engine:
     def _call(
         self, prompt: Prompt, attempt: Attempt, request: TurnRequest
     ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
-        """Call the model of an attempt, in rounds if it has tools."""
         provider, tools = attempt.route.provider, request.target.tools
         if tools is None:
             return self._ask(provider, prompt)
@@ -312,7 +307,7 @@ class Engine:
         model: str,
         lease: Lease | None,
     ) -> Conversation | None:
-        """Return the conversation, with older messages loaded if its window needs them."""
+        """Load older messages if the window of the conversation needs them."""
         if conversation is None or request.policy.window is None:
             return conversation
         # The messages of this turn can be stored already, after those that are loaded.
@@ -356,7 +351,6 @@ class Engine:
 
 
 def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
-    """Whether the conversation is archived, for a request that did not load it before."""
     return request.policy.at_once and conversation.archived_at is not None
 
 

@@ -16,14 +16,14 @@ LARGEST_BLOCK = 0.5
 
 
 class CachePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """The prices of writing and reading, and for how many seconds a cache lasts unread."""
+    """`lifetime`: seconds that a cache lasts unread."""
 
     write: float = 1.25
     read: float = 0.1
     lifetime: float = 300.0
 
     def weight(self, turn_size: float) -> float:
-        """Return the factor of a number of kept tokens whose square root is the best block."""
+        """The best block for K kept tokens is the root of K times this."""
         gain = 2 * (self.write - self.read) * turn_size
         if gain <= 0:
             return 0.0
@@ -46,14 +46,14 @@ MODELS = (("claude", CLAUDE), ("nova", NOVA), ("gpt-5.6", OPENAI), ("gpt-6", OPE
 
 
 def prices_for(provider: str, model: str) -> CachePrices:
-    """Return the prices by model, else by provider; an unknown server is treated as local."""
+    """Return the prices; an unknown server is treated as local."""
     name = model.lower()
     found = (prices for part, prices in MODELS if part in name)
     return next(found, PROVIDERS.get(provider, LOCAL))
 
 
 def best_block(floor: float, *, turn_size: float, prices: CachePrices) -> float:
-    """Return how far a history may grow over its floor before it is cut back to that."""
+    """Return how far a history may grow over its floor before a cut."""
     return sqrt(prices.weight(turn_size) * floor)
 
 
@@ -71,7 +71,7 @@ DEFAULT_MAX_TURNS = 10
 
 
 class ByTurns(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
-    """At most `max_turns` complete turns, and the current one; the oldest leave one by one."""
+    """The newest complete turns, and the current one."""
 
     max_turns: int = DEFAULT_MAX_TURNS
 
@@ -80,8 +80,6 @@ class ByTurns(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
-    """Over the high mark a history is cut back to the low one."""
-
     low: float
     high: float
 
@@ -104,11 +102,9 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
                 _at_least_one(name, number)
 
     def limit(self, budget: int | None) -> int | None:
-        """Return the smaller of `max_tokens` and the budget."""
         return min((most for most in (self.max_tokens, budget) if most is not None), default=None)
 
     def marks(self, limit: int, turn_size: float) -> Marks:
-        """Return the marks for turns of this mean size, none of them over the limit."""
         if self.floor is None and self.block is None:
             low = best_floor(limit, turn_size=turn_size, prices=self.prices)
             return Marks(low=low, high=limit)
@@ -119,7 +115,7 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):
-    """By tokens; turns that leave are first put into a summary of `summary_tokens`."""
+    """By tokens; turns that leave are first put into a summary."""
 
     tokens: ByTokens = ByTokens()
     summary_tokens: int = 1000

@@ -31,7 +31,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain_user(self) -> bool:
-        """Whether it can begin a turn: a user message that answers no call."""
+        """Whether it can begin a turn."""
         return self.role == "user" and not self.results
 
 
@@ -88,7 +88,7 @@ class Ledger:
         self._waiting.clear()
 
     def _begin_unit(self, position: int, item: Item) -> None:
-        """Begin a unit; consecutive assistant messages, which most providers merge, are one."""
+        """Begin a unit, unless the assistant continues: most providers merge such messages."""
         if self._last != "assistant":
             self._units.append(position if self._system_since is None else self._system_since)
             self._waiting.clear()
@@ -104,28 +104,26 @@ class Ledger:
 
     @property
     def turns(self) -> Sequence[int]:
-        """The position at which each turn begins."""
+        """Where each turn begins."""
         return self._turns
 
     @property
     def is_answered(self) -> bool:
-        """Whether the newest turn ends with the assistant, which waits for no results."""
         return self._last == "assistant" and not self._waiting
 
     @property
     def turn_size(self) -> float:
-        """The mean tokens of the turns before the newest one, or of that if it is the first."""
+        """Mean tokens of the turns before the newest one."""
         if len(self._turns) > 1:
             return self._sums[self._turns[-1]] / (len(self._turns) - 1)
         return float(self._sums[-1])
 
     @property
     def unsent(self) -> int:
-        """The position of the last assistant message: no prompt had it or a later one yet."""
+        """The last assistant message, which no prompt had yet."""
         return self._units[-1] if self._units else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
-        """Return the tokens of the messages between two positions."""
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
 
     def turn_at(self, position: int) -> int:
@@ -133,17 +131,16 @@ class Ledger:
         return self._turns[bisect_right(self._turns, position) - 1]
 
     def turn_end(self, position: int) -> int:
-        """Return where the turn of a message ends."""
         after = bisect_right(self._turns, position)
         return self._turns[after] if after < len(self._turns) else len(self)
 
     def units(self, turn: int) -> Sequence[int]:
-        """Return where the units of the turn begin that begins here."""
+        """Return where the units of a turn begin."""
         stop = bisect_left(self._units, self.turn_end(turn))
         return self._units[bisect_left(self._units, turn) : stop]
 
     def head(self, turn: int) -> tuple[int, int]:
-        """Return the run of user messages that begins the turn; it can be empty."""
+        """Return the run of user messages that begins the turn."""
         first = bisect_left(self._units, turn)
         end = self.turn_end(turn)
         if first < len(self._units):
@@ -164,7 +161,7 @@ class Ledger:
         return start, self._units[bisect_right(self._units, start)]
 
     def cut_at(self, sequence: int | None) -> int:
-        """Return the position of a remembered cut: a border of this log, at or after it."""
+        """Return the first border of this log at or after a remembered cut."""
         position = 0 if sequence is None else max(0, sequence - self.first_sequence)
         if position >= len(self):
             return self._turns[-1] if self._turns else 0
@@ -177,7 +174,7 @@ class Ledger:
         return end if end < len(self) else turn
 
     def last_turn_with(self, tokens: int) -> int:
-        """Return the newest beginning of a turn from which there are this many tokens."""
+        """Return the newest turn from which on there are this many tokens."""
         most = self._sums[-1] - tokens
         index = bisect_right(self._turns, most, key=self._sums.__getitem__) - 1
         return self._turns[max(index, 0)]
@@ -195,8 +192,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of each message, of what is beside them, and what was learned."""
-
     messages: tuple[int, ...]
     beside: int
     learned: Learned
@@ -236,7 +231,7 @@ def _sent(weighed: Sequence[Weighed], report: Report) -> Weighed:
 def _covered(
     weighed: Sequence[Weighed], replies: Mapping[int, int], report: Report
 ) -> tuple[dict[int, int], int]:
-    """Divide a report: tokens of each message by position, and of what is beside them."""
+    """Divide a report: tokens by position, and of what is beside the messages."""
     positions = [n for start, stop in report.spans for n in range(start, stop)]
     known = {n: replies[n] for n in positions if n in replies}
     rest = report.tokens - sum(known.values())

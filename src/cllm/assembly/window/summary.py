@@ -31,7 +31,7 @@ UNLIMITED = 10**12
 
 
 class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages that one request summarises, through a sequence number."""
+    """The messages of one request, through a sequence number."""
 
     spans: tuple[Span, ...]
     through: int
@@ -105,7 +105,7 @@ def _chunk_to(ledger: Ledger, start: int, stop: int, before: tuple[Span, ...]) -
 
 
 def summary_turn(text: str) -> tuple[Message, ...]:
-    """Return the messages of a summary in a prompt: two, so that roles alternate."""
+    """Return the two messages of a summary in a prompt."""
     summary = plain_message("user", f"{INTRODUCTION}\n\n{text}")
     return summary, plain_message("assistant", ACKNOWLEDGED)
 
@@ -117,7 +117,6 @@ def summary_request(
     *,
     words: int,
 ) -> tuple[Message, ...]:
-    """Return the messages of the request for a chunk, from those of the log that was planned."""
     ahead = () if summary is None else summary_turn(summary.text)
     kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
     return (*ahead, *kept, plain_message("user", f"{INSTRUCTION}, in at most {words} words."))

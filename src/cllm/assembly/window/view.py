@@ -40,8 +40,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pins:
-    """The pinned turns of a log, and their tokens before a cut."""
-
     def __init__(self, ledger: Ledger, sequences: Iterable[int]) -> None:
         positions = (sequence - ledger.first_sequence for sequence in sequences)
         self._ledger = ledger
@@ -52,7 +50,6 @@ class Pins:
             self._before.append(self._before[-1] + tokens)
 
     def before(self, turn: int) -> Iterator[Span]:
-        """Yield the pinned turns that begin before this one."""
         for pinned in self._turns[: bisect_left(self._turns, turn)]:
             yield pinned, self._ledger.turn_end(pinned)
 
@@ -65,7 +62,7 @@ class Pins:
 
 
 def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
-    """Return what of the turn of a cut is sent although it is before the cut."""
+    """Return what is sent of the turn of a cut before the cut."""
     turn = ledger.turn_at(cut)
     if turn == cut:
         return ()
@@ -106,7 +103,7 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
 
 
 def sent_spans(items: Iterable[Item], cut: int, pins: Iterable[int]) -> tuple[Span, ...]:
-    """Return the spans of a prompt that began at this cut, with these pins."""
+    """Return the spans of a prompt that began at this cut."""
     ledger = Ledger(items)
     return view_from(ledger, ledger.cut_at(cut), Pins(ledger, pins)).spans
 
@@ -116,7 +113,7 @@ def _whole_turns_before(ledger: Ledger, turn: int, pins: Pins) -> int:
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans with neighbours joined and without empty ones."""
+    """Join neighbouring spans and leave out empty ones."""
     found: list[Span] = []
     for start, stop in spans:
         if start == stop:
@@ -131,7 +128,7 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 def cut_in_blocks(
     ledger: Ledger, strategy: ByTokens, *, limit: int, before: int, pins: Pins, idle: float = 0.0
 ) -> int:
-    """Return the next cut: the one before, unless the history is too long or cutting is cheap."""
+    """Move the cut if the history is too long or moving it is cheap."""
     pinned = pins.tokens_before(ledger.turns[-1])
     marks = strategy.marks(max(0, limit - pinned), ledger.turn_size)
     low = int(marks.low)
@@ -160,7 +157,7 @@ def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
 def cut_to_fit(
     ledger: Ledger, oldest: int, *, limit: int | None, pins: Pins, floor: int | None = None
 ) -> int:
-    """Return the first border from a position on whose view is within the limit."""
+    """Return the first border whose view is within the limit."""
     if limit is None or used(ledger, oldest, pins) <= limit:
         return oldest
     turns = ledger.turns
@@ -173,12 +170,12 @@ def cut_to_fit(
 def _first_within(
     ledger: Ledger, borders: Sequence[int], first: int, limit: int, pins: Pins
 ) -> int:
-    """Bisect: the tokens of a view never grow as its cut moves towards the end."""
+    """Bisect: a later cut never has a longer view."""
     return bisect_left(borders, -limit, lo=first, key=lambda border: -used(ledger, border, pins))
 
 
 def _inside_newest(ledger: Ledger, limit: int, pins: Pins, *, floor: int) -> int:
-    """Return a cut in the newest turn, which alone is over the limit; its last unit stays."""
+    """Return a cut in the newest turn, which alone is too long."""
     turn = ledger.turns[-1]
     units = ledger.units(turn)
     needed = used(ledger, units[-1] if units else turn, pins)
