@@ -1,8 +1,8 @@
 """What the caches of providers saved and cost, from the usage of turns.
 
-Missed tokens were in the prompt before, of the same model at the same provider and within the
-lifetime of its cache, and were not read from it. Not counted as missed: what came after the context
-of one turn, prompts below the minimum of the provider, and fewer than `GRAIN` tokens in a call.
+Missed tokens were in the prompt before, within the lifetime of the cache, and were not read from
+it. Not missed: what came after the context of one turn, prompts below the provider's minimum, and
+fewer than `GRAIN` tokens in a call.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +13,14 @@ import msgspec
 from cllm.assembly.marks import minimum_for
 from cllm.assembly.tokens import estimate_tokens, weights_for
 from cllm.assembly.window import PROVIDERS, prices_for
-from cllm.core.conversation import Conversation, StandingSummary, Turn
+from cllm.core.conversation import Conversation, Turn
 from cllm.core.reply import Usage
 
 GRAIN = 128
 
 KeptPrice = Callable[[str, str, Usage, datetime], float | None]
 """Returns the dollars for a usage, by provider, model and time; None if unknown."""
+Priced = Callable[[Usage], float | None]
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,21 +30,20 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0
     unknown: int = 0
 
-    def plus(self, dollars: float | None) -> "Amount":
+    def __add__(self, other: "Amount") -> "Amount":
         return Amount(
-            dollars=self.dollars + (dollars or 0.0),
-            known=self.known + (dollars is not None),
-            unknown=self.unknown + (dollars is None),
+            dollars=self.dollars + other.dollars,
+            known=self.known + other.known,
+            unknown=self.unknown + other.unknown,
         )
 
 
-class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of some conversations; `usage` and the amounts include summaries.
+def _amount(dollars: float | None) -> Amount:
+    return Amount(unknown=1) if dollars is None else Amount(dollars=dollars, known=1)
 
-    `counted` are the prompt tokens that providers counted. `trimmed` is the part of `missed` after
-    a cut of the window, `expired` what the cache had no longer. `saved` is relative to no cache,
-    `lost` what the missed tokens cost more than reading them.
-    """
+
+class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`trimmed` is the part of `missed` after a cut; `saved` is relative to no cache."""
 
     conversations: int = 0
     turns: int = 0
@@ -57,6 +57,10 @@ class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
     cost: Amount = Amount()
     saved: Amount = Amount()
     lost: Amount = Amount()
+
+    def __add__(self, other: "CacheReport") -> "CacheReport":
+        names = self.__struct_fields__
+        return CacheReport(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     @property
     def hit_ratio(self) -> float | None:
@@ -85,80 +89,62 @@ def with_conversation(
     report: CacheReport, conversation: Conversation, price: KeptPrice, *, seen: set[str]
 ) -> CacheReport:
     """Add a conversation; `seen` has the turns and summaries of the report."""
-    report = _with(report, conversations=1)
+    report += CacheReport(conversations=1)
     for turn, missed in _judged(conversation):
         if turn.id not in seen:
             seen.add(turn.id)
-            report = _with_turn(report, turn, missed, price)
-    for summary, provider in _summaries(conversation):
+            report += _turn_report(turn, missed, price)
+    providers = {turn.model: turn.provider for turn in _all_turns(conversation)}
+    summary = conversation.summary
+    while summary is not None:
         name = f"summary {summary.through} {summary.text}"
         if name not in seen:
             seen.add(name)
-            report = _with_summary(report, summary, provider, price)
+            priced = _priced(price, providers.get(summary.model), summary.model, summary.made_at)
+            report += CacheReport(summaries=1)
+            report += _usage_report(summary.usage, summary.cost, priced)
+        summary = summary.before
     return report
 
 
-def _with(report: CacheReport, **more: int) -> CacheReport:
-    sums = {name: getattr(report, name) + number for name, number in more.items()}
-    return msgspec.structs.replace(report, **sums)
-
-
-def _with_turn(report: CacheReport, turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
-    report = _with(report, turns=1)
-    if turn.usage is None:
-        return report
-    at = turn.ended_at or turn.started_at
-
+def _priced(
+    price: KeptPrice, provider: str | None, model: str | None, at: datetime | None
+) -> Priced:
     def priced(usage: Usage) -> float | None:
-        if turn.provider is None or turn.model is None:
+        if provider is None or model is None or at is None:
             return None
-        return price(turn.provider, turn.model, usage, at)
+        return price(provider, model, usage, at)
 
-    report = _with_usage(_with(report, answers=1), turn.usage, turn.cost, priced)
-    report = _with(
-        report,
+    return priced
+
+
+def _turn_report(turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
+    if turn.usage is None:
+        return CacheReport(turns=1)
+    priced = _priced(price, turn.provider, turn.model, turn.ended_at or turn.started_at)
+    has_lost = missed.tokens > 0
+    return _usage_report(turn.usage, turn.cost, priced) + CacheReport(
+        turns=1,
+        answers=1,
         missed=missed.tokens,
         trimmed=missed.tokens if missed.trimmed else 0,
         expired=missed.expired,
-    )
-    if not missed.tokens:
-        return report
-    return msgspec.structs.replace(
-        report, lost=report.lost.plus(_lost(missed.tokens, turn.usage, priced))
+        lost=_amount(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
     )
 
 
-def _with_summary(
-    report: CacheReport, summary: StandingSummary, provider: str | None, price: KeptPrice
-) -> CacheReport:
-    report = _with(report, summaries=1)
-    if summary.usage is None:
-        return report
-
-    def priced(usage: Usage) -> float | None:
-        if provider is None or summary.model is None or summary.made_at is None:
-            return None
-        return price(provider, summary.model, usage, summary.made_at)
-
-    return _with_usage(report, summary.usage, summary.cost, priced)
-
-
-def _with_usage(
-    report: CacheReport,
-    usage: Usage,
-    cost: float | None,
-    priced: Callable[[Usage], float | None],
-) -> CacheReport:
-    return msgspec.structs.replace(
-        report,
-        usage=report.usage + usage,
-        counted=report.counted + (0 if usage.estimated else usage.prompt),
-        cost=report.cost.plus(cost),
-        saved=report.saved.plus(_saved(usage, priced)) if _is_cached(usage) else report.saved,
+def _usage_report(usage: Usage | None, cost: float | None, priced: Priced) -> CacheReport:
+    if usage is None:
+        return CacheReport()
+    return CacheReport(
+        usage=usage,
+        counted=0 if usage.estimated else usage.prompt,
+        cost=_amount(cost),
+        saved=_amount(_saved(usage, priced)) if _is_cached(usage) else Amount(),
     )
 
 
-def _saved(usage: Usage, priced: Callable[[Usage], float | None]) -> float | None:
+def _saved(usage: Usage, priced: Priced) -> float | None:
     return _difference(
         priced(Usage(input=usage.prompt)),
         priced(
@@ -172,7 +158,7 @@ def _saved(usage: Usage, priced: Callable[[Usage], float | None]) -> float | Non
     )
 
 
-def _lost(missed: int, usage: Usage, priced: Callable[[Usage], float | None]) -> float | None:
+def _lost(missed: int, usage: Usage, priced: Priced) -> float | None:
     """Return how much cheaper reading the missed tokens would have been."""
     written = min(missed, usage.cache_write)
     hour = min(written, usage.cache_write_hour)
@@ -182,14 +168,6 @@ def _lost(missed: int, usage: Usage, priced: Callable[[Usage], float | None]) ->
 
 def _difference(larger: float | None, smaller: float | None) -> float | None:
     return None if larger is None or smaller is None else larger - smaller
-
-
-def _summaries(conversation: Conversation) -> Iterator[tuple[StandingSummary, str | None]]:
-    providers = {turn.model: turn.provider for turn in _all_turns(conversation)}
-    found = conversation.summary
-    while found is not None:
-        yield found, providers.get(found.model)
-        found = found.before
 
 
 def _all_turns(conversation: Conversation) -> list[Turn]:

@@ -1,9 +1,8 @@
 """The positions of cache marks in a prompt for Anthropic or Bedrock.
 
 One mark ends the system prompt and one the last block that the next prompt will have too. A
-provider compares no more than 20 blocks before a mark with its cache, so that a turn of as many
-gets marks in between. A prompt without a cached prefix has marks in its middle too, at which a
-summary can begin. A client that sets marks of its own gets none of ours.
+provider compares at most 20 blocks before a mark with its cache, so that longer turns get marks in
+between. A prompt without a cached prefix has marks in its middle, at which a summary can begin.
 """
 
 from collections.abc import Sequence
@@ -64,10 +63,10 @@ def place_marks(
     kept: int = 0,
     client_marked: bool = False,
 ) -> Marks:
-    """Return the marks of a prompt whose messages have these blocks.
+    """Return the marks of a prompt with these blocks.
 
-    `system_tokens` includes the tools. The next prompt will begin with the first `persistent`
-    blocks (None: all); the last one began with the first `kept` and had a mark there.
+    The next prompt will begin with the first `persistent` blocks (None: all); the last one began
+    with the first `kept` and had a mark there. `system_tokens` includes the tools.
     """
     if client_marked:
         return NO_MARKS

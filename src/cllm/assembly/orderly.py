@@ -1,7 +1,6 @@
 """Recognises in one pass the histories that every provider accepts, which nearly all are.
 
-That is, alternating texts, and calls with their results directly after them. Decision 19 has the
-figures. Merging results into one message, which most providers want, is not a repair.
+Decision 19 has the figures. Merging results into one message is not a repair.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +27,7 @@ def in_order(
 ) -> tuple[M, ...] | None:
     """Return the history with its results merged; None if it has to be checked.
 
-    `one_answer`: whether all results of a turn go into one message, which `make` builds, in the
-    order of their calls. `begins_answer`: whether the last message may be the assistant's.
+    `begins_answer`: the last message may be the assistant's.
     """
     sent: list[M] = []
     turn = "user"

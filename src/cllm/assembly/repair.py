@@ -1,8 +1,6 @@
 """Repairs of a history that a provider would refuse, for one request only.
 
-A repair answers interrupted calls, puts results after their calls, leaves out blank texts, and
-merges or splits messages. It returns what it cannot repair as problems. A message that needs no
-repair stays the same object.
+It returns what it cannot repair as problems. A message that needs no repair stays the same object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -96,8 +94,7 @@ def repair(
 ) -> Repaired[M]:
     """Return the messages as this provider accepts them.
 
-    `make` builds a message of a role and parts. `places` are the positions of the messages for
-    notices and problems, if some of the original messages are not here.
+    `places` are their positions for notices and problems, if some messages are not here.
     """
     ordered = in_order(
         messages,
@@ -149,7 +146,7 @@ def _arrange(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[t
 def _clean(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
     """Leave out parts that cannot be sent, and messages without any other.
 
-    The newest user message stays: that it is empty is an error for the user to see.
+    The newest user message stays, so that the user sees that it is empty.
     """
     cleaned: list[M] = []
     for position, message in numbered:

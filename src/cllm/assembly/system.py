@@ -1,7 +1,6 @@
 """The system prompt of a turn, and the context blocks below it or before the user's text.
 
-A prompt never has two system prompts. Static context is captured once, below the system prompt; all
-other context goes before the newest user text and is never saved.
+Static context is captured once, below the system prompt; other context is never saved.
 """
 
 from collections.abc import Sequence
@@ -49,11 +48,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 def plan_context(
     conversation: Conversation | None, commands: Sequence[ContextCommand], *, new_policy: Policy
 ) -> ContextPlan:
-    """Return the commands that run.
-
-    A captured conversation runs static commands once, with its first turn. One that captures
-    nothing, and an old one that never did, run them for every turn.
-    """
+    """Return the commands that run; captured ones with the first turn only."""
     every = tuple(commands)
     if conversation is None or not _captures(conversation, new_policy):
         return ContextPlan(now=every)
@@ -75,10 +70,7 @@ def _captures(conversation: Conversation, new_policy: Policy) -> bool:
 
 
 def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Context:
-    """Return the outcomes, which are in the order of the plan, as text and record.
-
-    Raises ContextError if a command with `on_failure: fail` failed.
-    """
+    """Return the outcomes, in the order of the plan, as text and record."""
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
             raise ContextError(name=one_line(outcome.command.name), reason=_reason(outcome))
@@ -171,10 +163,9 @@ NO_CONTEXT = Context()
 
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A system prompt from outside the conversation: from the settings or the request.
+    """A system prompt from the settings or the request (`explicit`).
 
-    `explicit`: the user named it for this request. A blank text is no prompt. `said` is the
-    message in which a client sent it.
+    A blank text is no prompt. `said` is the message in which a client sent it.
     """
 
     text: str | None = None
@@ -205,21 +196,16 @@ def choose_system(
     now: datetime,
     context: Context = NO_CONTEXT,
 ) -> SystemChoice:
-    """Return the system prompt of the next turn of a conversation, or of a stateless turn.
-
-    `context` is what a new conversation captures below its prompt.
-    """
+    """Return the system prompt of the next turn; `context` is captured with the first."""
     if conversation is None:
         return SystemChoice(message=given.message)
     record = conversation.system_record
     if conversation.is_untouched and not _is_pinned(record):
         policy = record.policy if record else new_policy
         return _open(given, policy=policy, now=now, context=context)
-    # An old conversation without a record captured its prompt, if it has one.
-    has_captured = (
-        conversation.has_system_message() if record is None else (record.policy == "captured")
-    )
-    if has_captured or _is_pinned(record):
+    # An old conversation has no record; its prompt was captured.
+    is_captured = conversation.system is not None if record is None else record.policy == "captured"
+    if is_captured or _is_pinned(record):
         return _choose_stored(conversation, given)
     return SystemChoice(message=given.message)
 
@@ -247,10 +233,7 @@ def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> 
 
 
 def recapture(conversation: Conversation, given: GivenPrompt, *, now: datetime) -> Opening:
-    """Return what a branch with another prompt saves: that prompt, and the captured context.
-
-    A branch of a pinned conversation is pinned too.
-    """
+    """Return what a branch with another prompt saves: that, and the captured context."""
     kept = conversation.system_record
     if kept is not None and kept.policy == "pinned":
         return pin(given, now=now)
@@ -283,15 +266,15 @@ def _is_pinned(record: SystemRecord | None) -> bool:
 
 def _choose_stored(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
     stored = conversation.kept_prompt
-    text = "" if stored is None else prompt_without_context(stored.text)
-    if given.explicit and text.strip() != (given.text or "").strip():
+    if given.explicit and _prompt_text(stored) != (given.text or "").strip():
         name = conversation.name or conversation.id
         raise UsageError(
             f"Conversation '{name}' keeps the system prompt it was started with; to go on under "
             f"another one, start a branch: cllm conversations branch {name} --system TEXT"
         )
-    notice = difference(conversation, given)
-    if given.said is not None:
+    if given.said is None:
+        notice = difference(conversation, given)
+    else:
         notice = Notice(
             code="system_prompt_ignored",
             path=given.source or "",
@@ -331,9 +314,9 @@ def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
         return None
     if record is not None and (record.source or "").startswith("--system"):
         return None
-    stored = "" if conversation.system is None else prompt_without_context(conversation.system.text)
+    stored = _prompt_text(conversation.system)
     configured = "" if given.message is None else given.message.text
-    if stored.strip() == configured.strip() or (record is None and not configured):
+    if stored == configured.strip() or (record is None and not configured):
         return None
     was = "the one it was started with" if stored else "none, as it was started"
     return Notice(
@@ -349,3 +332,7 @@ def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
 
 def prompt_without_context(text: str) -> str:
     return CONTEXT_START.split(text, maxsplit=1)[0]
+
+
+def _prompt_text(stored: Message | None) -> str:
+    return "" if stored is None else prompt_without_context(stored.text).strip()

@@ -1,9 +1,7 @@
 """Token estimates, for text that no provider has counted.
 
-An estimate is a weighted sum over the runs of letters, digits, punctuation and line breaks in a
-text, and over its characters outside ASCII. A provider's report is exact for what it covered; the
-bounded ratio between report and estimate corrects the estimates of later text. Needs no tokenizer,
-and never presents an estimate as a count.
+An estimate is a weighted sum over the runs of characters in a text. The bounded ratio between the
+report of a provider and the estimate corrects the estimates of later text.
 """
 
 import re
@@ -41,10 +39,7 @@ code and data; a report outside them is about an unusual text and says nothing a
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Tokens of a run of characters of one class.
-
-    `start` counts once, `each` for every character, `more` for every character past `SHORT_RUN`.
-    """
+    """Tokens: `start` once, `each` for every character, `more` for those past SHORT_RUN."""
 
     start: float
     each: float = 0.0
@@ -54,12 +49,10 @@ class Run(msgspec.Struct, frozen=True):
 class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Tokens of the parts of a text, fitted to a family of vocabularies.
 
-    ASCII text is weighed in runs: lower-case letters (`word`), `capitals`, digits (`number`),
-    punctuation (`marks`), line feeds and tabs. Other characters are weighed one by one: `accented`
-    is Latin with diacritics; `letter` is Greek, Cyrillic, Hebrew and Arabic; `indic` the scripts of
-    South and South-East Asia; `symbol` punctuation and signs; `wide` Chinese, Japanese and Korean;
-    `emoji` everything of four bytes. `byte` is added for every byte, so that spaces count too.
-    `repeated` replaces all this for long runs of one character: characters, and tokens of each.
+    ASCII is weighed in runs of a class; other characters one by one: `letter` is Greek, Cyrillic,
+    Hebrew and Arabic, `indic` South and South-East Asia, `wide` Chinese, Japanese and Korean,
+    `emoji` everything of four bytes. `byte` is added for every byte. `repeated` replaces all this
+    for long runs of one character: characters, and tokens of each.
     """
 
     word: Run
@@ -202,8 +195,7 @@ def _has_long_run(leads: bytes) -> bool:
 def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
     """Weigh the runs of a class of characters.
 
-    Counts on an integer that has a byte for each byte of the text, 1 for members of the class:
-    shifting and masking it is three times as fast as splitting the text into a list of runs.
+    Counting bits of integers is three times as fast as splitting the text.
     """
     members = int.from_bytes(leads.translate(table), "little")
     if not members:
@@ -220,10 +212,7 @@ def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
 
 @cache
 def _repeats(weights: Weights) -> tuple[tuple[bytes, re.Pattern[bytes], float], ...]:
-    """Return the shortest long run of each character, a pattern for all, and tokens per byte.
-
-    There are two tables of weights, so that this is a constant that is computed when needed.
-    """
+    """Return the shortest long run of each character, a pattern, and tokens per byte."""
     found: list[tuple[bytes, re.Pattern[bytes], float]] = []
     for characters, tokens in weights.repeated:
         for one in map(str.encode, characters):
@@ -336,9 +325,9 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
         return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
 
     def after(self, weighed: Weighed, reported: int) -> "Learned":
-        """Return what is learned with one more report, on text that was weighed as this.
+        """Return what is learned with one more report on text that was weighed as this.
 
-        A report is one number, so that it corrects the kind that most of the text is of.
+        A report is one number: it corrects the kind that most of the text is of.
         """
         kind, other = ("plain", "wide") if weighed.plain >= weighed.wide else ("wide", "plain")
         rest = reported - getattr(weighed, other) * getattr(self, other).factor

@@ -1,8 +1,7 @@
 """What each provider accepts as a history, and what is wrong with one by these rules.
 
-A profile is data: the rules of one kind of model. A check lists problems by position and changes
-nothing. Results are paired with calls by position, with the assistant's message directly before
-them: the same ID may come again later in a conversation.
+Results are paired with calls by position, with the assistant's message directly before them: the
+same ID may come again later in a conversation.
 """
 
 import re
@@ -31,9 +30,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
     `repeats`: what happens to consecutive messages of one role. `system`: where a system message
-    may be; `after_user` is between the user and the reply. `ending`: whether the last message may
-    be the assistant's; a `prefill` must not end in white space. `beside_results`: what one message
-    may have beside tool results.
+    may be. `ending`: whether the last message may be the assistant's.
     """
 
     name: str

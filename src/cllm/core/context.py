@@ -12,11 +12,9 @@ DEFAULT_TIMEOUT = 10.0
 
 
 class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command whose output the model gets.
+    """`written` is the command before variables were filled in.
 
-    `static` runs once, when a conversation is created; `dynamic` for every turn; `exec` came with
-    this turn, and is static if the turn creates the conversation. `written` is the command as in
-    the settings, before variables were filled in.
+    `static` runs with the first turn of a conversation, `dynamic` with every turn.
     """
 
     name: str
@@ -28,10 +26,7 @@ class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command did; `output` is its standard output, then its standard error.
-
-    A `cut` command was stopped because its output was too long; the beginning is used.
-    """
+    """`output` is standard output, then standard error; `cut` is one that was too long."""
 
     command: ContextCommand
     state: OutcomeState

@@ -24,10 +24,7 @@ Policy = Literal["captured", "dynamic", "pinned"]
 
 
 class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The policy of a conversation and the source of its system prompt.
-
-    `prompt` is that of a pinned conversation, which is stored here and not among the messages.
-    """
+    """`prompt` is that of a pinned conversation, which has none among its messages."""
 
     policy: Policy
     source: str | None = None
@@ -49,10 +46,10 @@ class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the history that a turn sent: its first sequence number, and how much.
+    """The part of the history that a turn sent.
 
     `summary_through` is the last message in a summary. `counted` are the tokens of the last prompt
-    of the turn as the provider counted them; about `context` of them were context of that turn.
+    as the provider counted them, about `context` of them for this turn's context.
     """
 
     first_sequence: int
@@ -66,8 +63,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A summary that replaces the messages through a sequence number in prompts.
 
-    `tokens` is its length in a prompt; `usage` and `cost` are those of making it. `before` is the
-    summary that it replaced, which undoing it restores.
+    `tokens` is its length in a prompt, `before` the summary that it replaced.
     """
 
     text: str
@@ -93,10 +89,7 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn: the messages of the user and everything that answered them.
-
-    Turns with the same `place` are variants of one another; one of them is on the default path.
-    """
+    """One turn; turns with the same `place` are variants, one of them on the default path."""
 
     id: str
     place: str
@@ -130,11 +123,11 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation: its system prompt, the turns of its default path, and their variants.
+    """A conversation: the turns of its default path, and their variants.
 
-    `first_sequence` is the sequence number of the first message in `turns`: more than 1 if a store
-    loaded only the end. The system prompt has no number. `pins` are the sequence numbers of
-    messages that stay in every window; `summary` replaces the oldest messages in windows.
+    `first_sequence` is the number of the first message in `turns`: more than 1 if only the end was
+    loaded. The system prompt has no number. `pins` are numbers of messages that stay in every
+    window.
     """
 
     id: str

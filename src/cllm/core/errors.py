@@ -71,11 +71,11 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CllmError(Exception):
-    """The root of the tree, with the status, code and text for clients of the server.
+    """The root of the tree.
 
-    `http_message` is formatted with the error as `error`; None is the text of the error itself,
-    if that has no path, address or key of the server. `param` names the field of the request.
-    `can_retry`: whether the same request can succeed later.
+    `http_message` is the text for clients of the server, formatted with `error`; None is the text
+    of the error, if that has no path, address or key of the server. `can_retry`: whether the same
+    request can succeed later.
     """
 
     http_status: int = 500

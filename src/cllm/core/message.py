@@ -13,11 +13,10 @@ Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message: its role, its protocol, and its unchanged JSON.
+    """One message with its unchanged JSON.
 
-    `raw` is compact JSON in UTF-8. Sent back in its own dialect it is the same bytes, which
-    provider caches compare. An OpenAI `developer` message has the role `system`, and its `raw` is
-    unchanged.
+    `raw` is compact UTF-8. Sent back in its own dialect it is the same bytes, which provider caches
+    compare. An OpenAI `developer` message has the role `system`.
     """
 
     role: Role
@@ -30,10 +29,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The plain text, blocks joined by a line break; no tools, no thinking.
-
-        A refusal is text too. JSON that is nested too deeply has none.
-        """
+        """The text and refusals, without tools and thinking; empty if nested too deeply."""
         try:
             return "\n".join(msgspec.json.decode(self.raw, type=_Content).texts())
         except RecursionError:
@@ -80,11 +76,7 @@ class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """The base of all parts of a message.
-
-    `extra` has the fields of a block that have no name here, so that a conversion through parts
-    loses nothing. `cache` is the cache mark of the block.
-    """
+    """`extra` has the fields of a block without a name here, so that nothing is lost."""
 
     cache: CacheMark | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -9,10 +9,7 @@ LEFT_OUT = "notices_left_out"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`code` is for programs, `path` for the field it is about, `message` for people.
-
-    `count` is the number of notices that a `notices_left_out` replaces, and 1 for any other.
-    """
+    """`count` is the number of notices that a `notices_left_out` replaces."""
 
     code: str
     message: str
@@ -27,11 +24,9 @@ def notices_left_out(count: int) -> Notice:
 
 
 class NoticeCollector:
-    """Collects the first MAX_NOTICES notices of one request, each once, and counts the rest.
+    """Collects the first MAX_NOTICES notices, each once, and counts the rest.
 
-    A request can cause as many notices as its body has fields. Adding one takes constant time.
-    Iterating yields the collected ones and, if any were left out, one that says how many.
-    Collectors can be nested: a `notices_left_out` that is added only counts.
+    A request can cause as many notices as its body has fields. Collectors can be nested.
     """
 
     def __init__(self, notices: Iterable[Notice] = ()) -> None:

@@ -1,7 +1,7 @@
 """The options of a request beside its messages, independent of the protocol.
 
-A codec converts the fields of its protocol to these and back. A field without a name here stays in
-`extra` for the codec of the same protocol; another codec leaves it out, with a notice.
+A field without a name here stays in `extra` for the codec of the same protocol; another codec
+leaves it out, with a notice.
 """
 
 from typing import Any, Literal

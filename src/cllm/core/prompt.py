@@ -11,10 +11,9 @@ from cllm.core.notice import Notice
 
 
 class Continuity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prompt shares with those before and after it, in messages from its end.
+    """What a prompt shares with its neighbours, in messages from its end.
 
-    The last `fresh` were not in the prompt before, or came after its context; the next prompt will
-    not have the last `passing`.
+    The prompt before did not have the last `fresh`; the next will not have the last `passing`.
     """
 
     fresh: int
@@ -30,11 +29,9 @@ class Continuity(msgspec.Struct, frozen=True, kw_only=True):
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a provider needs to call its model once.
 
-    `parameters` are the other fields of the request (sampling, tools), in the format of `dialect`.
-    `cache_key` names the conversation to providers with a cache of their own. `foreign` are the
-    positions of messages by another model, whose thinking this one refuses. `strict` makes an
-    error of what would be a notice about a change. `original` is the client's own body, for a
-    provider of its protocol. Without `continuity` no other prompt will begin like this one.
+    `parameters` are in the format of `dialect`. `cache_key` names the conversation. `foreign` are
+    the positions of messages by another model, whose thinking this one refuses. `strict` makes an
+    error of a notice about a change. Without `continuity` no other prompt will begin like this.
     """
 
     model: str
@@ -67,11 +64,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of a client's request, and their fields.
-
-    The bytes can be sent for a prompt only if it `says` the same: a stored history or a system
-    prompt of ours changes it.
-    """
+    """A client's request. Its body can be sent for a prompt that `says` the same."""
 
     body: bytes
     dialect: Dialect

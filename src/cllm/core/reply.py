@@ -13,11 +13,9 @@ StopReason = Literal[
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one call, as the provider counted them.
+    """Tokens of one call; the first five numbers are disjoint.
 
-    The first five numbers are disjoint: `input` is what was neither read from nor written to a
-    cache, `output` what was not reasoning. `cache_write_hour` is the part of `cache_write` that
-    lasts an hour, which costs more.
+    `cache_write_hour` is the part of `cache_write` that lasts an hour, which costs more.
     """
 
     input: int = 0
@@ -37,15 +35,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input=self.input + other.input,
-            output=self.output + other.output,
-            cache_read=self.cache_read + other.cache_read,
-            cache_write=self.cache_write + other.cache_write,
-            reasoning=self.reasoning + other.reasoning,
-            cache_write_hour=self.cache_write_hour + other.cache_write_hour,
-            estimated=self.estimated or other.estimated,
-        )
+        names = self.__struct_fields__[:-1]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Usage(**sums, estimated=self.estimated or other.estimated)
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
@@ -83,9 +75,9 @@ class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
 
 
 class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
-    """Unchanged events of a provider's stream, for a client of the same protocol.
+    """Unchanged events of a provider's stream, beside the others, for clients of its protocol.
 
-    The other events have their content too. `closes` from the event on that announces the end.
+    `closes` from the event on that announces the end.
     """
 
     dialect: Dialect
@@ -100,10 +92,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
 
 
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The reply is complete; without this event it is not.
-
-    `raw` is the reply as one JSON in the provider's protocol, if it has such a form.
-    """
+    """The reply is complete; `raw` is its JSON in the provider's protocol, if it has one."""
 
     message: Message
     stop_reason: StopReason

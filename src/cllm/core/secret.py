@@ -41,10 +41,7 @@ class Secret:
 
 
 class CallersKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A caller's key for one call; a `token` is sent as a bearer token.
-
-    It is for one `provider` and never goes to another, also not to a fallback.
-    """
+    """A caller's key for one call; it never goes to another provider, also not to a fallback."""
 
     secret: Secret
     token: bool = False

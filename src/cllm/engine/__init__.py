@@ -1,7 +1,4 @@
-"""One turn, the same for every interface: load, assemble, call, save.
-
-Here are the functions that run a coroutine from synchronous code.
-"""
+"""One turn, the same for every interface; here, functions that run a coroutine."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar

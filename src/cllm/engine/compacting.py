@@ -1,7 +1,6 @@
 """Putting the oldest turns of a conversation into a summary: load, plan, call, save.
 
-A summary is saved when every piece of it was answered; one that fails or is interrupted changes
-nothing. The messages that a summary replaces in prompts stay in the store.
+A summary that fails or is interrupted changes nothing. The messages in it stay in the store.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -64,10 +63,7 @@ SummaryEvent = Summarising | Summarised
 
 
 class Compactor:
-    """Requests summaries from the model of a conversation and saves them in its store.
-
-    `ask` and `attempt` are the engine's own methods.
-    """
+    """Requests summaries from the model of a conversation and saves them."""
 
     def __init__(
         self, *, store: Store, clock: Clock, new_id: NewId, ask: Ask, attempt: FirstAttempt
@@ -92,10 +88,7 @@ class Compactor:
     async def before_turn(
         self, found: Conversation, request: TurnRequest, model: str
     ) -> Noticed | None:
-        """Make the summary that a turn needs first; return a notice of it, also if it failed.
-
-        Raises WindowTooSmallError if the turn cannot be sent at all and has no fallback model.
-        """
+        """Make the summary that a turn needs first; return a notice of it, also if it failed."""
         conversation = await self._load(found, request)
         attempt = self._attempt_for(conversation, request, model)
         material = material_of(conversation, request, attempt)

@@ -1,7 +1,4 @@
-"""Saving a turn as it ends: complete, incomplete or failed, and exactly once.
-
-Renews the lease of the turn while it runs and decides what of the turn is saved.
-"""
+"""Saving a turn as it ends: complete, incomplete or failed, and exactly once."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -35,10 +32,9 @@ SHORTEST_PAUSE = 0.05
 
 
 class Renewal:
-    """Renews a lease when a third of its time is left to run, from `begin` to `end`.
+    """Renews a lease when a third of its time has passed.
 
-    A lost lease is not an error here: the store refuses what is written with it. Most turns end
-    before the first renewal and cost no more than a timer.
+    A lost lease is not an error here: the store refuses what is written with it.
     """
 
     def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
@@ -80,10 +76,7 @@ def _pause(expires_at: datetime, clock: Clock) -> float:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Await work that ignores cancellation; the caller is cancelled after it completes.
-
-    An error of the work is raised in any case.
-    """
+    """Await work that ignores cancellation; the caller is cancelled after it completes."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
@@ -113,8 +106,7 @@ class Unkept:
 class Keeper:
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
-    An error saves the turn as failed, a cancellation as incomplete with the text so far. A turn
-    that is not `visible` leaves no trace of a failure, nor does one that was too long to be sent.
+    A cancellation saves it as incomplete, an error as failed if it is `visible`.
     """
 
     def __init__(
@@ -223,9 +215,9 @@ def _recorded(
     reply: Message | None,
     usage: Usage | None,
 ) -> Turn:
-    """Return the turn with its model and window, the messages of all rounds, usage and cost.
+    """Return the turn with the messages, usage and cost of all rounds.
 
-    `usage` is that of the last call. The usage of calls that were not counted is estimated.
+    `usage` is that of the last call. Calls that were not counted are estimated.
     """
     prompt, attempt = sent
     provider = attempt.route.provider.name

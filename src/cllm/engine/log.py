@@ -1,8 +1,7 @@
 """The log that a window is planned on: the messages of a prompt, numbered, weighed and counted.
 
-A store numbers the messages of failed turns too, and may have loaded only the end of a
-conversation; a plan numbers the messages that can be sent, from 1. This module converts between
-the two numberings. It plans nothing.
+A store numbers the messages of failed turns too, and may have loaded only the end; a plan numbers
+the messages that can be sent, from 1. This module converts between the two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,10 +36,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log:
-    """The messages of a prompt as a plan needs them; each number is computed when first needed.
+    """The messages of a prompt as a plan needs them; numbers are computed when needed.
 
-    `place` is that of the turn which is answered again, and is not in the prompt. `tools` are
-    those that the prompt will be sent with.
+    `place` is that of the turn which is answered again, and is not in the prompt.
     """
 
     def __init__(
@@ -104,10 +102,7 @@ class Log:
 
     @cached_property
     def remembered(self) -> WindowRecord | None:
-        """The last window of this model, unless the summary that it was made with was undone.
-
-        Turns without a model, which were added and not answered, are part of the same window.
-        """
+        """The last window of this model, unless its summary was undone."""
         turns = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
         window = next((turn.window for turn in turns if turn.window is not None), None)
         return None if window is None or is_undone(window, self.standing) else window
@@ -133,10 +128,9 @@ class Log:
 
     @property
     def fits_whole(self) -> bool:
-        """Whether a plan without limits of its own sends everything, so that none is needed.
+        """Whether a plan without limits of its own sends everything (docs/decisions/0020).
 
-        A cut leaves at least half of the budget (`window.LARGEST_BLOCK`), beside what is pinned:
-        a log of less than that is never cut. Decision 20 has the figures.
+        A cut leaves at least half of the budget beside the pins (`LARGEST_BLOCK`).
         """
         if self.budget is None:
             return True
@@ -205,10 +199,9 @@ def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
 
 
 def first_needed(conversation: Conversation, model: str) -> int:
-    """Return the sequence number of the first message that a window for this model can need.
+    """Return the first message that a window for this model can need.
 
-    That is the beginning of the turn that has the last cut or a pin. Another model needs all, and
-    a window whose summary was undone needs all that the summary before it does not have.
+    That is all for another model, and all after the last summary if one was undone.
     """
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
@@ -222,9 +215,9 @@ def first_needed(conversation: Conversation, model: str) -> int:
 
 
 def _first_turn(conversation: Conversation) -> int:
-    """Return from where to load so that the log begins with the beginning of a turn.
+    """Return from where to load so that the log begins with a whole turn.
 
-    A turn can be stored in pieces, and the cut or a pin can be in one of the later ones.
+    A turn can be stored in pieces, and the cut or a pin can be in a later one.
     """
     history = (
         message for turn in conversation.turns if turn.is_history for message in turn.messages

@@ -1,7 +1,4 @@
-"""The prompt of a turn for one model: history, system prompt and new messages, cut to its window.
-
-The same input gives the same prompt. Calls nobody and saves nothing.
-"""
+"""The prompt of a turn for one model: history, system prompt and new messages, in its window."""
 
 import msgspec
 
@@ -41,10 +38,7 @@ def windowed_prompt(
 def whole_prompt(
     conversation: Conversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Assemble the prompt with the whole history, or with what came before `request.policy.place`.
-
-    The context of this turn goes in front of the newest user text.
-    """
+    """Assemble the prompt with all messages, or those before `request.policy.place`."""
     turns = () if conversation is None else conversation.history(before=request.policy.place)
     history = tuple([message for turn in turns for message in turn.messages])
     new = request.input.messages if request.input.sent is None else request.input.sent
@@ -94,7 +88,7 @@ def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
 def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
     """Count the messages of the last turn that its prompt did not have at the same position.
 
-    That is its reply; all its messages, if that prompt had a context of its own.
+    That is its reply, or all if that prompt had a context.
     """
     if not turns:
         return 0
@@ -147,7 +141,6 @@ def cut_to_window(
 ) -> Prompt:
     """Return the prompt with the messages of its window.
 
-    `place` is that of the turn which is answered again; `tools` will be sent with the prompt.
     Raises WindowTooSmallError if the messages that have to be sent do not fit.
     """
     log = Log(prompt, conversation, served=served, place=place, tools=tools)

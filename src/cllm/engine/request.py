@@ -35,10 +35,7 @@ def unknown_price(_route: object) -> Price:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be called, with its system prompt, context and price.
-
-    `model` is the name that turns are saved with, `route.model` the one at the provider.
-    """
+    """One model about to be called; turns are saved with `model`, not `route.model`."""
 
     route: Route
     model: str
@@ -49,11 +46,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a turn, and the system prompt and context that go with them.
+    """`messages` are saved; `sent` replaces them in the prompt.
 
-    `messages` are saved; `sent` replaces them in the prompt if it differs. `prefix` is put before
-    every system prompt and is never saved. `context` are commands whose output the model gets.
-    `original` is the client's own body.
+    `prefix` is put before every system prompt and is never saved. `original` is the client's own
+    body.
     """
 
     messages: tuple[Message, ...]
@@ -65,11 +61,7 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is called, and how.
-
-    `fallbacks` are called in this order when the model before gives no reply. `parameters` are in
-    the format of `dialect`.
-    """
+    """The model that is called, and how; `parameters` are in the format of `dialect`."""
 
     model: str
     model_is_explicit: bool = False
@@ -84,14 +76,12 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
 class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which conversation the turn belongs to, what is loaded of it, and what is saved.
 
-    Without `ref` there is no conversation and nothing is saved. `create` creates a conversation
-    that does not exist. `found` is the conversation if the caller has loaded it, None if there was
-    none. `at_once`: take the lease without loading first; an archived conversation is not found
-    then. `read_only` sends the history and saves nothing. `place` answers that turn again, which
-    stays as a variant. `system` is the policy of a new conversation. `window` chooses by the model
-    which messages are sent; without it, all are. `visible` saves the turn when it starts, and also
-    if it fails. `wait` is the number of seconds to wait for another turn; None is without limit.
-    `accept` raises an error for a reply that must not be saved.
+    Without `ref` nothing is saved. `found` is the conversation if the caller has loaded it, None if
+    there was none. `at_once`: take the lease without loading first; an archived conversation is not
+    found then. `read_only` sends the history and saves nothing. `place` answers that turn again,
+    which stays as a variant. `window` chooses by the model which messages are sent. `visible` saves
+    the turn when it starts, and also if it fails. `wait`: seconds to wait for another turn; None is
+    without limit. `accept` raises an error for a reply that must not be saved.
     """
 
     ref: str | None = None
@@ -142,10 +132,7 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply is complete, and saved if the turn is.
-
-    `model` is the one that answered, `cost` in US dollars that of all rounds of the turn.
-    """
+    """The reply is complete and saved; `cost` is that of all rounds in US dollars."""
 
     reply: ReplyFinished
     turn: Turn | None

@@ -24,10 +24,9 @@ PASSING_STATUSES = (408, 409)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to retry and how many seconds to wait: doubling from `first_wait` up to a cap.
+    """Seconds to wait double from `first_wait` up to `backoff_cap`.
 
-    A provider's Retry-After applies up to `longest_wait`. A longer one is an error at once: a
-    program must not seem to hang.
+    A Retry-After over `longest_wait` is an error at once: a program must not seem to hang.
     """
 
     retries: int = 2
@@ -52,10 +51,9 @@ def is_passing(error: ProviderError) -> bool:
 async def ask_patiently(
     ask: Ask, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
-    """Yield the events of the first attempt that answers; nothing is retried after its first event.
+    """Yield the events of the first attempt that answers; after its first event no retry.
 
-    A notice that several attempts have in common is yielded once. An attempt has a bounded number
-    of notices; the one that says how many were left out comes before the first other event.
+    A notice that several attempts have in common is yielded once.
     """
     attempt = 0
     yielded: set[Notice] = set()
@@ -87,11 +85,7 @@ async def ask_patiently(
 
 
 def may_fall_back(error: CllmError) -> bool:
-    """Whether another model could succeed, which it cannot if the request itself is at fault.
-
-    A prompt too long for one model, or for its window, can fit another. A model that does not
-    exist any more (404) is not the fault of the request.
-    """
+    """Whether another model could succeed: not if the request itself is at fault."""
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
     return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)

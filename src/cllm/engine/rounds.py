@@ -1,7 +1,4 @@
-"""A turn of several rounds: the model calls tools, they run, and the model is called again.
-
-The results go back to the model as messages of the same turn. Tools are known by a port only.
-"""
+"""A turn of several rounds: the model calls tools, they run, and the model is called again."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -19,10 +16,7 @@ LIMIT_REACHED = "Not run: the limit of calls in this turn is reached. Answer wit
 
 
 class ToolBox(Protocol):
-    """Tools that cllm itself can run for the model.
-
-    `definitions` are in OpenAI's format. After `most_uses` the model is called without tools.
-    """
+    """Tools that cllm runs for the model; `definitions` are in OpenAI's format."""
 
     definitions: list[dict[str, Any]]
     most_uses: int

@@ -1,7 +1,6 @@
 """Which messages of a conversation go into a summary, and the prompts that request it.
 
-The prompts begin as the last one did, so that the provider's cache has them. Calls nobody and
-saves nothing.
+The prompts begin as the last one did, so that the provider's cache has them.
 """
 
 from bisect import bisect_right
@@ -38,10 +37,7 @@ THINKING = ("thinking", "reasoning", "reasoning_effort", "output_config")
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """What a summary is made from: the log, a prompt with all its messages, and the strategy.
-
-    `is_known`: whether a provider may have the beginning of that prompt in its cache.
-    """
+    """`is_known`: whether a provider may have the beginning of the prompt in its cache."""
 
     log: Log
     prompt: Prompt
@@ -96,10 +92,7 @@ class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hides_prompt(conversation: Conversation, request: TurnRequest) -> bool:
-    """Whether the request has a system prompt that the conversation does not save.
-
-    Such a prompt must not get into a summary, which is saved.
-    """
+    """Whether the request has a system prompt that must not be saved, also not in a summary."""
     record = conversation.system_record
     if record is not None:
         return record.policy == "dynamic" and request.input.system.message is not None
@@ -153,8 +146,7 @@ def check_fits(material: Material) -> None:
 def plan_for_turn(material: Material) -> SummaryPlan | None:
     """Plan what has to be summarised before a turn; None if nothing has to be.
 
-    A turn that has no room beside a new summary goes without one. After a failed summary no other
-    is tried as long as nothing more leaves the window, because each try costs money.
+    A failed summary, which costs money, is not tried again until more leaves the window.
     """
     log = material.log
     if _has_failed(log) and material.view(log.summary).newly_left == 0:
@@ -191,7 +183,7 @@ def summary_prompt(
 ) -> Prompt:
     """Return the prompt that requests a piece: the last prompt, up to where the piece ends.
 
-    Only the first piece can be in a provider's cache, and no prompt continues from any of them.
+    Only the first piece can be in a provider's cache.
     """
     prompt = material.prompt
     words = material.strategy.summary_tokens // 2

@@ -1,7 +1,7 @@
 """A whole conversation: copied into a store in one step, or read in parts.
 
-Reading in parts shows the conversation as it was at one moment, and it can be larger than memory.
-Messages added later are not included; a deletion meanwhile raises an error.
+Reading in parts shows the conversation as it was at one moment, and it can be larger than memory. A
+deletion meanwhile raises an error.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -27,8 +27,7 @@ async def copy_into(
 def copy_of(conversation: Conversation, ref: str) -> Conversation:
     """Return the conversation under another ID, in a form that every store accepts.
 
-    A place is named by the ID of one of its turns. Left out are variants of places off the path,
-    and pins and summaries of messages that do not exist.
+    Without variants off the path, and pins and summaries of messages that do not exist.
     """
     named = {turn.place for turn in conversation.variants if turn.id == turn.place}
     places: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """One turn, the same for every interface: load, assemble, call, save.
 
-The engine knows ports, not the classes behind them, and prints nothing. It reports in events.
+The engine knows ports, not the classes behind them.
 """
 
 import asyncio
@@ -86,9 +86,8 @@ class Engine:
     async def run_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
         """Load, assemble, call and save one turn; yield its events as they happen.
 
-        A turn without `ref` is stateless: nothing is loaded and nothing is saved. What takes long
-        happens before the conversation is locked. `ReplyFinished` comes before the turn is saved,
-        `TurnEnded` after it.
+        A turn without `ref` is stateless. What takes long happens before the conversation is
+        locked. `ReplyFinished` comes before the turn is saved, `TurnEnded` after it.
         """
         policy = request.policy
         conversation: Conversation | None = None
@@ -136,10 +135,9 @@ class Engine:
         return attempt.route, windowed_prompt(conversation, request, attempt)
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
-        """Put all but the newest turn of the request's conversation into a summary.
+        """Put all but the newest turn into a summary; the request has no messages.
 
-        The request has no messages. Raises UsageError if there is nothing to summarise. An error
-        or an interruption leaves the conversation unchanged.
+        Raises UsageError if there is nothing to summarise.
         """
         found = await self._peek(request.with_policy(create=None), tail=0)
         if found is None:

@@ -119,7 +119,7 @@ def test_a_summary_that_was_not_given_changes_nothing_as_long_as_there_is_room()
     ledger = asked(9)
 
     assert plan_summary(ledger, STRATEGY) != ()
-    assert plan_window(ledger, STRATEGY, idle=1e9).left_turns == 0
+    assert plan_window(ledger, STRATEGY, idle=1e9).newly_left == 0
 
 
 def test_turns_that_left_without_a_summary_are_in_the_next_one():

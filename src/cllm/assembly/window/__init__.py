@@ -1,8 +1,7 @@
 """Which part of a conversation is sent: strategies as values, and the cache prices behind them.
 
-A window is a view of an append-only log, and a remembered cut. It never edits or reorders messages.
 Prices are multiples of the price of an input token. A cached prefix is cheap to read; dropping the
-oldest turns shortens it, but everything after them has to be written to the cache again.
+oldest turns shortens it, but everything after them has to be written again.
 """
 
 from math import inf, sqrt
@@ -85,10 +84,10 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
-    """At most `max_tokens`, in blocks: over the high mark, cut back to the low one.
+    """At most `max_tokens`, cut in blocks.
 
-    `floor` is the least that remains after a cut; `block` how far the history grows over it.
-    Defaults are those that cost least by the prices of the cache, and the window of the model.
+    `floor` is the least that remains after a cut, `block` how far the history grows over it. The
+    defaults cost least by `prices`.
     """
 
     max_tokens: int | None = None

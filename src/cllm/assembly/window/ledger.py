@@ -1,10 +1,8 @@
 """The log in numbers: one item for each message, its tokens, and where turns and units begin.
 
-A turn is a run of plain user messages and everything until the next such run. In a turn, after that
-run, a unit is one assistant message (or several in a row) with all results of its calls; a system
-message belongs to the unit that follows it. Results are paired by position, never by ID.
-
-A provider's count of a prompt or a reply is exact for that; only the rest is estimated.
+A turn is a run of plain user messages and everything until the next such run. In it, a unit is one
+assistant message (or several in a row) with all results of its calls, and system messages before
+it. Results are paired by position, never by ID.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,10 +16,7 @@ from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the log. `says`: whether it has more than tool results.
-
-    `calls` and `results` are the IDs of the calls that it makes and answers.
-    """
+    """One message; `says`: whether it has more than tool results."""
 
     role: Role
     tokens: int
@@ -148,9 +143,9 @@ class Ledger:
         return turn, end
 
     def spoken_before(self, cut: int) -> tuple[int, int] | None:
-        """Return the last unit before a cut, in its turn, with user text beside results.
+        """Return the last unit of the turn before a cut with user text beside results.
 
-        None if the unit at the cut has such text itself, so that the view has the newest.
+        None if the unit at the cut has such text.
         """
         index = bisect_left(self._spoken, cut)
         if self._spoken[index : index + 1] == [cut] or not index:
@@ -181,10 +176,7 @@ class Ledger:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's count of a prompt, and what the prompt contained.
-
-    `beside` is what was sent with the messages: system prompt, tools, the context of that turn.
-    """
+    """A provider's count of a prompt; `beside` is what it had beside the messages."""
 
     spans: tuple[Span, ...]
     tokens: int
@@ -204,11 +196,7 @@ def count_messages(
     last: Report | None = None,
     beside: Weighed = NOTHING,
 ) -> Counted:
-    """Return the tokens of the messages of a log from their estimates.
-
-    `replies` are the counts of replies by position. Both reports must be of the same model, and
-    counted, not estimated.
-    """
+    """Return the tokens of the messages, from estimates and counts of the same model."""
     if last is None:
         tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(weighed))
         return Counted(messages=tokens, beside=beside.tokens, learned=Learned())

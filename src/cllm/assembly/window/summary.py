@@ -1,8 +1,7 @@
 """Summaries: which turns go into one, in which pieces, and its messages in a prompt.
 
-Every turn that leaves the window is in a piece. Pieces are requested one after another, each behind
-the summary so far. The first request is a prefix of the last prompt, which the provider's cache
-has, and one instruction.
+Pieces are requested one after another, each behind the summary so far. The first request is a
+prefix of the last prompt, which the provider's cache has, and one instruction.
 """
 
 from bisect import bisect_right
@@ -46,10 +45,10 @@ def plan_summary(
     summary: StandingSummary | None = None,
     keep_turns: int | None = None,
 ) -> tuple[SummaryChunk, ...]:
-    """Return the requests to make before the next prompt, in order; none while all fits.
+    """Return the requests to make before the next prompt; none while all fits.
 
-    `budget` and `pins` are those of `plan_window`. A cold cache is no reason for a summary, which
-    costs more than it saves. With `keep_turns`, all turns but the newest go into the summary.
+    A cold cache is no reason: a summary costs more than it saves. With `keep_turns`, all turns but
+    the newest are summarised.
     """
     limit = strategy.tokens.limit(budget)
     if limit is None and keep_turns is not None:
@@ -81,10 +80,7 @@ def plan_summary(
 def _chunk(
     ledger: Ledger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
 ) -> SummaryChunk:
-    """Return a chunk of as many whole turns as fit; of a turn that is too long, units.
-
-    A unit that exceeds the room but fits the window goes alone.
-    """
+    """Return a chunk of as many whole turns as fit, or units of a turn that is too long."""
     inside = kept_inside(ledger, start)
     left = room - sum(ledger.tokens(*span) for span in inside)
     turn_end = ledger.turn_end(start)

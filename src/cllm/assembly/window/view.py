@@ -1,9 +1,8 @@
 """The view of the log that a strategy gives: where the cut stays, and when it moves.
 
-The same log, budget, cut and pins give the same view. A remembered cut only moves towards the end.
-A cut is at the beginning of a turn or, if the newest turn alone exceeds the limit, of one of its
-units; in that turn its user messages come first and the units from the cut on follow. Older turns
-are whole or absent. Pinned turns before the cut are sent whole, so that roles alternate.
+A remembered cut only moves towards the end. It is at the beginning of a turn or, if the newest turn
+alone exceeds the limit, of one of its units, behind the user messages of that turn. Older turns are
+whole or absent. Pinned turns before the cut are sent whole, so that roles alternate.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,18 +20,13 @@ T = TypeVar("T")
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages to send, as spans of positions, and the cut as a sequence number.
-
-    `tokens` are those of the messages only. `left_turns` counts the turns of which nothing is
-    sent, `newly_left` those of them that the last view had.
-    """
+    """The spans to send, and the cut; `newly_left` turns were in the last view."""
 
     spans: tuple[Span, ...]
     cut: int
     tokens: int
     sent_messages: int
     left_out_messages: int
-    left_turns: int = 0
     newly_left: int = 0
 
     def of(self, messages: Sequence[T]) -> tuple[T, ...]:
@@ -97,7 +91,6 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
         tokens=sum(ledger.tokens(*span) for span in spans),
         sent_messages=sent,
         left_out_messages=ledger.first_sequence - 1 + len(ledger) - sent,
-        left_turns=gone,
         newly_left=gone - _whole_turns_before(ledger, min(turn, ledger.turn_at(before)), pins),
     )
 
@@ -147,8 +140,7 @@ def cut_in_blocks(
 def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
     """Return how many tokens have to leave to be worth a cut.
 
-    A whole block, if all that remains has to be written again. New messages are written in any
-    case, so that after a long one a smaller block is worth it too.
+    Less than a block after a long new message, which is written to the cache in any case.
     """
     sent_before = max(0, ledger.tokens(cut, ledger.unsent))
     return (marks.high - marks.low) * sent_before / max(1.0, marks.low)
@@ -198,11 +190,9 @@ def plan_window(
 ) -> View:
     """Return the view of the log that is sent next.
 
-    `budget` are the tokens for messages, without system prompt, tools, context and room for the
-    answer; None is no limit. `cut` is the sequence number of the last view's cut; None starts
-    again, as for another model. `pins` are sequence numbers of messages whose turns stay. `idle`
-    are the seconds since the last call. The messages in a `summary` are not sent; the summary
-    counts towards the budget.
+    `budget` are the tokens for messages; None is no limit. `cut` is that of the last view; None
+    starts again, as for another model. `pins` are numbers of messages whose turns stay. `idle` are
+    the seconds since the last call.
     """
     pinned = Pins(ledger, pins)
     if not len(ledger):
