@@ -1,7 +1,6 @@
-"""Files that are whole or not there: read once, written beside the old one, flushed, renamed.
+"""Files that are written durably: beside the old one, flushed, renamed, folder flushed.
 
-After `write_file` returns, a crash of the machine does not lose the file. Until then the old
-one stands untouched.
+After `write_file` returns, a crash of the machine does not lose the file.
 """
 
 import errno
@@ -29,18 +28,16 @@ _ADVICE = {
 
 
 class NotAFileError(OSError):
-    """There is something of that name, and it is no file that could be read to its end."""
+    """The path is not a regular file of a readable size."""
 
 
 def unavailable(error: OSError, path: Path, *, doing: str) -> StoreUnavailableError:
-    """The error for a person: what could not be done to which path, and what to do now."""
     default = f"{error.strerror or error}; look at the folder, or choose another one with "
     advice = _ADVICE.get(error.errno or 0, default + "--conversations-path")
     return StoreUnavailableError(f"Cannot {doing} {path}: {advice}.", path=str(path))
 
 
 def read_file(path: Path) -> tuple[bytes, float]:
-    """The bytes of a regular file and when it was last changed."""
     # Without O_NONBLOCK, opening a pipe of that name would wait for somebody to write to it.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -58,7 +55,7 @@ def read_file(path: Path) -> tuple[bytes, float]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Put the file in the folder, durably. Only the holder of the name's lock may call this."""
+    """Replace the file. The caller holds the lock of the name."""
     path = folder / name
     temporary = temporary_path(folder, name)
     try:
@@ -80,7 +77,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def remove_file(folder: Path, name: str) -> None:
-    """Take the file out of the folder, durably, with what a killed process left of it."""
+    """Delete the file, and the temporary file that a killed process left."""
     path = folder / name
     try:
         with suppress(FileNotFoundError):
@@ -92,7 +89,6 @@ def remove_file(folder: Path, name: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """The folder and what is above it, for nobody else's eyes; what is there stays as it is."""
     try:
         _make_folder(path.absolute())
     except OSError as error:
@@ -110,7 +106,7 @@ def _make_folder(path: Path) -> None:
 
 
 def temporary_path(folder: Path, name: str) -> Path:
-    """One name per file: under its lock, what has this name was left by a killed process."""
+    """One name per file: under the file's lock, a killed process left what has it."""
     return folder / f".{name}.tmp"
 
 

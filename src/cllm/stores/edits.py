@@ -1,7 +1,6 @@
-"""What happens to a conversation, as functions from one value to the next; every store uses them.
+"""Changes of a conversation as functions from one value to the next, for every store.
 
-A finished turn is never lost: what leaves the default path becomes a variant. No I/O, no clock:
-the time comes in as `now`.
+A finished turn that leaves the default path becomes a variant. No I/O, no clock.
 """
 
 from abc import ABC, abstractmethod
@@ -36,13 +35,13 @@ INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted b
 
 Change = Callable[[Conversation], Conversation]
 Reads = int | Literal["head", "whole"]
-"""What an edit reads: nothing of the turns, all, or the turns from the one with that message on,
-without the messages themselves."""
+"""What an edit reads: no turns, everything, or the turns from that message's on without
+messages."""
 replace = msgspec.structs.replace
 
 
 def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetime) -> Conversation:
-    """An empty conversation under the id `key`; a name that is no other is not kept twice."""
+    """An empty conversation under the id `key`; a name equal to it is not stored."""
     return Conversation(
         id=key,
         owner=owner,
@@ -56,7 +55,7 @@ def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetim
 
 
 def added(conversation: Conversation, *, owner: str, now: datetime) -> Conversation:
-    """A whole conversation that is new to a store; UsageError if two of its turns share an id."""
+    """A conversation as a store adds it; UsageError if two of its turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
@@ -66,7 +65,6 @@ def added(conversation: Conversation, *, owner: str, now: datetime) -> Conversat
 
 
 def with_opening(conversation: Conversation, opening: Opening | None) -> Conversation:
-    """Capture the opening, unless something was captured or said before."""
     if opening is None or not conversation.is_untouched:
         return conversation
     return replace(
@@ -78,7 +76,7 @@ def with_opening(conversation: Conversation, opening: Opening | None) -> Convers
 
 
 def is_old(conversation: Conversation) -> bool:
-    """Whether it was begun before prompts were kept: it has a history, no prompt and no record."""
+    """Whether it has a history, but neither a prompt nor a record of one."""
     return (
         conversation.system_record is None
         and not conversation.is_untouched
@@ -87,14 +85,13 @@ def is_old(conversation: Conversation) -> bool:
 
 
 def with_captured(conversation: Conversation, opening: Opening) -> Conversation:
-    """An old conversation under this prompt; another one as it is. Times stay: nothing was said."""
     if not is_old(conversation):
         return conversation
     return replace(conversation, system=opening.system, system_record=opening.system_record)
 
 
 def settled(conversation: Conversation, *, now: datetime) -> Conversation:
-    """The conversation when nobody runs a turn in it: a turn that still says so was interrupted."""
+    """Mark running turns as interrupted. For when no turn can be running."""
     return replace(
         conversation,
         turns=tuple(_settled_turn(turn, now) for turn in conversation.turns),
@@ -109,10 +106,9 @@ def _settled_turn(turn: Turn, now: datetime) -> Turn:
 
 
 def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime) -> Turn:
-    """The turn that begins. A variant can be made of what a person said last.
+    """The running turn. A variant answers the last message of a person.
 
-    Turns after it may have failed, or brought results for its tools and no more; others would
-    answer something that nobody said, so an earlier place is refused.
+    Later turns may only have failed or brought tool results.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
         raise taken_turn(conversation.id, start.id)
@@ -127,10 +123,7 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
 
 
 def asks_anew(messages: Iterable[Message]) -> bool:
-    """Whether a person says something in it, and not only tools.
-
-    A user's message that cannot be read counts as a person's.
-    """
+    """Whether a person wrote one of the messages; an unreadable user message counts as one."""
     from cllm.wire.malformed import MalformedError  # noqa: PLC0415 - only to answer anew
     from cllm.wire.translate import is_plain_user  # noqa: PLC0415 - only to answer anew
 
@@ -141,7 +134,6 @@ def asks_anew(messages: Iterable[Message]) -> bool:
 
 
 def running_turn(start: TurnStart, *, now: datetime) -> Turn:
-    """The turn as it begins, wherever that is allowed."""
     return Turn(
         id=start.id,
         place=start.id if start.place is None else start.place,
@@ -174,7 +166,6 @@ def not_its_turn(leased: str, turn_id: str) -> UsageError:
 
 
 def with_running(conversation: Conversation, turn: Turn) -> Conversation:
-    """Show the turn while it runs: at the end of the path, or among the variants of its place."""
     if _is_on_path(conversation, turn.place):
         return replace(conversation, variants=(*conversation.variants, turn))
     return replace(conversation, turns=(*conversation.turns, turn))
@@ -183,7 +174,6 @@ def with_running(conversation: Conversation, turn: Turn) -> Conversation:
 def with_finished(
     conversation: Conversation, turn: Turn, *, opening: Opening | None, now: datetime
 ) -> Conversation:
-    """Keep the turn as it ended. It was the only one that could run."""
     others = settled(without_turn(conversation, turn.id), now=now)
     opened = with_opening(others, opening)
     if not _is_on_path(opened, turn.place):
@@ -196,13 +186,13 @@ def with_finished(
 
 
 def with_answer(conversation: Conversation, turn_id: str) -> Conversation:
-    """Put a variant that was finished now in its place, as `with_finished` does."""
+    """Put a variant that has just been finished in its place."""
     turn = next(each for each in conversation.variants if each.id == turn_id)
     return _answered_anew(without_turn(conversation, turn_id), turn)
 
 
 def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
-    """The turn in its place; those that went on with the tools of the one before leave the path."""
+    """Put the turn in its place; later turns with tool results leave the path."""
     places = [each.place for each in conversation.turns]
     after = conversation.turns[places.index(turn.place) + 1 :]
     left = tuple(each for each in after if each.is_history)
@@ -221,7 +211,6 @@ def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
 
 
 def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
-    """The conversation as if that turn had never begun."""
     return replace(
         conversation,
         turns=tuple(turn for turn in conversation.turns if turn.id != turn_id),
@@ -230,7 +219,6 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
 
 
 def cut_from(conversation: Conversation, sequence: int, *, now: datetime) -> Conversation:
-    """Without the message of that number, all later ones, and the variants of what they were in."""
     check_sequence(conversation, sequence)
     return replace(_up_to(conversation, sequence - 1), updated_at=now)
 
@@ -238,10 +226,7 @@ def cut_from(conversation: Conversation, sequence: int, *, now: datetime) -> Con
 def branch_of(
     conversation: Conversation, fresh: Conversation, *, at: int | None, opening: Opening | None
 ) -> Conversation:
-    """The `fresh` conversation with the messages up to `at`; turns keep their ids.
-
-    A turn that is running is no part of the branch.
-    """
+    """`fresh` with the messages up to `at`, without a running turn."""
     said = replace(conversation, turns=_not_running(conversation.turns))
     if at is not None:
         check_sequence(said, at)
@@ -264,10 +249,7 @@ def branch_of(
 
 
 def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> Conversation:
-    """Put that variant on the path, in place of the one that is there.
-
-    A summary that tells of that one stands no more.
-    """
+    """Put the variant on the path; summaries from there on are removed."""
     if any(turn.id == turn_id for turn in conversation.turns):
         return conversation
     chosen = next((turn for turn in conversation.variants if turn.id == turn_id), None)
@@ -283,7 +265,6 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
 
 
 def _messages_before(conversation: Conversation, place: str) -> int:
-    """How many messages the path has before a place, of which the first may not be loaded."""
     before = takewhile(lambda turn: turn.place != place, conversation.turns)
     return conversation.first_sequence - 1 + sum(len(turn.messages) for turn in before)
 
@@ -303,7 +284,6 @@ def _put_in_place(conversation: Conversation, chosen: Turn) -> Conversation:
 
 
 def _title(conversation: Conversation) -> str | None:
-    """The title, or one from the first thing the user said in what counts as history."""
     if conversation.title is not None:
         return conversation.title
     said = (
@@ -318,15 +298,14 @@ def _title(conversation: Conversation) -> str | None:
 
 
 def check_sequence(conversation: Conversation, sequence: int) -> None:
-    """SequenceNotFoundError if no message on the path has that number."""
     if not 1 <= sequence <= conversation.message_count:
         raise SequenceNotFoundError(conversation.id, sequence)
 
 
 def _up_to(conversation: Conversation, sequence: int) -> Conversation:
-    """The path up to that message. A turn that loses its end is incomplete, and has no variants.
+    """The path up to that message; a turn that is cut is incomplete and has no variants.
 
-    The conversation can be the end of its path, from that message's turn on or before.
+    The conversation may be loaded in part, from that message's turn on or earlier.
     """
     turns: list[Turn] = []
     whole: set[str] = set()
@@ -352,7 +331,6 @@ def _up_to(conversation: Conversation, sequence: int) -> Conversation:
 
 
 def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
-    """The conversation with another title, metadata, archive state, pins or summary."""
     title = conversation.title if changes.title is msgspec.UNSET else changes.title
     given = changes.metadata
     metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
@@ -383,7 +361,6 @@ def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversa
 
 
 def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
-    """A summary takes the place of the one it was made with, or is one that came before it."""
     if standing is None or _alone(given.before) == _alone(standing):
         return
     found: StandingSummary | None = standing
@@ -394,12 +371,12 @@ def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> 
 
 
 def _alone(summary: StandingSummary | None) -> StandingSummary | None:
-    """A summary without those before it, of which the oldest are given up in time."""
+    """A summary without its predecessors, of which the oldest are dropped."""
     return None if summary is None else replace(summary, before=None)
 
 
 def _notes_only(changes: Changes) -> bool:
-    """Whether the change is about windows alone, with which nothing was said."""
+    """Whether only pins and summary change, which keeps the times."""
     unset = msgspec.UNSET
     spoken = (changes.title, changes.metadata, changes.archived)
     noted = changes.pins is not unset or changes.summary is not unset
@@ -407,7 +384,7 @@ def _notes_only(changes: Changes) -> bool:
 
 
 class EditingStore(ABC):
-    """The edits of a store that has a clock and can apply one (`_edit`)."""
+    """The edits of a store that has a clock and implements `_edit`."""
 
     _clock: Clock
 
@@ -418,9 +395,9 @@ class EditingStore(ABC):
 
     @abstractmethod
     async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
-        """Apply a change to a conversation in which no turn runs, and save it atomically.
+        """Apply a change to a conversation without a running turn and save it atomically.
 
-        A store may give `change` less than the whole conversation, but not less than `reads`.
+        `change` gets at least what `reads` says.
         """
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:

@@ -1,7 +1,7 @@
-"""Conversations as JSON files in a folder, one `<id>.json` each, that people and tools may edit.
+"""Conversations as JSON files in a folder, `<id>.json` each, which people and tools may edit.
 
-This half waits for locks and keeps track of leases; `JsonFolder` does what blocks. Without
-waiting no method suspends, so that a command can step one without an event loop.
+Waits for locks and tracks leases; `JsonFolder` does the blocking work. Without waiting no method
+suspends, so a command can run one without an event loop.
 """
 
 import os
@@ -55,21 +55,16 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs a function that may block; `asyncio.to_thread` is one."""
-
     def __call__(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
 
 
 async def in_place(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run it here and now, for programs that have nothing else to do meanwhile."""
     return function(*args, **kwargs)
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What the store knows of a lease it gave."""
-
     lock: Lock
     turn_id: str
     remainder: Remainder
@@ -78,8 +73,7 @@ class _Held(msgspec.Struct, frozen=True):
 class JsonFileStore(EditingStore):
     """A folder of conversation files, all of the owner `local`.
 
-    A conversation's id is the stem of its file, and its name is the same thing. `patience` is
-    how many seconds a change that is no turn waits for a turn that runs.
+    `patience`: the seconds that an edit waits for a running turn.
     """
 
     def __init__(
@@ -117,14 +111,12 @@ class JsonFileStore(EditingStore):
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """The lease itself: it lasts as long as the process."""
         self._holding(lease)
         return lease
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
-        """Keep the turn. The lease is given back even if the file cannot be written."""
         held = self._holding(lease)
         if turn.id != held.turn_id:
             raise edits.not_its_turn(held.turn_id, turn.id)
@@ -260,13 +252,13 @@ class JsonFileStore(EditingStore):
         return branch
 
     async def close(self) -> None:
-        """Let go of every lock. Turns that were not finished are lost, as by a crash."""
+        """Release every lock; unfinished turns are lost, as in a crash."""
         for held in self._held.values():
             held.lock.release()
         self._held.clear()
 
     def _existing(self, ref: str, owner: str) -> str:
-        """The id of a conversation that is there, so that nothing is made for one that is not."""
+        """The id of an existing conversation, so that no lock file is created for another."""
         key = _own(ref, owner)
         if not self._folder.has(key):
             raise ConversationNotFoundError(ref)
@@ -277,7 +269,6 @@ class JsonFileStore(EditingStore):
         return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
 
     def _free_key(self, ref: str, owner: str) -> str:
-        """The id of a conversation that is not there yet, for the one owner of the folder."""
         if owner != LOCAL_OWNER:
             raise UsageError(
                 f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
@@ -326,7 +317,6 @@ class JsonFileStore(EditingStore):
 
 
 def _own(ref: str, owner: str) -> str:
-    """The ref as an id of this folder, where only one owner has anything."""
     check_id(ref)
     if owner != LOCAL_OWNER:
         raise ConversationNotFoundError(ref)

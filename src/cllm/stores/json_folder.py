@@ -1,8 +1,8 @@
-"""The blocking half of the JSON file store: one step on one folder at a time.
+"""The blocking half of the JSON file store.
 
-Reading takes no lock and makes nothing. Every step that writes is given the conversation's
-lock, reads the file again, and replaces it whole. A file that is not understood is never
-written over, and a symbolic link is read but not written through.
+Reading takes no lock and creates nothing. Writing needs the conversation's lock, reads the file
+again and replaces it. A file that cannot be decoded is never overwritten; a symbolic link is read,
+not written.
 """
 
 import os
@@ -43,7 +43,7 @@ LOCKS = ".locks"
 
 
 class JsonFolder:
-    """A folder of conversation files. A `key` is a checked id, the stem of its file."""
+    """A `key` is a checked id, the stem of a file."""
 
     def __init__(self, folder: Path, *, clock: Clock) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class JsonFolder:
         )
 
     def readable(self, notices: list[Notice]) -> Iterator[Conversation]:
-        """Every conversation of the folder that can be read; each of the others adds a notice."""
+        """Every readable conversation; each of the others adds a notice."""
         for key in self._keys():
             try:
                 yield self.read(key).conversation
@@ -87,7 +87,6 @@ class JsonFolder:
         )
 
     def summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
-        """Every conversation of the folder, and a notice for each file that is not one."""
         summaries: list[Summary] = []
         notices: list[Notice] = []
         for key in self._keys():
@@ -218,7 +217,7 @@ class JsonFolder:
 
 
 def _moment(seconds: float) -> datetime:
-    """A file's time; one beyond the calendar counts as its end."""
+    """The datetime of a file's time, at most the last one that exists."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Lists: pages of conversations, search terms, the newest turns of one, sums of usage. Pure."""
+"""Pages of conversations, search terms, tails, sums of usage. Pure."""
 
 import re
 import unicodedata
@@ -25,7 +25,7 @@ def page_of(
     offset: int = 0,
     notices: tuple[Notice, ...] = (),
 ) -> Page:
-    """The page after `cursor`: newest first, then by id. Notices come with the first page only."""
+    """The page after `cursor`, newest first; notices with the first page only."""
     check_page(limit, "conversations")
     wanted = [summary for summary in summaries if passes(summary, archive_filter)]
     wanted.sort(key=lambda summary: summary.id)
@@ -48,7 +48,6 @@ def page_of(
 
 
 def passes(summary: Summary | Conversation, archive_filter: ArchiveFilter) -> bool:
-    """Whether a list with this filter shows the conversation."""
     if archive_filter == "all":
         return True
     return (summary.archived_at is not None) == (archive_filter == "archived")
@@ -59,7 +58,7 @@ def encode_cursor(last: Summary) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:
-    """Where a page ended; anybody can have written it."""
+    """The time and id where a page ended; clients can send anything."""
     moment, separator, last_id = cursor.partition(_SEPARATOR)
     refusal = UsageError(f"{cursor[:100]!r} is not where a page of conversations ended.")
     try:
@@ -72,13 +71,11 @@ def decode_cursor(cursor: str) -> tuple[datetime, str]:
 
 
 def check_page(limit: int, what: str) -> None:
-    """UsageError if nothing could stand on a page of that length."""
     if limit < 1:
         raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
 
 
 def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
-    """As much of the conversation as `tail` says, in whole turns."""
     if tail is None:
         return conversation
     kept = len(conversation.turns)
@@ -96,7 +93,6 @@ def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
 
 
 def window_length(conversation: Conversation) -> int:
-    """How many of the newest messages the next window can use."""
     sent = [turn for turn in conversation.turns if turn.is_history]
     cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
     return conversation.message_count + 1 - min((cut, *conversation.pins))
@@ -128,7 +124,7 @@ _PLAIN_WORDS = _PLAIN + bytes(128)
 
 
 class Term(msgspec.Struct, frozen=True):
-    """Something to look for: a whole term, or how one begins."""
+    """A whole term to search for, or the start of one."""
 
     text: str
     prefix: bool = False
@@ -140,7 +136,7 @@ class Term(msgspec.Struct, frozen=True):
 
 
 def terms_of(text: str) -> tuple[str, ...]:
-    """The terms of a text, each once, in the order in which they come up."""
+    """The distinct terms of a text in their order."""
     if text.isascii():
         words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
         return tuple(dict.fromkeys([word[:LONGEST_TERM] for word in words]))
@@ -154,7 +150,7 @@ def terms_of(text: str) -> tuple[str, ...]:
 
 
 def query_terms(query: str) -> tuple[Term, ...]:
-    """What to look for; UsageError if there is nothing."""
+    """The terms of a query; UsageError if there is none."""
     found: dict[Term, None] = {}
     for run in _RUN.finditer(_folded(query)):
         if run["joined"] is None:
@@ -173,7 +169,7 @@ def _folded(text: str) -> str:
 
 
 def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
-    """Every two neighbours; and the last character, so that each one is the beginning of a term."""
+    """Every two neighbours, and the last character, so that each one starts a term."""
     for at in range(len(run) - 1):
         yield run[at : at + 2]
     if with_last:
@@ -181,7 +177,6 @@ def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
 
 
 def hits_in(conversation: Conversation, words: Sequence[Term]) -> Iterator[Hit]:
-    """The messages of the default path with all of these terms."""
     for sequence, turn, message in conversation.numbered_messages():
         if not turn.is_history:
             continue
@@ -199,7 +194,6 @@ def hits_in(conversation: Conversation, words: Sequence[Term]) -> Iterator[Hit]:
 
 
 def snippet_of(text: str, words: Sequence[Term]) -> str:
-    """One line around the first of the words that stands in the text."""
     line = " ".join(text.split())
     folded = line.casefold()
     place = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
@@ -218,7 +212,7 @@ UNKNOWN_MODEL = "unknown"
 
 
 def calls_of(conversation: Conversation) -> Iterator[CallRecord]:
-    """The turns of a conversation as what they used, variants and failed ones too."""
+    """The turns with usage, variants and failed ones included."""
     for turn in conversation.turns + conversation.variants:
         if turn.usage is not None and turn.ended_at is not None:
             model = turn.model or conversation.model or UNKNOWN_MODEL
@@ -232,7 +226,6 @@ def add_up(
     until: datetime | None,
     by: UsageBy,
 ) -> tuple[UsageSum, ...]:
-    """The sums of the calls in that time, in the order of their keys."""
     sums: dict[str, UsageSum] = {}
     for call in calls:
         ended = call.ended_at.astimezone(UTC)

@@ -1,7 +1,7 @@
-"""A lock on one conversation, that the end of its process gives back: flock on a file beside it.
+"""A lock on one conversation: flock on a file, which the end of the process releases.
 
-The lock belongs to the open file, so that two stores in one process exclude each other as two
-processes do. The file also counts how often the lock was taken. It holds nothing else.
+The lock belongs to the open file, so two stores in one process exclude each other. The file holds
+the number of times that the lock was taken.
 """
 
 import fcntl
@@ -14,10 +14,9 @@ from typing import Self, TypeVar
 
 
 class Lock:
-    """A lock that is held until everybody who holds it has let go.
+    """A lock that lasts until its last holder releases it.
 
-    Who takes it holds it; `with lock:` is one more holder, so that work in a thread keeps the
-    lock even if the task that asked for it has been cancelled meanwhile.
+    `with lock:` adds a holder, so that work in a thread holds the lock after its task is cancelled.
     """
 
     def __init__(self, fd: int, path: Path, number: int) -> None:
@@ -44,13 +43,12 @@ class Lock:
                 os.close(self._fd)
 
     def remove(self) -> None:
-        """Take the file away while it is locked; who opened it meanwhile will notice and retry."""
         with suppress(FileNotFoundError):
             self._path.unlink()
 
 
 def try_lock(path: Path) -> Lock | None:
-    """The lock, or None while somebody else holds it. OSError if there can be no such file."""
+    """The lock, or None while another holder has it."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -71,7 +69,6 @@ def try_lock(path: Path) -> Lock | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock now. Makes nothing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -86,7 +83,7 @@ def is_held(path: Path) -> bool:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Whether the path names the file that was opened: its last holder may have removed it."""
+    """Whether the path still names the opened file, which its last holder may have deleted."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:
@@ -107,8 +104,6 @@ _LONGEST_PAUSE = 0.05
 
 
 async def wait_for(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
-    """The same as `wait_until`, with an attempt that never waits itself."""
-
     async def at_once() -> T | None:
         return attempt()
 
@@ -121,9 +116,9 @@ async def wait_until(
     wait: float | None,
     longest_pause: float = _LONGEST_PAUSE,
 ) -> T | None:
-    """Try until it gives something or `wait` seconds are over (None: for ever).
+    """Try until there is a result or `wait` seconds have passed (None: without limit).
 
-    The first attempt is made at once; without waiting, no event loop is needed.
+    With `wait=0` no event loop is needed.
     """
     found = await attempt()
     if found is not None or wait == 0:

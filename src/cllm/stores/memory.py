@@ -1,7 +1,6 @@
-"""Conversations in this process's memory: for tests, and for what shall not be kept.
+"""Conversations in memory: for tests, and for what must not be stored.
 
-Leases are real: they expire by the clock, and a fencing number refuses late writers. Nothing is
-ever written anywhere.
+Leases expire by the clock, and a fencing number refuses late writers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,23 +59,17 @@ _Key = tuple[str, str]
 
 
 class _Granted(msgspec.Struct, frozen=True):
-    """A lease that was given and not given back."""
-
     fence: int
     turn_id: str
     expires_at: datetime
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """A request that somebody answers, or has answered; then it has a status."""
-
     claim: RequestClaim
     status: int | None = None
 
 
 class MemoryRequests:
-    """Who answers what, and what was answered."""
-
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Request] = {}
 
@@ -126,10 +119,7 @@ def _answered(known: _Request, request: RequestKey) -> KeptResponse:
 
 
 class MemoryData:
-    """What several stores on the same data share.
-
-    `begun` has the conversations that a hidden first turn is about to make.
-    """
+    """`begun` are the conversations that a hidden first turn will create."""
 
     def __init__(self) -> None:
         self.conversations: dict[_Key, Conversation] = {}
@@ -142,8 +132,6 @@ class MemoryData:
 
 
 class MemoryStore(EditingStore):
-    """Conversations of any number of owners."""
-
     ends_turns_whole: ClassVar = True
 
     def __init__(
@@ -335,8 +323,7 @@ class MemoryStore(EditingStore):
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         self._data.calls.extend((owner, call) for call in calls)
 
-    async def close(self) -> None:
-        """Nothing to do: leases run out by themselves, and the data is its owner's."""
+    async def close(self) -> None: ...
 
     def _owned(self, owner: str, archive_filter: ArchiveFilter = "all") -> Iterator[Conversation]:
         for conversation in self._data.conversations.values():
@@ -361,7 +348,7 @@ class MemoryStore(EditingStore):
                 raise ConversationExistsError(ref)
 
     def _add(self, conversation: Conversation) -> Conversation:
-        """Keep a new conversation, unless a first turn is about to make it."""
+        """Store a new conversation, unless a first turn is about to create it."""
         owner = conversation.owner
         for ref in {conversation.id, conversation.name or conversation.id}:
             begun = _lookup(self._data.begun, ref, owner)
@@ -377,7 +364,7 @@ class MemoryStore(EditingStore):
     def _try_begin(
         self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
     ) -> Lease | None:
-        """The lease, or None while somebody else has one."""
+        """The lease, or None while another one lasts."""
         check_id(ref)
         data = self._data
         key = _lookup(data.conversations, ref, owner)
@@ -427,8 +414,6 @@ class MemoryStore(EditingStore):
         self._data.begun.pop(key, None)
 
     async def _free(self, ref: str, owner: str) -> _Key:
-        """The key of a conversation in which no turn runs."""
-
         def attempt() -> _Key | None:
             key = self._find(ref, owner)
             return None if self._is_leased(key) else key
@@ -453,7 +438,6 @@ class MemoryStore(EditingStore):
 
 
 def _lookup(conversations: dict[_Key, Conversation], ref: str, owner: str) -> _Key | None:
-    """The key of the owner's conversation with that id, or else that name."""
     if (owner, ref) in conversations:
         return owner, ref
     found = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)

@@ -1,4 +1,4 @@
-"""A store by its URL: `json:PATH`, `sqlite:PATH`, `postgresql://…` or `memory:`.
+"""Opens a store by its URL: `json:PATH`, `sqlite:PATH`, `postgresql://…` or `memory:`.
 
 The store's module is imported when it is named.
 """
@@ -48,7 +48,7 @@ SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
-    """The store that the URL names; nothing is created before it is used."""
+    """The store of the URL; nothing is created before it is used."""
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:
@@ -60,7 +60,7 @@ def open_store(url: str, *, clock: Clock) -> Store:
 
 
 def without_password(url: str) -> str:
-    """A store's URL as it can be shown."""
+    """The store's URL with its password hidden."""
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
     if not separator or not at:
@@ -69,5 +69,5 @@ def without_password(url: str) -> str:
 
 
 def never_waits(url: str) -> bool:
-    """Whether reading the store is done without waiting, so that it needs no event loop."""
+    """Whether reads of the store never suspend, so that they need no event loop."""
     return url.partition(":")[0] in NEVER_WAITING

@@ -1,4 +1,4 @@
-"""The port of stores that a server can use, and what it keeps there beside conversations."""
+"""The port of stores for a server: requests, stream events and calls beside conversations."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,11 +11,11 @@ from cllm.core.ports.store import Lease, Store
 from cllm.core.reply import Usage
 
 UNANSWERED_KEPT = timedelta(days=1)
-"""How long it is known of a request that nobody answered which turn was begun for it."""
+"""How long an unanswered request is remembered with the turn that was started for it."""
 
 
 class RequestKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may be made once only: hashes of the client's key for it and of its body."""
+    """A request that may run once only: hashes of the client's key and of the body."""
 
     owner: str
     key: str
@@ -23,7 +23,7 @@ class RequestKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered to a request, for whoever sends the same one again."""
+    """The saved response of a request, for a client that repeats it."""
 
     status: int
     headers: dict[str, str]
@@ -31,10 +31,9 @@ class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to answer a request, until then; whoever answers for longer renews it.
+    """The right to answer a request until that time.
 
-    `headers` and `body` are what is known of the answer so far. In a claim that was taken over they
-    are what whoever had it before knew.
+    `headers` and `body` are the response as far as it is known, also to an earlier holder.
     """
 
     request: RequestKey
@@ -44,14 +43,14 @@ class RequestClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a turn's stream as it went out; numbers count from 1."""
+    """One event of a turn's stream as it was sent; numbers count from 1."""
 
     number: int
     data: bytes
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call used of which nothing else is kept."""
+    """The usage of a call that belongs to no conversation."""
 
     model: str
     usage: Usage
@@ -60,51 +59,47 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerStore(Store, Protocol):
-    """A store that also keeps what a server has to know beside conversations."""
+    """A store for a server."""
 
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
-        """Take the right to answer a request for so long, or get what was answered to it.
+        """Claim a request for that time, or return its saved response.
 
-        RequestInFlightError while somebody else has it, and RequestConflictError if the key
-        stands for another body. A claim that ran out is taken over.
+        Raises RequestInFlightError while another claim lasts, RequestConflictError if the key is
+        known with another body. An expired claim is taken over.
         """
         ...
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        """Keep the claim, with what is known of the answer, for so long from now on.
+        """Extend the claim and save what is known of the response; 0 seconds release it.
 
-        With no seconds at all it is given back. RequestInFlightError if it was lost.
+        Raises RequestInFlightError if the claim is lost.
         """
         ...
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        """Keep the claim's answer for so long; RequestInFlightError if the claim was lost."""
+        """Save the claim's response for that time; RequestInFlightError if the claim is lost."""
         ...
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        """Delete the owner's answers, and what is known of others, whose head says this."""
+        """Delete the owner's requests and responses with this header."""
         ...
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
-        """Keep some events of the stream of a turn that runs."""
+        """Save events of a running turn's stream."""
         ...
 
     async def events_after(
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
-        """The events of a turn's stream after that number; TurnNotFoundError if there is none."""
+        """The events of a turn's stream after that number; TurnNotFoundError without a turn."""
         ...
 
     async def drop_old_events(self, before: datetime) -> None:
-        """Delete the events of turns that ended before that.
-
-        Also answers whose time is over, and what is known of requests that nobody answered within
-        `UNANSWERED_KEPT`.
-        """
+        """Delete the events of turns that ended before, and requests whose time is over."""
         ...
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
-        """Have `usage` count calls that belong to no conversation, all or none of them."""
+        """Make `usage` count these calls, all or none."""
         ...

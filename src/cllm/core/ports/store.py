@@ -1,4 +1,4 @@
-"""The port of a store, and the values that go into it and come out of it."""
+"""The port of a store and its values."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,13 +21,13 @@ from cllm.core.reply import Usage
 
 ArchiveFilter = Literal["active", "archived", "all"]
 Tail = int | Literal["window"] | None
-"""How much of a conversation is loaded: the fewest newest turns with so many messages, what its
-next window can use (from the last cut on, and what is pinned), or all of it."""
+"""What is loaded: the fewest newest turns with that many messages, what the next window can use
+(from the last cut on, and pinned messages), or everything."""
 UsageBy = Literal["day", "model"]
 
 
 class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conversation is created with; its system prompt comes with the opening."""
+    """The values that a conversation is created with; its system prompt is in the opening."""
 
     id: str
     model: str | None = None
@@ -37,7 +37,7 @@ class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conversation captures once, with its first turn: prompt, policy, static context."""
+    """What a conversation captures once, with its first turn."""
 
     system: Message | None
     system_record: SystemRecord
@@ -45,11 +45,10 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn about to begin.
+    """A turn about to start.
 
-    `place` is given to make a variant of the turn in that place. With `visible` the store keeps
-    the running turn from this moment, so that a crash leaves a trace of it; without, nothing is
-    kept until the turn is finished.
+    With `place` it becomes a variant of the turn in that place. `visible`: the running turn is
+    stored now, so that a crash leaves a trace; otherwise only when it is finished.
     """
 
     id: str
@@ -60,10 +59,10 @@ class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to finish one turn. While it lasts no other turn begins in the conversation.
+    """The right to finish one turn; meanwhile no other turn starts in the conversation.
 
-    `conversation` is what was stored when the turn began, without the turn itself. A lease whose
-    `fence` is no longer the newest has been lost, and nothing can be written with it.
+    `conversation` is the stored one without the turn. A lease whose `fence` is not the newest is
+    lost: nothing can be written with it.
     """
 
     conversation: Conversation
@@ -75,7 +74,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list, what was wrong with entries that are not on it, and where to go on."""
+    """One page of a list, with notices about entries that cannot be shown."""
 
     items: tuple[Summary, ...]
     notices: tuple[Notice, ...] = ()
@@ -83,7 +82,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to what a conversation says about itself; what is unset stays as it is."""
+    """A change of a conversation's own fields; unset ones stay."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
@@ -93,7 +92,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in which something was found, and the words around it."""
+    """A message that was found, with the text around the match."""
 
     conversation: str
     title: str | None
@@ -104,9 +103,9 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hits(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of what a search found; `total` is all it found, or that many at least if `more`.
+    """A page of search results; `total` is a lower bound if `more`.
 
-    `notices` are about what was found and cannot be shown, or not as it was said.
+    `notices` are about damaged messages and conversations.
     """
 
     items: tuple[Hit, ...]
@@ -116,9 +115,9 @@ class Hits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
-    """What a number of calls used: of a day (`2026-11-15`) or of a model, which is the `key`.
+    """The usage of the calls of one day (`2026-11-15`) or model, which is the `key`.
 
-    `cost` adds up what is known; `unpriced` is how many calls nobody knows a price for.
+    `cost` is the sum of the known costs, `unpriced` the number of calls without one.
     """
 
     key: str
@@ -129,29 +128,24 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation at one moment, whose turns and variants come without their messages.
-
-    `counts` is how many messages each of them had, by its id.
-    """
+    """A conversation whose turns come without messages; `counts` has their number by turn id."""
 
     conversation: Conversation
     counts: dict[str, int]
 
 
 class TurnPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a turn from that one on, which is counted from 0."""
+    """The messages of a turn from index `start` on."""
 
     turn: str
     start: int = 0
 
 
 class Store(Protocol):
-    """Keeps conversations. Every operation is about one owner's; another's do not exist.
+    """Stores conversations. An operation sees the conversations of one owner only.
 
-    `ref` is a conversation's id or its name. Errors are those of `cllm.core.errors`. A store may
-    say that it `ends_turns_whole`: `finish_turn` and `drop_turn` are done in any case once they
-    were begun, and who is cancelled meanwhile hears of it afterwards. Of any other the engine sees
-    to that.
+    `ref` is a conversation's id or name. A store that `ends_turns_whole` completes `finish_turn`
+    and `drop_turn` although the caller is cancelled; for others the engine does.
     """
 
     async def begin_turn(
@@ -164,32 +158,30 @@ class Store(Protocol):
         wait: float | None = 0,
         tail: Tail = None,
     ) -> Lease:
-        """Begin a turn, creating the conversation if `create` is given and there is none.
+        """Start a turn; create the conversation `create` if there is none with that id or name.
 
-        `create` is for `ref`: its id or its name. The lease has the conversation as `load` gives
-        it for `tail`, or more of it.
-        While another turn runs this waits for `wait` seconds (None: for ever), then raises
-        ConversationBusyError.
+        The lease has at least what `load` returns for `tail`. While another turn runs this waits
+        for `wait` seconds (None: without limit), then raises ConversationBusyError.
         """
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Keep a running turn's lease from expiring; StaleLeaseError if it has been lost."""
+        """Extend the lease of a running turn; StaleLeaseError if it is lost."""
         ...
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
-        """Keep the turn as it ended and give the lease back, in one step that a crash cannot part.
+        """Save the turn and release the lease, atomically.
 
-        A finished variant takes its place on the default path, unless it failed. The opening
-        is kept only if the conversation has none yet. The lease is given back even when the turn
-        cannot be kept.
+        A finished variant takes its place on the default path, unless it failed. The opening is
+        saved only if the conversation has none. The lease is released even if the turn cannot be
+        saved.
         """
         ...
 
     async def drop_turn(self, lease: Lease) -> None:
-        """Give the lease back as if the turn, and a conversation it made, had never been."""
+        """Release the lease and delete the turn, and the conversation if the turn created it."""
         ...
 
     async def create(
@@ -203,16 +195,16 @@ class Store(Protocol):
         ...
 
     async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
-        """Add a conversation with all its turns and variants, in one step that a crash cannot part.
+        """Add a conversation with all its turns and variants, atomically, as created now.
 
-        It is created at this moment, and a turn that says that it runs was interrupted. Raises
-        ConversationExistsError if the id or name is taken, and UsageError if two turns share an id.
+        A running turn becomes an interrupted one. Raises ConversationExistsError if the id or name
+        is taken, UsageError if two turns share an id.
         """
         ...
 
-    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
-        """The conversation, or as much of it as `tail` says."""
-        ...
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> Conversation: ...
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         """The conversation as a list shows it."""
@@ -233,7 +225,7 @@ class Store(Protocol):
     async def count_conversations(
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
     ) -> int:
-        """How many conversations a list would show in all."""
+        """How many conversations a list shows in all."""
         ...
 
     async def search(
@@ -256,34 +248,33 @@ class Store(Protocol):
         until: datetime | None = None,
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
-        """What turns that ended from `since` on and before `until` used, by their day or model."""
+        """The usage of turns and calls that ended from `since` on and before `until`."""
         ...
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        """Change title, metadata (replaced as a whole), archive state, pins or summary.
+        """Change title, metadata (as a whole), archive state, pins or summary.
 
-        Pins and summaries are about messages that are there, else SequenceNotFoundError; as they
-        say nothing, the times stay as they are with them. A summary follows the one that stands,
-        by its `before`, or is one that came before that, else UsageError.
+        SequenceNotFoundError if pins or summary name messages that do not exist; these two change
+        no times. UsageError for a summary that neither follows the current one nor is an earlier
+        one.
         """
         ...
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> Conversation | None:
-        """Give an old conversation, which has a history and no record of its prompt, this one.
+        """Store a prompt for an old conversation: one with a history and no record of its prompt.
 
-        None, and nothing is changed, if it is not such a one. Its context record and its times
-        stay as they are: nothing was said.
+        Returns None for any other. The times stay.
         """
         ...
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        """Delete for good, with all turns and variants. Its branches stay whole."""
+        """Delete the conversation with all turns and variants; its branches stay whole."""
         ...
 
     async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        """Delete the message with that sequence number and all later ones, and their variants."""
+        """Delete the message with that sequence number, all later ones, and their variants."""
         ...
 
     async def branch(
@@ -295,15 +286,15 @@ class Store(Protocol):
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> Conversation:
-        """A new conversation with the messages up to `at`, or all; under `opening` if given."""
+        """Copy the messages up to `at`, or all, to a new conversation, under `opening` if given."""
         ...
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
     ) -> Conversation:
-        """Put that variant on the default path in place of the one that is there.
+        """Put that variant on the default path.
 
-        Of the summaries, the newest stands that tells of nothing from that place on.
+        Summaries of messages from that place on are removed.
         """
         ...
 
@@ -312,21 +303,19 @@ class Store(Protocol):
 
 @runtime_checkable
 class OutlinedStore(Protocol):
-    """A store that can be asked for what was said in parts, in whatever order they are wanted.
+    """A store that reads messages in parts.
 
-    What was said in a turn is never changed, so that the parts of an outline are those of its
-    moment whenever they are read, as long as nobody deletes them.
+    Messages of a turn never change, so the parts of an outline can be read later, unless they are
+    deleted.
     """
 
-    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        """The conversation without what was said in it."""
-        ...
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline: ...
 
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
     ) -> tuple[tuple[Message, ...], ...]:
-        """The messages of the parts, one after the other, until they have `most` bytes or more.
+        """The messages of the parts in order, until they have `most` bytes or more.
 
-        The last part that is given can be cut off. A turn that is not there has no messages.
+        The last part can be cut off. A turn that does not exist has no messages.
         """
         ...

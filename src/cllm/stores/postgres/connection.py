@@ -1,10 +1,9 @@
-"""Connections to PostgreSQL: made when they are needed, replaced when they are lost.
+"""Connections to PostgreSQL: opened when needed, replaced when lost.
 
-A connection is taken for one statement or one short transaction and never while a provider is
-awaited. Behind a pooler (PgBouncer in transaction mode) statements have no names, because the
-next one may come to another server process; on a direct connection they are prepared once.
-What is done again after a lost connection is what cannot have been done before, or what its
-caller says may be done twice.
+A connection is used for one statement or one short transaction. Behind a pooler (PgBouncer in
+transaction mode) statements are unnamed, since the next may reach another server process; on a
+direct connection they are prepared once. After a lost connection only work is repeated that cannot
+have been done, or that may be done twice.
 """
 
 import asyncio
@@ -46,15 +45,15 @@ _LOST = (
 )
 
 ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-"""PostgreSQL has undone the transaction; the same one can be tried again."""
+"""PostgreSQL has rolled back; the transaction can be repeated."""
 
 NOT_YET = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
-"""No connection was made: the server starts, stops, or is not there."""
+"""No connection was made: the server is starting, stopping or absent."""
 
 _UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""Everything that goes wrong between us and a database; time-outs are OSErrors."""
+"""All errors of the driver; time-outs are OSErrors."""
 
 _UNREACHABLE = (
     "PostgreSQL cannot be reached; check that it runs and that the store's URL is right, "
@@ -100,15 +99,14 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether the connection is gone: what was sent on it may have been done, or not.
+    """Whether the connection is gone: what was sent may have been done, or not.
 
-    A value that cannot be sent is an InterfaceError as well, and a ValueError beside.
+    A value that cannot be sent is an InterfaceError and a ValueError.
     """
     return isinstance(error, _LOST) and not isinstance(error, TimeoutError | ValueError)
 
 
 def our_error(error: BaseException) -> CllmError:
-    """The error of ours for one of `FAILURES`."""
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
         return UsageError(NOT_KEPT)
     if isinstance(error.__cause__, OverflowError):
@@ -135,14 +133,14 @@ PREPARED_STATEMENTS: Final = 200
 _TRIES: Final = 3
 _PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 0.1
-"""Between two attempts at what somebody else holds: each of them is a question to the server."""
+"""Seconds between two attempts at a lease, each of which is a query."""
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections there are at most, and how long one is waited for or kept unused.
+    """The maximum of connections, and times in seconds.
 
-    `patience` is for how long a server that was there is waited for when it is away, as it is
-    while it restarts. All times are seconds.
+    `patience`: how long to wait for a server that was reachable before, for example while it
+    restarts.
     """
 
     size: int = 5
@@ -152,7 +150,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_url(url: str) -> tuple[str, PoolOptions]:
-    """The URL as PostgreSQL knows it, and our own options that stood among its parameters."""
+    """The URL without our own parameters, and these."""
     parts = urlsplit(url)
     given = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name[5:]: value for name, value in given if name.startswith("pool_")}
@@ -169,8 +167,6 @@ def split_url(url: str) -> tuple[str, PoolOptions]:
 
 
 class PostgresPool:
-    """A few connections that every operation of a store shares."""
-
     def __init__(self, url: str, options: PoolOptions) -> None:
         self._url = url
         self._options = options
@@ -181,7 +177,7 @@ class PostgresPool:
     async def fetch(
         self, sql: str, arguments: Sequence[Any], *, twice: bool = False
     ) -> list[asyncpg.Record]:
-        """One statement. With `twice` it is sent again if nobody knows whether it was done."""
+        """Run one statement. `twice`: send it again after a lost connection."""
 
         async def work(connection: Connection) -> list[asyncpg.Record]:
             return await connection.fetch(sql, *arguments)
@@ -189,13 +185,12 @@ class PostgresPool:
         return await self.run(work, twice=twice)
 
     async def run(self, work: Work[T], *, twice: bool = False) -> T:
-        """Something on one connection. With `twice` it is done again after a lost connection."""
         return await self._tried(work, lambda error: twice and is_lost(error))
 
     async def transact(self, work: Work[T], *, frozen: bool = False) -> T:
-        """One short transaction, done again if the connection was lost before its end was asked.
+        """Do the work in one transaction, again if the connection is lost before the commit.
 
-        With `frozen` all that it reads is as it was when it began.
+        `frozen`: all reads see the snapshot of its start.
         """
         ending = False
 
@@ -217,7 +212,6 @@ class PostgresPool:
         return await self._tried(within, lambda error: not ending and is_lost(error))
 
     async def _tried(self, work: Work[T], may_repeat: Callable[[BaseException], bool]) -> T:
-        """The work on one connection, again on another if it was undone or may be repeated."""
         for attempt in range(_TRIES):
             is_last = attempt + 1 == _TRIES
             try:
@@ -252,7 +246,6 @@ class PostgresPool:
             await pool.release(connection)
 
     async def _acquired(self, pool: "asyncpg.Pool[asyncpg.Record]") -> Connection:
-        """A connection; a server that was there before may be away for a moment."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._options.patience
         while True:
@@ -280,7 +273,6 @@ class PostgresPool:
         return self._pool
 
     async def _connect(self, *arguments: Any, **options: Any) -> "asyncpg.Connection[Any]":
-        """A connection that remembers statements if it leads to one and the same process."""
         named = 0 if self._direct is False else PREPARED_STATEMENTS
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             *arguments, statement_cache_size=named, **options
@@ -298,22 +290,21 @@ class PostgresPool:
 
 
 async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
-    """Whether the process that greeted us is the one that works: a pooler greets for others."""
+    """Whether the connected process is the one that works; a pooler's is not."""
     statement = await connection.prepare("SELECT pg_backend_pid()", name="")
     return bool(await statement.fetchval() == connection.get_server_pid())
 
 
-async def _nothing_to_reset(_connection: "asyncpg.Connection[Any]") -> None:
-    """No statement of ours leaves anything behind in its connection."""
+async def _nothing_to_reset(_connection: "asyncpg.Connection[Any]") -> None: ...
 
 
 MIGRATION_LOCK = 0x636C6C6D
 
 
 def with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
-    """Do the work in one transaction on a PostgreSQL database, which nobody else migrates.
+    """Do the work in one transaction that excludes other migrations.
 
-    An event loop of its own in a thread of its own does it, so that it can be called anywhere.
+    In its own event loop and thread, so that it can be called anywhere.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-migration") as pool:
         return pool.submit(lambda: asyncio.run(_with_postgres(url, work))).result()
@@ -349,8 +340,6 @@ async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
 
 
 class PostgresBase:
-    """What all parts of the store use: a clock, and connections to a database with our tables."""
-
     def __init__(self, url: str, *, clock: Clock) -> None:
         self._url, options = split_url(url)
         self._clock = clock
@@ -359,7 +348,6 @@ class PostgresBase:
         self._is_ready = False
 
     async def _ready(self) -> PostgresPool:
-        """The connections, once the database has been seen to have the tables that it needs."""
         if not self._is_ready:
             async with self._preparing:
                 if not self._is_ready:
@@ -368,7 +356,6 @@ class PostgresBase:
         return self._connections
 
     async def _prepare(self) -> None:
-        """Create the tables in an empty database; a person has to upgrade an older one."""
         if await self._connections.run(_revision, twice=True) == HEAD:
             return
         from cllm.stores.sql import migrate  # noqa: PLC0415 - imports SQLAlchemy
@@ -376,7 +363,6 @@ class PostgresBase:
         await asyncio.to_thread(with_postgres, self._url, migrate.prepare)
 
     async def close(self) -> None:
-        """Close all connections; leases expire by themselves."""
         await self._connections.close()
 
 

@@ -1,7 +1,4 @@
-"""Writing conversations to PostgreSQL: rows, edits in which no turn runs, deletion.
-
-A turn keeps its number, and a slot of the path keeps its position, whichever turn is in it.
-"""
+"""Writes conversations to PostgreSQL: rows, edits without a running turn, deletion."""
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
@@ -38,7 +35,7 @@ T = TypeVar("T")
 INTERRUPTED = encode_json(INTERRUPTION)
 _SECONDS = 60.0
 _AN_EDIT = "-"
-"""What stands for the id of a turn in the lease of an edit."""
+"""The turn id in the lease of an edit."""
 _FREE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
 _DELETE = """
 WITH gone AS (DELETE FROM events WHERE owner = $1 AND conversation_id = $2)
@@ -104,7 +101,6 @@ WHERE {OF_CONVERSATION} AND turn = p.number
 
 
 async def insert_whole(connection: Connection, conversation: Conversation) -> None:
-    """A new conversation with all its turns, variants and messages."""
     befores = await _insert_without_messages(connection, conversation)
     turns = conversation.turns + conversation.variants
     key = (conversation.owner, conversation.id)
@@ -118,7 +114,7 @@ async def insert_whole(connection: Connection, conversation: Conversation) -> No
 async def _insert_without_messages(
     connection: Connection, conversation: Conversation
 ) -> list[int | None]:
-    """The rows of a conversation and its turns; how many messages come before each on the path."""
+    """Insert the rows; return how many messages come before each turn on the path."""
     await insert_row(connection, conversation)
     counts = accumulate((len(turn.messages) for turn in conversation.turns), initial=0)
     on_path = len(conversation.turns)
@@ -146,14 +142,12 @@ async def update_row(connection: Connection, conversation: Conversation) -> None
 
 
 async def append_turn(connection: Connection, conversation: Conversation, turn: Turn) -> None:
-    """Insert a turn at the end of the path, which has the conversation's messages so far."""
     number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
     before = conversation.message_count
     await _insert_turn(connection, conversation, turn, Move(number, number, before))
 
 
 async def add_variant(connection: Connection, conversation: Conversation, turn: Turn) -> None:
-    """Insert a turn off the path."""
     number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
     await _insert_turn(connection, conversation, turn, Move(number, None, None))
 
@@ -167,7 +161,7 @@ async def _insert_turn(
 
 
 async def save(connection: Connection, old: Conversation, new: Conversation) -> None:
-    """Change the stored conversation, of which `old` was read, into the `new` one."""
+    """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     await update_row(connection, new)
     if not old.turns and not old.variants:
@@ -218,7 +212,6 @@ async def edit(
     reads: Reads,
     now: datetime,
 ) -> Conversation:
-    """Apply a change and save the difference."""
     await connection.execute(sql.SETTLE, owner, key, now, INTERRUPTED, _AN_EDIT)
     if reads == "whole":
         old = _found(await connection.fetch(sql.LOAD, owner, key), key)
@@ -240,10 +233,9 @@ async def while_free(
     *,
     patience: float,
 ) -> T:
-    """Do the work while no turn runs in the conversation, whose id it gets.
+    """Do the work, which gets the conversation's id, while no turn is running.
 
-    It has the conversation's lease for as long as its transaction lasts: a turn that begins
-    meanwhile waits for its end and then sees it.
+    The transaction holds the lease: a turn that starts meanwhile waits for its end.
     """
     check_id(ref)
 

@@ -1,4 +1,4 @@
-"""Lists, searches and sums on PostgreSQL: queries, all of them about one owner."""
+"""Lists, searches and sums in PostgreSQL."""
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
@@ -88,8 +88,6 @@ _KEYS = {"day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')", "model": "
 
 
 class PostgresLists(PostgresBase):
-    """Lists, searches and sums."""
-
     async def list_conversations(
         self,
         *,
@@ -99,7 +97,6 @@ class PostgresLists(PostgresBase):
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        """A page of summaries, newest first; one more row is read, to know whether there is one."""
         check_page(limit, "conversations")
         pool = await self._ready()
         given: tuple[Any, ...] = (owner, min(limit, MOST) + 1, min(max(offset, 0), MOST))
@@ -135,7 +132,6 @@ class PostgresLists(PostgresBase):
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        """The newest messages that have all terms, the best of them first."""
         words = query_terms(query)
         pool = await self._ready()
         sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
@@ -170,7 +166,7 @@ class PostgresLists(PostgresBase):
 
 
 def tsquery(words: Sequence[Term], owner: str) -> str:
-    """The words and the one that all messages of the owner have, as tsquery writes them."""
+    """The words and the owner's own term as a tsquery."""
     own = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
     # A word is letters and digits; none of them means anything there.
     quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)

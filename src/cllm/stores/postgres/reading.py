@@ -1,4 +1,4 @@
-"""Reading conversations from PostgreSQL: whole, in part, or as an outline; rows become values."""
+"""Reads conversations from PostgreSQL: whole, in part, or without messages."""
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
 
@@ -46,8 +46,6 @@ from cllm.stores.sql.search import said_terms
 
 
 class _PostgresCodec(RowCodec):
-    """Rows without what goes without saying, for which PostgreSQL has no smaller form than NULL."""
-
     def encode_place(self, turn: Turn) -> str | None:
         """NULL: the turn is in its own place."""
         return None if turn.place == turn.id else turn.place
@@ -56,7 +54,7 @@ class _PostgresCodec(RowCodec):
         return own_id if stored is None else super().decode_place(own_id, stored)
 
     def encode_tokens(self, usage: Usage | None) -> Row:
-        """Nothing is NULL beside the input, which is NULL only if nobody counted."""
+        """0 is NULL, except for the input, which is NULL only without a count."""
         counted, *others = encode_usage(usage)
         return (counted, *(each or None for each in others))
 
@@ -68,7 +66,7 @@ CODEC = _PostgresCodec(write_time=in_utc, read_time=in_utc)
 
 
 def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
-    """The conversation of a load, which has a row for each turn, or one row if there is none."""
+    """The conversation of a load: a row for each turn, or one row without turns."""
     if not rows:
         return None
     turns: list[Turn] = []
@@ -82,7 +80,6 @@ def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
 
 
 def summaries_of(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
-    """The list entries of rows of SUMMARY_COLUMNS."""
     return tuple(CODEC.decode_summary(tuple(row)) for row in rows)
 
 
@@ -93,7 +90,7 @@ def _turn_of(row: asyncpg.Record) -> Turn:
 
 
 def message_arrays(messages: Sequence[Message]) -> tuple[list[Any], ...]:
-    """Roles, dialects, texts and terms, each as an array."""
+    """Roles, dialects, texts and terms as arrays."""
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for message in messages:
         row = (*encode_message(message), said_terms(message))
@@ -144,7 +141,7 @@ _COUNT_AT = _POSITION_AT + 1
 
 
 async def outline_from(connection: Connection, owner: str, key: str, sequence: int) -> Conversation:
-    """The path from the turn with that message on, for an edit; no message is read."""
+    """The path from the turn with that message on, without messages."""
     row = await connection.fetchrow(_CONVERSATION, owner, key)
     if row is None:
         raise ConversationNotFoundError(key)
@@ -156,7 +153,6 @@ async def outline_from(connection: Connection, owner: str, key: str, sequence: i
 
 
 def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]) -> Conversation:
-    """The conversation with turns that have so many messages, which were not read."""
     turns: list[Turn] = []
     variants: list[Turn] = []
     for each in rows:
@@ -166,8 +162,6 @@ def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]
 
 
 class PostgresReading(PostgresBase):
-    """Conversations, whole or in parts."""
-
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         key = (owner, check_id(ref))
         pool = await self._ready()
@@ -188,7 +182,6 @@ class PostgresReading(PostgresBase):
         return summaries_of(rows)[0]
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        """The conversation with its turns and variants, and how many messages each has."""
         check_id(ref)
 
         async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:

@@ -1,6 +1,6 @@
-"""What a server keeps beside conversations, on PostgreSQL: requests, stream events, calls.
+"""Requests (as hashes), stream events and calls in PostgreSQL.
 
-Requests are known by hashes only. A claim runs out by the database's clock.
+A claim expires by the database's clock.
 """
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
@@ -104,8 +104,6 @@ INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL
 
 
 class PostgresRequests(PostgresBase):
-    """Requests, stream events, and calls that belong to no conversation."""
-
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
@@ -135,7 +133,7 @@ class PostgresRequests(PostgresBase):
     async def _hold(
         self, claim: RequestClaim, seconds: float, status: int | None = None
     ) -> RequestClaim:
-        """A claim is known by its expiry: whoever takes it over gets a later time."""
+        """Extend a claim, which its expiry identifies: a later claim has a later one."""
         key = (claim.request.owner, claim.request.key, claim.until)
         content = (float(seconds), status, encode_json(claim.headers), claim.body)
         held = await (await self._ready()).fetch(_HOLD, (*key, *content))

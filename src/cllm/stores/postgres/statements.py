@@ -1,11 +1,11 @@
-"""The SQL that a turn runs on PostgreSQL: one statement for each step, parameters bound by place.
+"""The SQL of a turn on PostgreSQL, one statement for each step; `$1` is the owner.
 
-Beginning a turn is two statements: the lease is committed before the conversation is looked at,
-so that what is read is what the turn before it left. Leases run out by the database's clock,
-which is the one clock that all machines share. `$1` is the owner in every statement.
+Starting a turn takes two statements: the lease is committed before the conversation is read, so
+that the end of the turn before is visible. Leases expire by the database's clock, which all
+machines share.
 
-Turns and messages have the number of their conversation, and a turn's place is NULL if it is the
-turn's own. A statement that is given the id finds the number itself.
+Turns and messages name their conversation by its number, which statements look up by the id. A
+turn's place is NULL if it is its own.
 """
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
@@ -17,19 +17,18 @@ from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 _ONCE = ("system", "context_record", "metadata", "summary")
 
 MOST = 2**62
-"""More rows than there can be, and still a number for PostgreSQL."""
+"""More rows than there can be, within a bigint."""
 TURN_AT = len(CONVERSATION_COLUMNS) + 1
 MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
-"""Where in a row of a load the turn's columns and its messages begin; before the turn: position."""
+"""The columns of a load where a turn and its messages start; before the turn: position."""
 
 
 def tail_count(tail: Tail) -> int | None:
-    """The parameter of a tail: so many messages, or NULL for those of the window."""
+    """The parameter for a tail: a number of messages, or NULL for the window."""
     return max(min(tail, MOST), 0) if isinstance(tail, int) else None
 
 
 def names(columns: tuple[str, ...], table: str = "") -> str:
-    """The columns as SQL names them."""
     return ", ".join(f'{table}"{column}"' for column in columns)
 
 
@@ -40,7 +39,7 @@ def places(first: int, count: int) -> str:
 
 KEPT_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
     IS DISTINCT FROM message_terms($1, 0, s.raw, NULL) THEN s.terms END"""
-"""The terms of a message `s` if they have to be kept: if its text does not tell the database."""
+"""The terms of a message `s`, or NULL if the database computes them from the text."""
 
 RESOLVED = """COALESCE(
     (SELECT id FROM conversations WHERE owner = $1 AND id = $2),
@@ -53,7 +52,7 @@ OF_CONVERSATION = f"owner = $1 AND conversation = {NUMBER}"
 
 
 def has_id(given: str, table: str = "") -> str:
-    """Whether it is the turn with that id: the index has a hash of it."""
+    """Whether it is the turn with that id, by the index on the id's hash."""
     return f"hashtextextended({table}id, 0) = hashtextextended({given}, 0) AND {table}id = {given}"
 
 
@@ -82,7 +81,7 @@ SELECT target.id, target.creates, taken.fence,
     (SELECT turn_id FROM leases WHERE owner = $1 AND conversation_id = target.id) AS holder
 FROM target LEFT JOIN taken ON true
 """
-"""Take a lease: ref, turn id, seconds, and the id and name to create. No row: not found."""
+"""Take a lease: ref, turn id, seconds, id and name to create. No row: not found."""
 
 RENEW = """
 UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
@@ -190,9 +189,9 @@ _TAIL_ROWS = _ROWS.format(said=_SAID_IN_EACH)
 LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
 """A whole conversation, by id or name."""
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
-"""As much of it as the number of messages says, or what its window can use if that is NULL."""
+"""The newest messages of that number, or what the window can use if it is NULL."""
 BEGIN = _CONVERSATION + _WHOLE + _BEGUN + _ALL_ROWS
-"""Load, and show a turn that runs: its id, model, now, the failure of one that was left."""
+"""Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
 BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _BEGUN + _TAIL_ROWS
 
 SETTLE = f"""
@@ -227,7 +226,7 @@ kept AS (
     FROM mine WHERE owner = $1 AND id = $2)
 SELECT fence FROM mine
 """
-"""End a turn that was shown at the end of the path, with what was said since; no row: too late."""
+"""End a turn at the end of the path, with its new messages. No row: the lease is lost."""
 
 FINISHED = f"""
 SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {has_id("$3")} AND state = $4
@@ -251,9 +250,9 @@ fewer AS (
 SELECT fence FROM mine
 """
 DROP = _DROP.format(lasting="AND expires_at > clock_timestamp()")
-"""Give the lease back as if the turn had never been."""
+"""Release the lease and delete the turn."""
 DROP_UNTAKEN = _DROP.format(lasting="")
-"""The same after a lost connection: the lease may have run out, if nobody has taken it since."""
+"""The same after a lost connection: the lease may have expired."""
 
 DROP_CREATED = """
 WITH mine AS (
@@ -263,7 +262,7 @@ WITH mine AS (
 gone AS (DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2)
 SELECT fence FROM mine
 """
-"""The same for a turn that made its conversation."""
+"""The same for a turn that created its conversation."""
 
 DROP_BEGUN = f"""
 WITH mine AS (
@@ -273,10 +272,10 @@ DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2
     AND EXISTS (SELECT FROM turns t WHERE t.owner = $1 AND t.conversation = conversations.number
         AND {has_id("$4", "t.")} AND t.state = 'running')
 """
-"""The same if nobody knows whether the conversation was made: it was if the turn is in it."""
+"""The same if it is unknown whether the conversation was created."""
 
 FORGET = "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
-"""Give back the lease of a turn about which nobody knows whether it was taken."""
+"""Release the lease of a turn if it was taken."""
 
 FIRST_SAID = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
@@ -285,4 +284,4 @@ WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL
     AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
 ORDER BY t.position, m.ordinal LIMIT 1
 """
-"""What a title comes from."""
+"""The message for a title."""

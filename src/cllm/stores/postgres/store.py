@@ -1,7 +1,6 @@
-"""Conversations in PostgreSQL, for those who outgrow one machine.
+"""Conversations in PostgreSQL, for more than one machine.
 
-Each operation takes a connection for one statement or one short transaction. Reading, lists, turns
-and a server's records are in modules of their own; here are the edits, and how it is opened.
+Each operation uses a connection for one statement or one short transaction.
 """
 
 import asyncpg
@@ -22,8 +21,6 @@ LEASE_SECONDS = 60.0
 
 
 class PostgresStore(PostgresTurns, PostgresReading, PostgresLists, PostgresRequests, SqlStore):
-    """Conversations of any number of owners, for any number of processes and machines."""
-
     def __init__(
         self,
         url: str,

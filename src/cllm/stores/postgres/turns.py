@@ -1,8 +1,7 @@
-"""Turns on PostgreSQL: begun with a lease, renewed, finished or dropped.
+"""A turn in PostgreSQL: started with a lease, renewed, finished or dropped.
 
-While a lease lasts nobody else changes the conversation, so what it was when the turn began is
-all that is needed to end it; nothing is read again. After a lost connection a beginning is undone
-and made again, and an ending is looked up before it is called lost.
+While a lease is valid nobody else changes the conversation, so its end reads nothing again. After a
+lost connection a start is undone and repeated; an end is looked up first.
 """
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound
@@ -49,7 +48,7 @@ from cllm.stores.sql.checks import check_messages, check_new, check_text
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 
 LONGEST_ID = 2000
-"""Bytes of a turn's id: in the key of its events there is room for so many."""
+"""Bytes of a turn's id, limited by the key of its events."""
 _TAKEN = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
@@ -59,8 +58,6 @@ _SHOWN = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """A lease that was taken, and until when by our own clock."""
-
     conversation: str
     fence: int
     creates: bool
@@ -68,8 +65,6 @@ class _Taken(msgspec.Struct, frozen=True):
 
 
 class PostgresTurns(PostgresBase):
-    """How a turn begins, continues and ends."""
-
     _seconds: float
     """How long a lease lasts."""
 
@@ -118,10 +113,9 @@ class PostgresTurns(PostgresBase):
     async def _begin_again(
         self, begin: Callable[[], Awaitable[Lease]], lost: StoreUnavailableError
     ) -> Lease:
-        """Begin after a lost connection.
+        """Start after a lost connection.
 
-        If the turn is there all the same, it was begun, and somebody who took its lease when that
-        had run out has found it interrupted.
+        UsageError means that the turn was stored, and that another process has settled it since.
         """
         try:
             return await begin()
@@ -168,7 +162,6 @@ class PostgresTurns(PostgresBase):
         create: NewConversation | None,
         tail: Tail,
     ) -> Lease:
-        """The conversation as it is now that nobody else changes it, and the turn in it."""
         now = self._clock()
         if start.visible and start.place is None and not taken.creates:
             found = await self._begin_shown(taken, start, owner, tail, now)
@@ -196,7 +189,6 @@ class PostgresTurns(PostgresBase):
     async def _found(
         self, taken: _Taken, start: TurnStart, owner: str, tail: Tail
     ) -> Conversation | None:
-        """The conversation for a turn that is not shown in it yet, and cannot be there before."""
         if taken.creates:
             return None
         key = (owner, taken.conversation)
@@ -253,7 +245,7 @@ class PostgresTurns(PostgresBase):
         return _lease(taken, conversation, turn, start, created=True)
 
     async def _give_up(self, taken: _Taken, start: TurnStart, owner: str, error: CllmError) -> None:
-        """Give the lease back; what was to be written was not, unless the connection was lost."""
+        """Release the lease; nothing was written unless the connection was lost."""
         if isinstance(error, StoreUnavailableError):
             await self._drop_taken(taken, start, owner)
             return
@@ -263,7 +255,7 @@ class PostgresTurns(PostgresBase):
             )
 
     async def _drop_taken(self, taken: _Taken, start: TurnStart, owner: str) -> None:
-        """Undo a beginning about which nobody knows how far it came."""
+        """Undo a start that may have been interrupted anywhere."""
         undo = sql.DROP_BEGUN if taken.creates else sql.DROP_UNTAKEN
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
@@ -271,7 +263,6 @@ class PostgresTurns(PostgresBase):
             )
 
     async def _undo_take(self, turn_id: str, owner: str) -> None:
-        """Give back a lease about which nobody knows whether it was taken."""
         with suppress(StoreUnavailableError):
             await self._connections.fetch(sql.FORGET, (owner, turn_id), twice=True)
 
@@ -323,7 +314,6 @@ class PostgresTurns(PostgresBase):
             raise StaleLeaseError(key)
 
     async def _with_title(self, new: Conversation) -> Conversation:
-        """A title from what was said first, if that is not among what was loaded."""
         if new.first_sequence == 1:
             return new
         rows = await self._connections.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
@@ -354,7 +344,7 @@ class PostgresTurns(PostgresBase):
             raise StaleLeaseError(key)
 
     async def _finish_otherwise(self, lease: Lease, turn: Turn, new: Conversation) -> None:
-        """A turn that was hidden, that takes another's place, or that was shown otherwise."""
+        """Finish a turn that was hidden, is a variant, or changed its messages."""
         before = lease.conversation
         owner, key = before.owner, before.id
 
@@ -386,7 +376,6 @@ class PostgresTurns(PostgresBase):
     async def _finish_again(
         self, lease: Lease, turn: Turn, finish: Callable[[], Awaitable[None]]
     ) -> None:
-        """Finish after a lost connection, unless that was done just before it was lost."""
         owner, key = lease.conversation.owner, lease.conversation.id
         found = (owner, key, turn.id, turn.state, lease.fence)
         if not await self._connections.fetch(sql.FINISHED, found, twice=True):
@@ -407,7 +396,7 @@ def _lease(
 
 
 def expiry(asked: datetime, seconds: float) -> datetime:
-    """Until when a lease lasts at least: counted from before it was asked for."""
+    """Counted from before the lease was requested."""
     return asked + timedelta(seconds=seconds)
 
 
@@ -416,7 +405,6 @@ _KEPT = ("title", "updated_at", "message_count", "system", "system_record", "con
 
 
 def _only_adds(lease: Lease, turn: Turn) -> bool:
-    """Whether the turn stands where it was shown and its messages are those shown, and more."""
     shown = lease.turn
     return (
         lease.visible

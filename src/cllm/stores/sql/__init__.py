@@ -1,6 +1,6 @@
 """What the stores in SQLite and PostgreSQL share: schema, rows, search, migrations.
 
-The revision that a database has to be at is here, so that a store imports nothing to check it.
+The required revision is here, so that a store imports nothing to check it.
 """
 
 REVISIONS = ("0001", "0002", "0005")

@@ -1,4 +1,4 @@
-"""Checks of what is to be stored, before a database is asked for anything. Pure."""
+"""Checks of values before they are stored: no database takes NUL or half a character. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -15,14 +15,12 @@ _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check_text(*texts: str | None) -> None:
-    """UsageError if one of the texts cannot be kept in a database."""
     for text in texts:
         if text is not None and ("\0" in text or has_surrogates(text)):
             raise unkeepable()
 
 
 def check_json(*values: Any) -> None:
-    """UsageError if a value has text in it that cannot be kept in a database."""
     for value in values:
         try:
             encoded = msgspec.json.encode(value)
@@ -38,7 +36,6 @@ def check_json(*values: Any) -> None:
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """UsageError if a message has text in it that cannot be kept in a database."""
     for message in messages:
         if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
             raise unkeepable()
@@ -49,7 +46,6 @@ def has_surrogates(text: str) -> bool:
 
 
 def unkeepable() -> UsageError:
-    """Text that a database has no way to keep."""
     return UsageError(
         "The text has a NUL character or half of a character in it, which no database keeps; "
         "remove it and try again."
@@ -57,14 +53,13 @@ def unkeepable() -> UsageError:
 
 
 def check_opening(opening: Opening | None) -> None:
-    """UsageError if it has text that no database keeps."""
     if opening is not None:
         check_messages(() if opening.system is None else (opening.system,))
         check_json(opening.system_record, opening.context_record)
 
 
 def check_new(new: NewConversation) -> None:
-    """UsageError if it is under a name that cannot be, or has text that no database keeps."""
+    """Check the id and name as well."""
     for ref in {new.id, new.name or new.id}:
         check_id(ref)
     check_text(new.title, new.model)
@@ -72,7 +67,7 @@ def check_new(new: NewConversation) -> None:
 
 
 def check_whole(conversation: Conversation) -> None:
-    """UsageError if a conversation with its turns has text that no database keeps."""
+    """Check a conversation with its turns."""
     for ref in {conversation.id, conversation.name or conversation.id}:
         check_id(ref)
     system = conversation.system

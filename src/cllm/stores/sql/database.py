@@ -1,6 +1,6 @@
-"""A database by its store URL, for work on it as a whole: where `cllm db` goes through.
+"""A database by its store URL, for `cllm db`.
 
-Whatever the engine has to say comes out as one of our errors, without a password in it.
+Errors of the engine become ours, without a password in them.
 """
 
 import sqlite3
@@ -29,8 +29,6 @@ POSTGRES_SCHEMES = ("postgresql", "postgres")
 
 
 class Database:
-    """The database that a store URL names."""
-
     def __init__(self, url: str) -> None:
         scheme, _, location = url.partition(":")
         self._url = url
@@ -44,7 +42,7 @@ class Database:
             )
 
     def run(self, work: Callable[[sa.Connection], T], *, create: bool = False) -> T:
-        """Do the work in one transaction. A file that is not there is made only with `create`."""
+        """Do the work in one transaction; `create` creates a missing file."""
         if self._path is not None:
             _check(self._path, create=create)
         try:
@@ -66,7 +64,7 @@ class Database:
             ) from error
 
     def erase_deleted(self) -> None:
-        """Leave nothing of what was deleted in the file; a database server does that by itself."""
+        """Erase deleted rows from an SQLite file; a database server does that by itself."""
         if self._path is None:
             return
         try:
@@ -84,7 +82,6 @@ class Database:
 
 
 def _check(path: Path, *, create: bool) -> None:
-    """StoreUnavailableError if there is no file there that can be opened."""
     if create:
         make_private(path)
     elif path.exists():

@@ -1,7 +1,6 @@
-"""The difference between a stored conversation and the value that it becomes, as rows. Pure.
+"""The difference between a stored conversation and an edited one, as rows. Pure.
 
-An edit is a function from one value to the next (`cllm.stores.edits`). The store reads as much as
-the edit needs, applies it, and executes the difference in the same transaction.
+The store reads what the edit needs, applies it, and executes the difference in one transaction.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,20 +12,18 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import Message
 
 UNREAD = Message(role="user", raw=b"{}")
-"""Stands for a message that an edit does not read; turns are edited by their number of messages."""
+"""Stands for a message that an edit does not read; only their number counts."""
 
 replace = msgspec.structs.replace
 
 
 class StoredTurn(NamedTuple):
-    """The number of a turn's row, and its position on the path."""
-
     number: int
     position: int | None
 
 
 class Move(NamedTuple):
-    """A turn that takes another position, after so many messages of the path; None: off it."""
+    """A turn's new position, after `before` messages of the path; None: off the path."""
 
     number: int
     position: int | None
@@ -34,7 +31,7 @@ class Move(NamedTuple):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be written, by the numbers of turns. `cut` is how many messages a turn keeps."""
+    """What to write, by turn numbers. `cut`: how many messages a turn keeps."""
 
     deleted: tuple[int, ...]
     changed: tuple[tuple[int, Turn], ...]
@@ -43,17 +40,15 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_messages(turn: Turn, count: int) -> Turn:
-    """The turn with so many messages that were not read."""
     return replace(turn, messages=(UNREAD,) * count)
 
 
 def difference(
     old: Conversation, new: Conversation, stored: Mapping[str, StoredTurn]
 ) -> Difference:
-    """What changes the turns of `old` into those of `new`; `old` can be the end of its path.
+    """What changes the turns of `old` into those of `new`; `old` can be loaded in part.
 
-    An edit adds no turn, and takes messages off a turn's end only. The conversation's own row is
-    written in any case.
+    An edit adds no turn, and takes messages off a turn's end only.
     """
     were = {turn.id: turn for turn in old.turns + old.variants}
     are = {turn.id: turn for turn in new.turns + new.variants}
@@ -74,7 +69,6 @@ def difference(
 
 
 def _row(turn: Turn) -> Turn:
-    """What the turn's own row has."""
     return replace(turn, messages=())
 
 
@@ -83,7 +77,6 @@ def _moves(
     positions: Mapping[str, int | None],
     stored: Mapping[str, StoredTurn],
 ) -> Iterator[tuple[str, Move]]:
-    """Where each turn is: a slot of the path keeps its position, whichever turn is in it."""
     before = conversation.first_sequence - 1
     for turn in conversation.turns:
         yield turn.id, Move(stored[turn.id].number, positions[turn.place], before)

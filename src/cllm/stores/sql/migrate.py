@@ -1,8 +1,4 @@
-"""Bringing a database up and down: Alembic, run from here on a connection that is given.
-
-`connection.py` opens one. A database is changed in one transaction, so that a revision that fails
-leaves everything as it was. Nothing here prints.
-"""
+"""Upgrades and downgrades of a database with Alembic, in one transaction. Prints nothing."""
 
 from typing import Any
 
@@ -38,33 +34,27 @@ _TRIGGERS = {
 
 
 class StoredPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A system prompt that an older deployment stored with a conversation."""
-
     conversation: str
     system_message: str
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in an older database: the revision it stands at, and whose rows they are."""
-
     revision: str
     conversations: int
     without_user: int
 
 
 def heads() -> tuple[str, ...]:
-    """The newest revisions: one, or the migrations have come apart."""
+    """The newest revisions: one, unless the migrations have diverged."""
     return tuple(ScriptDirectory.from_config(_config(None)).get_heads())
 
 
 def revisions() -> tuple[str, ...]:
-    """All revisions there are migrations for, the oldest first."""
     script = ScriptDirectory.from_config(_config(None))
     return tuple(reversed([each.revision for each in script.walk_revisions()]))
 
 
 def current(bind: sa.Connection) -> str | None:
-    """The revision that the database is at; None if it has none of ours."""
     found = _context(bind).get_current_heads()
     if len(found) > 1:
         raise StoreUnavailableError(
@@ -75,15 +65,11 @@ def current(bind: sa.Connection) -> str | None:
 
 
 def is_empty(bind: sa.Connection) -> bool:
-    """Whether nobody has made a table in the database."""
     return not sa.inspect(bind).get_table_names()
 
 
 def prepare(bind: sa.Connection) -> None:
-    """Bring an empty database up; refuse one that is filled and older, or newer than we are.
-
-    Whoever comes second finds it done: look again while nobody else can write.
-    """
+    """Create the tables in an empty database; refuse any other that is not at the head."""
     at = current(bind)
     if at == HEAD:
         return
@@ -94,7 +80,6 @@ def prepare(bind: sa.Connection) -> None:
 
 
 def refusal(at: str | None) -> str:
-    """Why a database that stands there cannot be used as it is."""
     if at is None:
         return (
             "The database has tables that are not cllm's; if they are an older deployment's, "
@@ -117,7 +102,7 @@ def refusal(at: str | None) -> str:
 
 
 def upgrade(bind: sa.Connection, to: str = "head") -> None:
-    """Bring the database up; an older deployment has to be adopted first."""
+    """Upgrade the database; an older deployment has to be adopted first."""
     at = current(bind)
     if at is None and not is_empty(bind):
         raise StoreUnavailableError(refusal(at))
@@ -126,7 +111,6 @@ def upgrade(bind: sa.Connection, to: str = "head") -> None:
 
 
 def downgrade(bind: sa.Connection, to: str) -> None:
-    """Take the database down to an older revision."""
     at = current(bind)
     _check_known(at)
     older = () if at is None else REVISIONS[: REVISIONS.index(at)]
@@ -141,7 +125,6 @@ def downgrade(bind: sa.Connection, to: str) -> None:
 
 
 def differences(bind: sa.Connection) -> list[str]:
-    """What is different in the database from the tables that the head should have."""
     at = current(bind)
     if at != HEAD:
         return [refusal(at)]
@@ -152,7 +135,6 @@ def differences(bind: sa.Connection) -> list[str]:
 
 
 def _told(difference: Any) -> str:
-    """A difference as Alembic has it, in words; changes of one column come as a list."""
     if isinstance(difference, list):
         return "; ".join(map(_told, difference))
     kind, *about = difference
@@ -170,13 +152,12 @@ def _name_of(about: Any) -> str | None:
 
 
 def _triggers(bind: sa.Connection) -> list[str]:
-    """What somebody has let happen whenever a row is written; no trigger is ours."""
     rows = bind.execute(sa.text(_TRIGGERS[bind.dialect.name])).all()
     return [f"a trigger that is not cllm's: {name} on {table}" for name, table in rows]
 
 
 def stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
-    """The system prompts that an upgrade over the second revision will delete."""
+    """The system prompts that an upgrade over the second revision deletes."""
     if current(bind) != FIRST:
         return []
     table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE))
@@ -185,7 +166,6 @@ def stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
 
 
 def adopt(bind: sa.Connection) -> Adoption:
-    """Recognise the database of an older deployment, and note the revision that it stands at."""
     if current(bind) is not None:
         raise UsageError("The database is cllm's already; bring it up with: cllm db upgrade")
     columns = {name: _columns(bind, name) for name in ("conversations", "messages")}
@@ -239,5 +219,5 @@ def _config(bind: sa.Connection | None) -> Config:
 
 
 def _is_ours(_object: object, name: str | None, _kind: str, *_: object) -> bool:
-    """Whether the comparison looks at it: not at what an engine has beside the tables."""
+    """Whether the comparison includes the object; an engine has some of its own."""
     return not (name or "").startswith(OWN_OF_ENGINE)

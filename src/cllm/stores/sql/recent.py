@@ -1,9 +1,8 @@
-"""The turns that this process kept last, so that the next turn need not read them again.
+"""The turns that this process saved last, so that the next turn does not read them again.
 
-What is remembered of a conversation holds as long as nobody else has written to the file, which
-SQLite itself says (`data_version`), and nothing of ours but turns has either. A turn that begins
-takes what there is, and one that ends brings it back: whatever else becomes of a turn leaves
-nothing behind. Never holds more bytes than it is allowed.
+An entry is valid until another connection writes to the file (`PRAGMA data_version`) or this store
+writes something other than turns. A turn that starts takes the entry and one that ends puts it
+back, so a lost turn leaves nothing stale.
 """
 
 import sqlite3
@@ -17,20 +16,18 @@ from cllm.core.ports import Tail
 
 MOST_BYTES = 8 * 2**20
 LARGEST_SHARE = 8
-"""A conversation may have this part of it; a longer one would take the place of many."""
+"""A conversation may use this fraction; a longer one would replace many."""
 _BESIDE = 512
-"""What a message takes in memory beside its bytes."""
+"""The memory of a message beside its bytes."""
 MOST_RUNNING = 10_000
 MOST_ROWS = 16
-"""Turns of which nobody ever says how they ended take no more than this."""
+"""Turns that never end hold no more rows than this."""
 _Key = tuple[str, str]
 Place = tuple[int, Sequence[int]]
 """The number of a turn, and those of its messages' rows."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a conversation's path, from the message with this sequence number on."""
-
     turns: tuple[Turn, ...]
     variants: tuple[Turn, ...]
     first_sequence: int
@@ -39,8 +36,6 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentTurns:
-    """Conversations by owner and id, the one that was answered last at the end."""
-
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -49,21 +44,19 @@ class RecentTurns:
         self._running: OrderedDict[tuple[_Key, str], Place] = OrderedDict()
 
     def look(self, db: sqlite3.Connection) -> None:
-        """Forget everything if somebody else wrote to the file. Every transaction begins so."""
+        """Forget everything if another connection wrote. Every transaction starts with this."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self.forget()
             self._version = version
 
     def take(self, key: _Key) -> Remembered | None:
-        """What is known of the conversation, which is not known from now on."""
         found = self._known.pop(key, None)
         if found is not None:
             self._bytes -= found.size
         return found
 
     def bring(self, conversation: Conversation, turn: Turn) -> None:
-        """Remember the conversation with a turn that was added at its end."""
         self.take(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
         count = conversation.message_count + len(turn.messages)
@@ -82,7 +75,7 @@ class RecentTurns:
             self._bytes -= self._known.popitem(last=False)[1].size
 
     def note(self, key: _Key, turn_id: str, place: Place) -> None:
-        """Remember where a turn that runs now was written, if that is soon said."""
+        """Remember the rows of a running turn, if they are few."""
         if len(place[1]) > MOST_ROWS:
             return
         self._running[key, turn_id] = place
@@ -90,21 +83,17 @@ class RecentTurns:
             self._running.popitem(last=False)
 
     def take_place(self, key: _Key, turn_id: str) -> Place | None:
-        """Where it was written, which is not known from now on."""
         return self._running.pop((key, turn_id), None)
 
     def forget(self) -> None:
-        """Know nothing any more: something else than a turn was written, or a turn was not.
-
-        So it is when the file is closed, as a connection counts what others write from anew.
-        """
+        """Forget everything. Also when the file is closed: a new connection counts anew."""
         self._known.clear()
         self._running.clear()
         self._bytes = 0
 
 
 def tail_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | None:
-    """What a store loads of it; None where more is needed than is known, or hardly anything."""
+    """What a store would load; None where the entry has less."""
     first = _window_start(known, pins) if tail == "window" else _start(known, tail)
     if first is None or not known.first_sequence <= first <= known.message_count:
         return None
@@ -112,12 +101,10 @@ def tail_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | 
 
 
 def _start(known: Remembered, tail: int | None) -> int:
-    """The first of the newest messages, as many as are wanted, or of all."""
     return 1 if tail is None else max(known.message_count - tail + 1, 1)
 
 
 def _window_start(known: Remembered, pins: Sequence[int]) -> int | None:
-    """The first message that the next window can use, if the last one is known."""
     last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
     if last is None:
         return None
@@ -126,7 +113,6 @@ def _window_start(known: Remembered, pins: Sequence[int]) -> int | None:
 
 
 def _from(known: Remembered, first: int) -> Remembered:
-    """What is known from the turn on that this message is in."""
     sequence, before = known.first_sequence, 0
     while sequence + len(known.turns[before].messages) <= first:
         sequence += len(known.turns[before].messages)

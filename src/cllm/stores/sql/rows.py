@@ -1,8 +1,7 @@
-"""Rows and values: the one place where one becomes the other, for both engines.
+"""Converts rows to values and back, for both engines.
 
-A row is a tuple in the order of the columns named here. Times differ between the engines, so the
-codec is told how to write and read one. What decodes a row raises UnreadableRowError if the row is
-not as cllm writes it; no other code takes an exception for a damaged row. Nothing here runs SQL.
+A row is a tuple in the order of the columns here. Decoding a row that cllm did not write raises
+UnreadableRowError; no other code takes an exception for a damaged row. Runs no SQL.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +33,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Usable = Sequence[Any]
-"""What a database gives for a row: columns by their place."""
 
 CONVERSATION_COLUMNS = (
     "owner",
@@ -99,15 +97,13 @@ _NO_USAGE = (None,) * len(USAGE_COLUMNS)
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A system prompt as its column has it."""
-
     role: str
     dialect: str
     raw: str
 
 
 class UnreadableRowError(StoreUnavailableError):
-    """A row of the database is damaged, or another program wrote it."""
+    """A row is damaged, or another program wrote it."""
 
     def __init__(self, reason: str, *, path: str | None = None) -> None:
         super().__init__(
@@ -150,11 +146,7 @@ _headers = msgspec.json.Decoder(dict[str, str])
 
 
 class RowCodec:
-    """Turns values into rows and back, with the times of one engine.
-
-    A turn's place and its tokens are written and read by methods of their own, for an engine that
-    keeps less of them.
-    """
+    """Converts with the times of one engine; a subclass can store places and tokens smaller."""
 
     def __init__(
         self, *, write_time: Callable[[datetime], Any], read_time: Callable[[Any], datetime]
@@ -163,7 +155,6 @@ class RowCodec:
         self.read_time = row_decoder(read_time)
 
     def encode_conversation(self, conversation: Conversation) -> Row:
-        """A row of CONVERSATION_COLUMNS."""
         parent = conversation.parent
         return (
             conversation.owner,
@@ -193,7 +184,7 @@ class RowCodec:
         turns: tuple[Turn, ...] = (),
         variants: tuple[Turn, ...] = (),
     ) -> Conversation:
-        """The conversation of a row of CONVERSATION_COLUMNS with the newest turns of its path."""
+        """A conversation with the newest turns of its path."""
         loaded = sum([len(turn.messages) for turn in turns])
         return Conversation(
             owner=row[0],
@@ -217,12 +208,10 @@ class RowCodec:
         )
 
     def decode_summary(self, row: Usable) -> Summary:
-        """The list entry of a row of SUMMARY_COLUMNS."""
         return self.decode_summaries((row,))[0]
 
     @row_decoder
     def decode_summaries(self, rows: Iterable[Usable]) -> list[Summary]:
-        """The list entries of rows of SUMMARY_COLUMNS."""
         read_time = self.read_time
         return [
             Summary(
@@ -240,7 +229,6 @@ class RowCodec:
         ]
 
     def encode_turn(self, turn: Turn) -> Row:
-        """A row of TURN_COLUMNS; the messages have rows of their own."""
         return (
             turn.id,
             self.encode_place(turn),
@@ -258,7 +246,6 @@ class RowCodec:
 
     @row_decoder
     def decode_turn(self, row: Usable, messages: tuple[Message, ...]) -> Turn:
-        """The turn of a row that begins with TURN_COLUMNS."""
         return Turn(
             id=row[0],
             place=self.decode_place(row[0], row[1]),
@@ -283,15 +270,12 @@ class RowCodec:
         return place
 
     def encode_tokens(self, usage: Usage | None) -> Row:
-        """A row of USAGE_COLUMNS."""
         return encode_usage(usage)
 
     def decode_tokens(self, row: Usable) -> Usage:
-        """The usage of a row of USAGE_COLUMNS, if somebody counted."""
         return decode_usage(row)
 
     def encode_call(self, call: CallRecord) -> Row:
-        """A row of CALL_COLUMNS."""
         usage = encode_usage(call.usage)
         return (call.model, *usage, call.cost, self.write_time(call.ended_at))
 
@@ -303,7 +287,6 @@ class RowCodec:
 
 
 def encode_message(message: Message) -> Row:
-    """A row of MESSAGE_COLUMNS."""
     try:
         return message.role, message.dialect, message.raw.decode()
     except UnicodeDecodeError as error:
@@ -312,15 +295,12 @@ def encode_message(message: Message) -> Row:
 
 @row_decoder
 def decode_message(role: Any, dialect: Any, raw: str) -> Message:
-    """The message of a row of MESSAGE_COLUMNS, whatever it says; also one that is to go."""
+    """A message that need not be readable, for example to delete it."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
 
 def decode_said(role: Any, dialect: Any, raw: Any) -> Message:
-    """The message of a row of MESSAGE_COLUMNS, if it is one that anybody could say.
-
-    The JSON is looked into by whoever shows or sends it.
-    """
+    """A message whose role, dialect and JSON look right; its user decodes the JSON."""
     is_known = type(raw) is str and role in _ROLES and dialect in _DIALECTS
     if not is_known or not _is_object(raw):
         raise UnreadableRowError("not a message")
@@ -329,38 +309,33 @@ def decode_said(role: Any, dialect: Any, raw: Any) -> Message:
 
 @row_decoder
 def decode_text(role: Any, dialect: Any, raw: Any) -> str:
-    """The plain text of a row of MESSAGE_COLUMNS."""
     return decode_message(role, dialect, raw).text
 
 
 def decode_role(stored: Any) -> Any:
-    """A role that a message can have."""
     if stored not in _ROLES:
         raise UnreadableRowError("not a role")
     return stored
 
 
 def decode_number(stored: Any) -> int:
-    """A number that is calculated with."""
     if type(stored) is not int:
         raise UnreadableRowError("not a number")
     return stored
 
 
 def decode_found(row: T | None) -> T:
-    """A row that another row says is there."""
+    """The row; UnreadableRowError if another row names a missing one."""
     if row is None:
         raise UnreadableRowError("missing")
     return row
 
 
 def _is_object(raw: str) -> bool:
-    """Whether the JSON would be an object; it nearly always begins as we write it."""
     return raw[:1] == "{" or raw.lstrip()[:1] == "{"
 
 
 def encode_usage(usage: Usage | None) -> Row:
-    """A row of USAGE_COLUMNS."""
     if usage is None:
         return _NO_USAGE
     return (
@@ -375,7 +350,6 @@ def encode_usage(usage: Usage | None) -> Row:
 
 
 def decode_usage(row: Usable) -> Usage:
-    """The usage of a row of USAGE_COLUMNS, if somebody counted."""
     if not _NUMBERS.issuperset(map(type, row)):
         raise UnreadableRowError("not a count of tokens")
     read, written, cached, kept, reasoning, kept_hour, estimated = row
@@ -392,7 +366,6 @@ def decode_usage(row: Usable) -> Usage:
 
 @row_decoder
 def decode_sum(row: Usable) -> UsageSum:
-    """A sum from its key, calls, the sums of USAGE_COLUMNS, cost and unpriced calls."""
     return UsageSum(
         key=row[0],
         calls=row[1],
@@ -421,7 +394,7 @@ def encode_json(value: Any) -> str | None:
 
 
 class _KeptWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True):
-    """A window as it is kept: without what goes without saying, which would be most of it."""
+    """A window stored without its defaults, which are most of it."""
 
 
 def _encode_window(window: WindowRecord | None) -> str | None:
@@ -435,7 +408,6 @@ def decode_window(stored: str | None) -> WindowRecord | None:
 
 @row_decoder
 def decode_headers(stored: str | None) -> dict[str, str]:
-    """The headers of a response that is stored with its request."""
     return {} if stored is None else _headers.decode(stored)
 
 

@@ -1,7 +1,7 @@
-"""Searching with an index: the words of a message as it is indexed, and the order of what is found.
+"""The terms of a message in a search index, and the ranking of matches.
 
-The index finds the newest messages that have all terms; only those are looked at for their rank.
-Terms and snippets are those of `cllm.stores.lists`, so that every store finds the same.
+The index returns the newest matches; only those are ranked. Terms and snippets are those of
+`cllm.stores.lists`, so that every store finds the same.
 """
 
 import hashlib
@@ -20,8 +20,6 @@ _SMOOTHING = 200
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the index found."""
-
     conversation: str
     title: str | None
     sequence: int
@@ -31,29 +29,27 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_term(owner: str) -> str:
-    """A term that every message of the owner has, and no text: another's are never walked."""
+    """A term of every message of the owner and of no text, so that no other owner's are scanned."""
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def said_terms(message: Message) -> str:
-    """The terms of a message, or nothing if nothing was said.
+    """The terms of a message; of a very long text those of its start.
 
-    Of a very long text it is the beginning: the rest of it would keep others waiting, and the
-    terms of one message are at most a megabyte in PostgreSQL.
+    Indexing the rest would delay other writes, and PostgreSQL takes at most 1 MB of terms.
     """
     return " ".join(terms_of(_readable_text(message)[:INDEXED]))
 
 
 def indexed_terms(message: Message, owner: str) -> str:
-    """What goes into SQLite's index for a message, or nothing if nothing was said."""
     terms = said_terms(message)
     return f"{owner_term(owner)} {terms}" if terms else ""
 
 
 def rank(found: Sequence[Found], words: Sequence[Term]) -> list[Found]:
-    """The best first: those that name the words often for their length; then the newest.
+    """Sort by frequency of the words in relation to the length, then newest first.
 
-    `found` comes newest first, and may have more than the newest that are ranked.
+    `found` is sorted newest first.
     """
     texts = [word.text for word in words]
 
@@ -90,7 +86,7 @@ def _hit(found: Found, words: Sequence[Term]) -> Hit:
 
 
 def _readable_text(message: Message) -> str:
-    """The text of a message; none if its JSON is damaged, so that the others can be found."""
+    """The text of a message; "" if its JSON is damaged, so that others can be found."""
     try:
         return message.text
     except (msgspec.MsgspecError, UnicodeError):

@@ -1,4 +1,4 @@
-"""What the stores in SQLite and PostgreSQL share: every value is checked, then stored or edited."""
+"""What the stores in SQLite and PostgreSQL share: values are checked, then stored or edited."""
 
 from abc import abstractmethod
 
@@ -20,7 +20,7 @@ from cllm.stores.sql.checks import (
 
 
 class SqlStore(EditingStore):
-    """A store whose databases keep no NUL characters and no halves of characters."""
+    """A store in a database, which takes no NUL characters and no halves of characters."""
 
     @abstractmethod
     async def _insert(
@@ -28,8 +28,8 @@ class SqlStore(EditingStore):
     ) -> Conversation:
         """Store `new`, or what `change` makes of the conversation `source`, in one transaction.
 
-        Raises ConversationExistsError if the id or name of `new` is taken, and
-        ConversationBusyError if a first turn is about to create it.
+        Raises ConversationExistsError if the id or name of `new` is taken, ConversationBusyError if
+        a first turn is about to create it.
         """
 
     async def create(

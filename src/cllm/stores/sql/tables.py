@@ -1,11 +1,8 @@
-"""The head of the schema, as SQLAlchemy tables: what the migrations lead to, on both engines.
+"""The head of the schema as SQLAlchemy tables, for migrations and the check for drift.
 
-Migrations and the check for drift use it. The stores run SQL text (`statements.py`, and that of
-PostgreSQL in its own module), so that a turn never waits for SQLAlchemy to be imported.
-
-Everything of a conversation has its owner and the conversation in front of every key: a query
-without the owner has no index, and a database can be partitioned by owner. What is JSON is kept as
-text, byte for byte. Times are UTC.
+The stores run SQL text, so that a turn never imports SQLAlchemy. Every key starts with the owner
+and the conversation, so that a database can be partitioned by owner. JSON is stored as text, times
+in UTC.
 """
 
 from typing import Any, Literal
@@ -16,16 +13,16 @@ Engine = Literal["sqlite", "postgresql"]
 
 
 def moment() -> sa.DateTime:
-    """A time: with its zone in PostgreSQL, as text in UTC in SQLite."""
+    """With its zone in PostgreSQL, as text in UTC in SQLite."""
     return sa.DateTime(timezone=True)
 
 
 def head(engine: Engine) -> sa.MetaData:
-    """The tables of the newest revision, without the search index, which each engine has its own.
+    """The tables of the newest revision, without the search index.
 
-    SQLite's search index needs a number for each message that is its primary key; in PostgreSQL
-    the owner has to be in it. PostgreSQL's turns and messages name their conversation by a number:
-    its index repeats a key for every row, and ids are long.
+    SQLite's index needs a message number as primary key; PostgreSQL needs the owner in it.
+    PostgreSQL's turns and messages name their conversation by a number, since ids are long and
+    indexes repeat them.
     """
     metadata = sa.MetaData()
     _conversations(metadata, engine)
@@ -72,7 +69,7 @@ def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
 
 
 def _usage_columns() -> list[sa.Column[int]]:
-    """A call's tokens; all NULL if nobody counted them."""
+    """All NULL if nobody counted."""
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_hour")
     return [
         *(sa.Column(f"{name}_tokens", sa.BigInteger) for name in names),
@@ -81,27 +78,23 @@ def _usage_columns() -> list[sa.Column[int]]:
 
 
 def _number(engine: Engine) -> sa.Column[int]:
-    """A number that grows with every row."""
     if engine == "sqlite":
         return sa.Column("number", sa.Integer, primary_key=True)
     return sa.Column("number", sa.BigInteger, sa.Identity(), nullable=False)
 
 
 def _conversation(engine: Engine) -> "sa.Column[Any]":
-    """The conversation that a row belongs to."""
     if engine == "sqlite":
         return sa.Column("conversation_id", sa.Text, nullable=False)
     return sa.Column("conversation", sa.BigInteger, nullable=False)
 
 
 def _turns(metadata: sa.MetaData, engine: Engine) -> None:
-    """`number` counts the turns of a conversation as they began, from 1.
+    """`number` counts the turns of a conversation from 1; a running one has the highest.
 
-    `position` orders the default path and is NULL off it: the number of the turn that was first
-    in that place. At most one turn of a conversation is running, and it has the highest number.
-
-    In PostgreSQL `place` is NULL if it is the turn's own id, counts are NULL if they are nothing
-    and `input_tokens` is not NULL, and ids are told apart by a hash.
+    `position` orders the default path and is NULL off it: the number of the first turn in that
+    place. In PostgreSQL `place` is NULL if it is the turn's own id, counts are NULL if 0 and
+    `input_tokens` is not NULL, and ids are indexed by a hash.
     """
     is_sqlite = engine == "sqlite"
     conversation = _conversation(engine)
@@ -141,10 +134,9 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
 
 
 def _messages(metadata: sa.MetaData, engine: Engine) -> None:
-    """`raw` is the message's JSON untouched; `sequence_number` is NULL off the default path.
+    """`raw` is the JSON unchanged; `sequence_number` is NULL off the default path.
 
-    `number` grows with every message that is kept. `imported` is what an older deployment kept
-    beside a message and has no column here.
+    `imported` is what an older deployment stored beside a message.
     """
     conversation = _conversation(engine)
     turn = ("owner", conversation.name, "turn")
@@ -180,7 +172,7 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
 
 
 def _leases(metadata: sa.MetaData) -> None:
-    """One row while a turn runs. `creates` is 1 when its conversation is not there yet."""
+    """One row per running turn; `creates` is 1 if its conversation does not exist yet."""
     sa.Table(
         "leases",
         metadata,
@@ -195,7 +187,7 @@ def _leases(metadata: sa.MetaData) -> None:
 
 
 def _requests(metadata: sa.MetaData) -> None:
-    """Idempotency: hashes of keys and bodies, never the keys and bodies."""
+    """Hashes of keys and bodies only."""
     sa.Table(
         "requests",
         metadata,
@@ -223,7 +215,6 @@ def _events(metadata: sa.MetaData) -> None:
 
 
 def _calls(metadata: sa.MetaData, engine: Engine) -> None:
-    """What calls used that belong to no conversation."""
     keys = () if engine == "sqlite" else (sa.PrimaryKeyConstraint("owner", "number"),)
     sa.Table(
         "calls",

@@ -1,8 +1,8 @@
-"""One connection to an SQLite file, and the one thread that works on it.
+"""One connection to an SQLite file and its thread.
 
-An operation is one hop to that thread and is whole or was never. Writes that wait at the same time
-share a transaction, and so one wait for the disk; nobody hears of a write before it is on there.
-What goes wrong with the file comes out as one of our errors. Nothing here knows conversations.
+An operation is one hop to the thread and one transaction. Writes that wait at the same time share a
+transaction and its fsync; nobody gets a result before the commit. SQLite's errors become ours.
+Knows nothing of conversations.
 """
 
 import asyncio
@@ -44,7 +44,6 @@ _OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm.
 
 
 def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
-    """What is wrong with the file, in our words."""
     code = getattr(error, "sqlite_errorcode", None)
     sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
@@ -57,8 +56,6 @@ _Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
 
 class _Job:
-    """How a transaction begins and the work in it; `abandoned` once its reader was cancelled."""
-
     __slots__ = ("abandoned", "begin", "work")
 
     def __init__(self, begin: _Begin, work: Work[Any]) -> None:
@@ -70,7 +67,7 @@ class _Job:
 BUSY_SECONDS = 30.0
 GATHERING_SECONDS = 0.002
 STEPS_BETWEEN_CHECKS = 10_000
-"""Instructions of SQLite's machine between two looks whether a read was abandoned: some 100 µs."""
+"""SQLite's instructions between two checks for an abandoned read: about 100 µs."""
 CACHE_KILOBYTES = 8 * 1024
 # A page that many turns change goes back into the database once for all of them.
 CHECKPOINT_PAGES = 4000
@@ -78,12 +75,10 @@ PRIVATE = 0o600
 PRIVATE_FOLDER = 0o700
 _PAUSE = 0.02
 _making = threading.Lock()
-"""Held while a file is made, so that nobody in this process uses it before it is closed again."""
+"""Held while a file is created, so that nobody in this process opens it before it is closed."""
 
 
 class SqliteFile:
-    """The file. It is opened, and made if it is not there, by the first operation."""
-
     def __init__(
         self,
         path: Path,
@@ -94,12 +89,10 @@ class SqliteFile:
         on_begin: Callable[[sqlite3.Connection], None] = lambda _: None,
         on_loss: Callable[[], None] = lambda: None,
     ) -> None:
-        """One that `gathers` waits a moment for writes, if more of them came together before.
+        """`gathers`: wait a moment for writes if more came together before.
 
-        `on_begin` is called in each transaction, before its work.
-
-        `on_loss` is called when work is not kept, or the file is closed. Both are called in the
-        file's thread.
+        `on_begin` runs in each transaction before its work, `on_loss` when work is rolled back or
+        the file is closed; both in the file's thread.
         """
         self.path = path
         self._on_begin = on_begin
@@ -112,10 +105,7 @@ class SqliteFile:
         self._running: _Job | None = None
 
     async def read(self, work: Work[T]) -> T:
-        """What the work finds, all of it from one moment.
-
-        A read that is cancelled ends at once: it is interrupted, and keeps neither thread nor file.
-        """
+        """Do the work on one snapshot. Cancelling interrupts it and frees the thread at once."""
         job = _Job("BEGIN", work)
         done: asyncio.Future[T] = self._worker.run(job, can_cancel=True)
         try:
@@ -125,10 +115,7 @@ class SqliteFile:
             raise
 
     async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
-        """Do the work in one transaction. Who is cancelled meanwhile has it undone, if it can be.
-
-        Without `undo` it is done all the same: a turn that was handed over is kept.
-        """
+        """Do the work in one transaction; `undo` reverts it if the caller is cancelled."""
         done: asyncio.Future[T] = self._worker.run(_Job("BEGIN IMMEDIATE", work))
         try:
             return await done
@@ -138,7 +125,6 @@ class SqliteFile:
             raise
 
     async def close(self) -> None:
-        """Close the file when everything that was begun is done."""
         await self._worker.run(None)
         self._worker.end()
 
@@ -149,9 +135,9 @@ class SqliteFile:
         return [self._outcome(job) for job in jobs]
 
     def _write_together(self, writes: Sequence[Work[Any]]) -> list[Outcome]:
-        """The writes in one transaction; if one of them fails, each is given one of its own.
+        """All writes in one transaction; if one fails, each in its own.
 
-        A write that is refused before it changed anything is in nobody's way.
+        A write that is refused before it changed anything does not affect the others.
         """
         begun = False
 
@@ -240,14 +226,14 @@ class SqliteFile:
         return connection
 
     def _is_abandoned(self) -> bool:
-        """Whether SQLite has to interrupt the read that runs.
+        """Whether to interrupt the running read.
 
-        SQLite asks for it, since `interrupt()` between two statements of a read has no effect.
+        SQLite polls this: `interrupt()` between two statements has no effect.
         """
         return self._running is not None and self._running.abandoned
 
     def _settle_journal(self, connection: sqlite3.Connection) -> None:
-        """Go over to write-ahead logging; several may be doing that at once with a new file."""
+        """Switch to write-ahead logging, as other processes may do at the same time."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -261,9 +247,9 @@ class SqliteFile:
                 return
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Bring an empty file up, unless somebody else just did.
+        """Create the tables in an empty file, unless another process has.
 
-        Whoever comes first has the lock before the migrations are imported, which takes long.
+        The lock is taken first, since importing the migrations takes long.
         """
         connection.execute("BEGIN IMMEDIATE")
         if _revision(connection) == HEAD:
@@ -288,9 +274,7 @@ class SqliteFile:
 
 
 class SqliteBase:
-    """What all parts of the store use: a clock, and the file, in one thread for writing and one
-    for reading, so that a long read delays no turn.
-    """
+    """A clock, and the file with a thread for writes and one for reads, which delay no turn."""
 
     _clock: Clock
     _file: SqliteFile
@@ -308,7 +292,6 @@ def _done_or_refused(work: Work[Any], connection: sqlite3.Connection) -> Outcome
 
 
 def make_private(path: Path) -> None:
-    """Make the file, readable by its owner alone, if it is not there."""
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         with _making:
@@ -320,10 +303,9 @@ def make_private(path: Path) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """StoreUnavailableError if it is no file: a pipe would be waited for for ever.
+    """StoreUnavailableError if it is not a regular file: opening a pipe would block.
 
-    It is not opened for that. A process that closes a file gives up all locks it has on it, also
-    those of SQLite, and another process would take itself for the only one that uses it.
+    The file is not opened: closing it would release SQLite's locks of this process.
     """
     try:
         regular, readable = stat.S_ISREG(path.stat().st_mode), os.access(path, os.R_OK)
@@ -357,7 +339,6 @@ SQLITE_PATIENCE = 60.0
 
 
 def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
-    """Do the work in one transaction on a SQLite file, which nobody else can write meanwhile."""
     own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
     try:
         own.execute("PRAGMA secure_delete = ON")
@@ -367,7 +348,7 @@ def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
 
 
 def with_open_sqlite(own: sqlite3.Connection, work: "Callable[[sa.Connection], T]") -> T:
-    """The same on a connection that is open, in autocommit mode or in such a transaction."""
+    """Do the work on an open connection, in its transaction if it has one."""
     import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
 
     def begin(bind: "sa.Connection") -> None:
@@ -381,7 +362,6 @@ def with_open_sqlite(own: sqlite3.Connection, work: "Callable[[sa.Connection], T
 
 
 def erase_deleted(path: Path) -> None:
-    """Write the file anew, so that nothing is left in it of what was deleted."""
     own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
     try:
         own.execute("PRAGMA secure_delete = ON")

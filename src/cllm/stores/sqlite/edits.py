@@ -1,6 +1,6 @@
-"""Writing conversations to an open SQLite database: rows, edits in which no turn runs, deletion.
+"""Writes conversations to SQLite: rows, edits without a running turn, deletion.
 
-Runs in the file's thread, inside a transaction that the caller began and ends.
+Runs in the file's thread, inside the caller's transaction.
 """
 
 import sqlite3
@@ -27,7 +27,6 @@ LONGEST = timedelta(hours=1)
 
 
 def add_conversation(db: sqlite3.Connection, conversation: Conversation) -> None:
-    """Keep a whole conversation that is not there yet, with its turns and variants."""
     db.execute(sql.ADD_CONVERSATION, ROWS.encode_conversation(conversation))
     key = (conversation.owner, conversation.id)
     sequence = 1
@@ -48,10 +47,7 @@ def add_turn(
     position: int | None,
     sequence: int | None,
 ) -> list[int]:
-    """Add a turn with its messages, from that sequence number on if it is on the path.
-
-    What comes back are the numbers of the messages' rows.
-    """
+    """Insert a turn with its messages; return their row numbers. `sequence`: None off the path."""
     db.execute(sql.ADD_TURN, (*key, number, position, *ROWS.encode_turn(turn)))
     rows = add_messages(db, key, turn.messages, number=number, sequence=sequence)
     if turn.is_history:
@@ -68,10 +64,7 @@ def add_messages(
     sequence: int | None,
     first: int = 0,
 ) -> list[int]:
-    """Add the messages of a turn from its `first` one on; the numbers of their rows.
-
-    The turn's own first message has that sequence number.
-    """
+    """Insert the messages from index `first` on; return their row numbers."""
     rows: list[int] = []
     for ordinal, message in enumerate(messages[first:], first):
         at = None if sequence is None else sequence + ordinal
@@ -83,13 +76,11 @@ def add_messages(
 def index(
     db: sqlite3.Connection, key: Row, rows: Sequence[int], messages: Sequence[Message]
 ) -> None:
-    """Make messages findable, which count as history now."""
     texts = [(row, indexed_terms(one, key[0])) for row, one in zip(rows, messages, strict=True)]
     db.executemany(sql.INDEX, [text for text in texts if text[1]])
 
 
 def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> None:
-    """Delete a turn, its messages, and what the search index has of them."""
     delete_messages(db, key, number, state)
     db.execute(sql.DELETE_TURN, (*key, number))
 
@@ -97,7 +88,7 @@ def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> No
 def delete_messages(
     db: sqlite3.Connection, key: Row, number: int, state: str, *, first: int = 0
 ) -> None:
-    """Delete the messages of a turn from its `first` one on, readable or not."""
+    """Delete the messages of a turn from index `first` on, readable or not."""
     if state in HISTORY_STATES:
         for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
             terms = indexed_terms(Message(role="user", raw=raw), key[0])
@@ -107,22 +98,21 @@ def delete_messages(
 
 
 def settle(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
-    """Nobody runs a turn: one that still says so, which is the newest, was interrupted."""
+    """Mark the newest turn as interrupted if it is running. For when no turn can be running."""
     if newest is not None and newest[1] == "running":
         ended = (ROWS.write_time(now), _INTERRUPTION)
         db.execute(sql.SETTLE_TURN, (*ended, *key, newest[0]))
 
 
 def is_held(lease: Row, now: datetime) -> bool:
-    """Whether somebody has it still.
+    """Whether the lease is valid.
 
-    One that lasts longer than any does was given by a clock that has been put back since.
+    One that lasts longer than any lease was made before the clock was set back.
     """
     return now < ROWS.read_time(lease[2]) <= now + LONGEST
 
 
 def check_free(db: sqlite3.Connection, conversation: Conversation) -> None:
-    """ConversationExistsError if the owner has a conversation with this id or name."""
     for ref in _refs(conversation):
         if db.execute(sql.IS_TAKEN, (conversation.owner, ref)).fetchone() is not None:
             raise ConversationExistsError(ref)
@@ -135,7 +125,6 @@ def _refs(conversation: Conversation) -> set[str]:
 def insert(
     db: sqlite3.Connection, new: Conversation, *, source: str | None, change: Change, now: datetime
 ) -> Conversation:
-    """Store `new`, or what `change` makes of the conversation `source`."""
     stored = None if source is None else load(db, find(db, source, new.owner))
     check_free(db, new)
     inserted = new if stored is None else change(stored)
@@ -148,7 +137,7 @@ def insert(
 
 
 def _is_free(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
-    """Whether no turn runs. An expired lease is deleted, and its turn was interrupted."""
+    """Whether no turn is running; an expired lease is deleted and its turn settled."""
     held = db.execute(sql.LEASE_OF, key).fetchone()
     if held is not None:
         if is_held(held, now):
@@ -159,7 +148,7 @@ def _is_free(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
 
 
 def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
-    """Delete a conversation, whose rows need not be readable; None while a turn runs."""
+    """Delete a conversation, readable or not; None while a turn is running."""
     key = find_key(db, ref, owner)
     if not _is_free(db, key, now):
         return None
@@ -173,7 +162,7 @@ def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool 
 def edit(
     db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: Reads, now: datetime
 ) -> Conversation | None:
-    """Apply a change and save the difference; None while a turn runs."""
+    """Apply a change and save the difference; None while a turn is running."""
     row = find(db, ref, owner)
     if not _is_free(db, row[:2], now):
         return None
@@ -195,7 +184,6 @@ def edit(
 def edit_from(
     db: sqlite3.Connection, conversation: Conversation, position: int, change: Change
 ) -> Conversation:
-    """Apply a change to the path from that position on, which its caller has the lease of."""
     old = outline_from(db, find(db, conversation.id, conversation.owner), position)
     new = change(old)
     save(db, old, new)
@@ -203,7 +191,7 @@ def edit_from(
 
 
 def save(db: sqlite3.Connection, old: Conversation, new: Conversation) -> None:
-    """Change the stored conversation, of which `old` was read, into the `new` one."""
+    """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     owner, own_id, *rest = ROWS.encode_conversation(new)
     db.execute(sql.CHANGE_CONVERSATION, (*rest, owner, own_id))

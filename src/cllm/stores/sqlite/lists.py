@@ -1,6 +1,6 @@
-"""Lists, searches and sums in an open SQLite database. Runs in the file's thread and never writes.
+"""Lists, searches and sums in SQLite.
 
-A row that is damaged, or that another program wrote, hides no other row: it becomes a notice.
+A damaged row hides no other row: it becomes a notice.
 """
 
 import sqlite3
@@ -42,8 +42,6 @@ _LISTED = tuple(
 
 
 class SqliteLists(SqliteBase):
-    """Lists, searches and sums."""
-
     async def list_conversations(
         self,
         *,
@@ -53,10 +51,9 @@ class SqliteLists(SqliteBase):
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        """One page of summaries; one row more is read, to know whether there is another.
+        """One page of summaries; a row that cannot be read becomes a notice.
 
-        A row that cannot be read has a notice in its place. Where a page has nothing but such rows,
-        nobody could continue from it, so that it is as long as it takes.
+        A page with only such rows would have no cursor, so it continues to the first readable row.
         """
         check_page(limit, "conversations")
         most, start = min(limit, MOST), min(max(offset, 0), MOST)
@@ -126,14 +123,14 @@ class SqliteLists(SqliteBase):
 
 
 def check_listed(row: Row) -> None:
-    """UnreadableRowError for a row of SUMMARY_COLUMNS that is none of ours."""
+    """UnreadableRowError for a row of SUMMARY_COLUMNS with values of other types."""
     for at, kinds in _LISTED:
         if type(row[at]) not in kinds:
             raise UnreadableRowError(SUMMARY_COLUMNS[at])
 
 
 def are_listed(rows: Sequence[Row]) -> bool:
-    """Whether `check_listed` has nothing against any of the rows; in one look at each column."""
+    """Whether `check_listed` accepts all rows, by column, which is faster."""
     columns = tuple(zip(*rows, strict=True))
     for at, kinds in _LISTED:
         if columns and not kinds.issuperset(map(type, columns[at])):
@@ -142,13 +139,11 @@ def are_listed(rows: Sequence[Row]) -> bool:
 
 
 def listed_ref(row: Row) -> str:
-    """What a person knows the conversation of such a row by, as far as that can be read."""
     name = row[_NAME_AT]
     return name if isinstance(name, str) else str(text_of(row[0]))
 
 
 def skipped(ref: str) -> Notice:
-    """What is said of a conversation that cannot be listed."""
     return Notice(
         code="conversation_skipped",
         path=ref,
@@ -158,7 +153,6 @@ def skipped(ref: str) -> Notice:
 
 
 def damaged(ref: str) -> Notice:
-    """What is said of a conversation that is shown with marks."""
     return Notice(
         code="conversation_damaged",
         path=ref,
@@ -168,7 +162,6 @@ def damaged(ref: str) -> Notice:
 
 
 def message_skipped(ref: str) -> Notice:
-    """What is said of a message that was found and cannot be shown."""
     return Notice(
         code="message_skipped",
         path=ref,
@@ -192,7 +185,6 @@ def _rows_of_page(
 
 
 def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
-    """Put entries of the rows on the list until it has so many; how many rows were used."""
     if len(rows) <= most - len(items) and are_listed(rows):
         with suppress(UnreadableRowError):
             items += ROWS.decode_summaries(rows)
@@ -205,7 +197,6 @@ def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[No
 
 
 def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
-    """Put the row's entry on the list, and what is wrong with it among the notices."""
     shown = with_marks(row, SUMMARY_COLUMNS)
     try:
         check_listed(shown)
@@ -218,7 +209,6 @@ def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
 
 
 def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
-    """Put what the row says among what was found, and what is wrong with it among the notices."""
     conversation, title, sequence, role, raw, started_at = row
     try:
         each = Found(
@@ -238,6 +228,6 @@ def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
 
 
 def _match(words: Sequence[Term], owner: str) -> str:
-    """The query in FTS5's words. Terms have no quotation marks in them."""
+    """The query for FTS5. Terms contain no quotation marks."""
     terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
     return " AND ".join((*terms, f'"{owner_term(owner)}"'))

@@ -1,9 +1,8 @@
-"""Reading from an open SQLite database: conversations, as much of them as is wanted, lists, sums.
+"""Reads conversations from SQLite.
 
-Runs in the file's thread, inside a transaction that somebody else began. Never writes. A text that
-is not UTF-8 keeps nobody from the other rows: in a name, a title or a model it is shown with marks.
-No cursor is left open, whatever is raised: the file would be read as it was then, for as long as
-somebody has the error.
+Runs in the file's thread, inside the caller's transaction. A text that is not UTF-8 does not hide
+other rows: names, titles and models are shown with replacement characters. No cursor stays open,
+also after an error: it would hold its snapshot of the file.
 """
 
 import sqlite3
@@ -39,16 +38,15 @@ from cllm.stores.sql.rows import (
 from cllm.stores.sqlite import statements as sql
 
 PLAIN = ("name", "title", "model")
-"""Columns in which marks mislead nobody."""
+"""Columns in which replacement characters do no harm."""
 
 
 def not_text() -> UnreadableRowError:
-    """The error for a text in the file that is not UTF-8."""
     return UnreadableRowError("not UTF-8")
 
 
 def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
-    """All rows; a text that is not UTF-8 comes as its bytes."""
+    """All rows; a text that is not UTF-8 comes as bytes."""
     try:
         return db.execute(statement, given).fetchall()
     except sqlite3.OperationalError as error:
@@ -63,7 +61,7 @@ def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> lis
 
 @contextmanager
 def text_checked() -> Iterator[None]:
-    """UnreadableRowError where a text is not UTF-8."""
+    """Raise UnreadableRowError where a text is not UTF-8."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -73,7 +71,7 @@ def text_checked() -> Iterator[None]:
 
 
 def _is_about_text(error: sqlite3.OperationalError) -> bool:
-    """Whether Python could not decode what SQLite gave; SQLite's own errors have a code."""
+    """Whether Python failed to decode a text; SQLite's own errors have a code."""
     return getattr(error, "sqlite_errorcode", None) is None
 
 
@@ -85,14 +83,14 @@ def _text_or_bytes(stored: bytes) -> str | bytes:
 
 
 def text_of(stored: str | bytes) -> str:
-    """A text, with a mark for each piece of it that is none."""
+    """The text, with replacement characters for bytes that are not UTF-8."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
 
 
 def with_marks(row: Row, columns: Sequence[str]) -> Row:
-    """The row with marks in its plain texts, or the very same row if it needs none.
+    """The row with replacement characters in plain texts, or the same row without need.
 
-    A name is whole or none: with a mark in it, it would be another one.
+    A name becomes None: with such a character it would be another name.
     """
     if bytes not in map(type, row):
         return row
@@ -125,7 +123,6 @@ ROWS = RowCodec(write_time=_write_time, read_time=_read_time)
 
 
 def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    """The row of the conversation with that id, or else that name."""
     rows = fetched(db, sql.FIND, (owner, check_id(ref)))
     if not rows:
         raise ConversationNotFoundError(ref)
@@ -137,7 +134,7 @@ def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    """The owner and id of the conversation, whatever else its row has."""
+    """The owner and id of the conversation; the rest of its row may be damaged."""
     row: Row | None = db.execute(sql.FIND_KEY, (owner, check_id(ref))).fetchone()
     if row is None:
         raise ConversationNotFoundError(ref)
@@ -145,7 +142,6 @@ def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> Conversation:
-    """The conversation of a row with the turns that `tail` asks for, and their variants."""
     with text_checked():
         return _load(db, row, tail)
 
@@ -167,7 +163,7 @@ def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> Conversation:
 
 
 def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
-    """The position on the path where loading starts; None if nothing is to be loaded."""
+    """The position where loading starts; None to load no turn."""
     if tail is None:
         return FIRST_POSITION
     key, total = row[:2], row[COUNT_AT]
@@ -181,7 +177,6 @@ def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
 
 
 def _window_length(db: sqlite3.Connection, row: Row) -> int:
-    """How many of the newest messages the next window can use."""
     last = db.execute(sql.LAST_WINDOW, row[:2]).fetchone()
     window = None if last is None else decode_window(last[0])
     cut = 1 if window is None else window.first_sequence
@@ -190,7 +185,6 @@ def _window_length(db: sqlite3.Connection, row: Row) -> int:
 
 
 def pins_of(row: Row) -> tuple[int, ...]:
-    """The sequence numbers of the messages that stay in every window."""
     return () if row[PINS_AT] is None else ROWS.decode_conversation(row).pins
 
 
@@ -217,14 +211,13 @@ _NO_TURN = 0
 
 
 class _Run(msgspec.Struct, kw_only=True):
-    """Turns by their numbers, which grow; of one alone, the messages after its first ones."""
+    """Turns with growing numbers; or one turn, from message `start` on."""
 
     numbers: list[int] = []
     start: int = 0
 
 
 def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
-    """The conversation with its turns and variants, and how many messages each has."""
     row = find(db, ref, owner)
     path, beside, counts = _outline(db, row[:2], FIRST_POSITION)
     # The row's own count is of a path with its messages.
@@ -235,7 +228,6 @@ def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
 
 
 def outline_from(db: sqlite3.Connection, row: Row, position: int) -> Conversation:
-    """The path from that position on with its variants, for an edit; no message is read."""
     path, beside, counts = _outline(db, row[:2], position)
     return ROWS.decode_conversation(
         row,
@@ -247,10 +239,7 @@ def outline_from(db: sqlite3.Connection, row: Row, position: int) -> Conversatio
 def _outline(
     db: sqlite3.Connection, key: Row, position: int
 ) -> tuple[tuple[Turn, ...], tuple[Turn, ...], dict[str, int]]:
-    """The turns of the path from there on, those off it, and how many messages each has.
-
-    Turns off the path that began before that position may come without their count.
-    """
+    """The turns from there on, those off the path, and their numbers of messages."""
     with text_checked():
         path = db.execute(sql.PATH, (*key, position)).fetchall()
         beside = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()
@@ -280,10 +269,7 @@ def messages_from(
 
 
 def _runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_Run]:
-    """The parts by their turns' numbers, in runs of which each is read by one statement.
-
-    Such a statement reads by number; most turns follow one another as they began.
-    """
+    """The parts in runs that one statement can read, since it reads in the order of numbers."""
     wanted = msgspec.json.encode([part.turn for part in parts]).decode()
     numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
     runs: list[_Run] = []
@@ -300,10 +286,7 @@ def _runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_
 def _read_run(
     db: sqlite3.Connection, key: Row, run: _Run, most: int, found: list[tuple[Message, ...]]
 ) -> int:
-    """Add what was said in the turns of the run, until there are so many bytes; how many are left.
-
-    Each row is decoded before the next one is read, so that no more of a long turn is held.
-    """
+    """Add the messages of a run until they have `most` bytes; return the bytes left."""
     said: dict[int, list[Message]] = {number: [] for number in run.numbers}
     with closing(_rows_of(db, key, run)) as rows:
         for turn, role, dialect, raw in rows:

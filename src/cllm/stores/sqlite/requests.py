@@ -1,7 +1,4 @@
-"""What a server stores beside conversations in SQLite: requests, stream events, calls.
-
-Of a request only hashes are stored.
-"""
+"""Requests (as hashes), stream events and calls in SQLite."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -37,8 +34,6 @@ from cllm.stores.sqlite.turns import check_held
 
 
 class SqliteRequests(SqliteBase):
-    """Requests, stream events, and calls that belong to no conversation."""
-
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
@@ -66,7 +61,7 @@ class SqliteRequests(SqliteBase):
     async def _hold(
         self, claim: RequestClaim, seconds: float, status: int | None = None
     ) -> RequestClaim:
-        """A claim is known by its expiry: whoever takes it over gets a later time."""
+        """Extend a claim, which its expiry identifies: a later claim has a later one."""
         held = (claim.request.owner, claim.request.key, ROWS.write_time(claim.until))
 
         def write(db: sqlite3.Connection) -> RequestClaim:

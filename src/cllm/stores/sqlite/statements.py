@@ -1,7 +1,6 @@
-"""What the SQLite store says to its database: SQL text, written once, with bound parameters only.
+"""The SQL of the SQLite store. All values are bound parameters.
 
-Every statement about a conversation begins its condition with the owner. Column lists come from
-`rows.py`; a test prepares every statement against the newest revision.
+Every condition on conversations starts with the owner. A test prepares every statement.
 """
 
 # ruff: noqa: S608 - names of columns are put into the text; every value is bound

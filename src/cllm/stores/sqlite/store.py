@@ -1,8 +1,7 @@
-"""Conversations in one SQLite file: the embedded store, for one machine and any number of owners.
+"""Conversations in one SQLite file, for one machine and any number of owners.
 
-Each operation is one hop to a thread and one transaction there: reading in one, writing in the
-other, so that a long read holds no turn up. Leases expire by the clock; a fencing number refuses
-whoever comes late. Nothing is held while a provider is asked.
+Each operation is one hop to a thread and one transaction. Leases expire by the clock; a fencing
+number refuses late writers. Nothing is locked while a provider is called.
 """
 
 import asyncio
@@ -57,8 +56,6 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 
 
 class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
-    """Conversations of any number of owners in one file."""
-
     ends_turns_whole: ClassVar = True
 
     def __init__(
@@ -197,12 +194,9 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         )
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
-        """Change a conversation in which no turn runs, after a short wait if one does."""
         return await self._until(self._forgetting(attempt), ref, wait=self._patience)
 
     def _forgetting(self, work: Work[T]) -> Work[T]:
-        """The work, after which nothing that was known of turns is relied on."""
-
         def write(db: sqlite3.Connection) -> T:
             self._recent.forget()
             return work(db)
@@ -217,7 +211,6 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         wait: float | None,
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
     ) -> T:
-        """Try until no turn is in the way, or raise ConversationBusyError when time is over."""
         found = await wait_until(lambda: self._file.write(attempt, undo=undo), wait=wait)
         if found is None:
             raise ConversationBusyError(ref)
@@ -225,7 +218,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
 
 def parse_location(location: str) -> tuple[Path, Synchronous]:
-    """The file of a store URL, and how it is written: `PATH` or `PATH?synchronous=normal`."""
+    """The file and the mode of a store URL: `PATH` or `PATH?synchronous=normal`."""
     path, _, query = location.partition("?")
     if not path or path == ":memory:":
         raise SettingsError("the store 'sqlite:' needs the path of a file, as sqlite:PATH.")

@@ -1,6 +1,6 @@
-"""The life of a turn in an open SQLite database: begun with a lease, renewed, finished or dropped.
+"""A turn in SQLite: started with a lease, renewed, finished or dropped.
 
-Runs in the file's thread; each function is one transaction. The time comes in as `now`.
+Runs in the file's thread; each function is one transaction.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ NEWEST_AT = LEASE_AT + 3
 
 
 class _Standing(msgspec.Struct, frozen=True):
-    """A conversation's row, the lease on it, and its newest turn, as far as there are any."""
+    """A conversation's row, its lease and its newest turn, or None."""
 
     row: Row
     lease: Row | None
@@ -69,7 +69,7 @@ def begin(
     lasting: timedelta,
     recent: RecentTurns,
 ) -> Lease | None:
-    """The lease, or None while somebody else has one."""
+    """The lease, or None while another one is valid."""
     found = _standing(db, check_id(ref), owner)
     row = None if found is None else found.row
     held = _lease_creating(db, ref, owner, create) if found is None else found.lease
@@ -107,14 +107,12 @@ def begin(
 def holder(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> str | None:
-    """The id of the turn that has the lease."""
     found = _standing(db, ref, owner)
     held = _lease_creating(db, ref, owner, create) if found is None else found.lease
     return None if held is None else held[0]
 
 
 def _standing(db: sqlite3.Connection, ref: str, owner: str) -> _Standing | None:
-    """The conversation with that id, or else that name."""
     found = db.execute(sql.STANDING, (owner, ref)).fetchone()
     if found is None:
         return None
@@ -130,7 +128,7 @@ def _standing(db: sqlite3.Connection, ref: str, owner: str) -> _Standing | None:
 def _lease_creating(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> Row | None:
-    """The lease on a conversation that a hidden first turn is about to make."""
+    """The lease on a conversation that a hidden first turn will create."""
     if create is None:
         return None
     for name in dict.fromkeys((ref, create.id, create.name or create.id)):
@@ -141,7 +139,6 @@ def _lease_creating(
 
 
 def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now: datetime) -> int:
-    """The number that the turn gets, if it can be in the conversation."""
     key, newest = found.row[:2], found.newest
     if start.visible:
         settle(db, key, newest, now)
@@ -159,7 +156,6 @@ def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now
 
 
 def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTurns) -> Conversation:
-    """The conversation as the turn finds it; what is known of it is not read again."""
     known = recent.take(row[:2])
     if known is None or known.message_count != row[COUNT_AT]:
         return load(db, row, tail)
@@ -172,10 +168,6 @@ def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTur
 def _show(
     db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int
 ) -> Sequence[int]:
-    """Keep the turn while it runs: at the end of the path, or among the variants of its place.
-
-    What comes back are the numbers of its messages' rows.
-    """
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
     position, sequence = (number, total + 1) if is_last else (None, None)
@@ -189,7 +181,7 @@ def _show(
 
 
 def _next_fence(held: Row | None, now: datetime) -> int:
-    """Grows with time, and also where a clock went back."""
+    """A number that grows with time, also if the clock is set back."""
     moment = (now - _EPOCH) // _MICROSECOND
     return moment if held is None else max(moment, decode_number(held[1]) + 1)
 
@@ -208,14 +200,14 @@ def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, until: datetim
 
 
 def check_held(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
-    """StaleLeaseError if the lease has been lost."""
+    """StaleLeaseError if the lease is lost."""
     found = db.execute(sql.HOLDS_LEASE, (*_held(lease), ROWS.write_time(now))).fetchone()
     if found is None:
         raise StaleLeaseError(lease.conversation.id)
 
 
 def release(db: sqlite3.Connection, lease: Lease) -> None:
-    """Give the lease back and leave the turn as it stands, which will be found interrupted."""
+    """Release the lease and leave the turn, which counts as interrupted."""
     db.execute(sql.RELEASE, _held(lease))
 
 
@@ -237,9 +229,9 @@ def finish(
     now: datetime,
     recent: RecentTurns,
 ) -> None:
-    """Keep the turn as it ended, and give the lease back.
+    """Save the turn as it ended and release the lease.
 
-    While the lease stood nobody changed the conversation: it is as it was when the turn began.
+    Nobody else changed the conversation while the lease was valid.
     """
     _give_back(db, lease, now)
     conversation = lease.conversation
@@ -258,7 +250,6 @@ def finish(
 
 
 def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) -> None:
-    """Capture the opening, unless something was captured or said before."""
     key = (conversation.owner, conversation.id)
     if conversation.system is not None:
         return
@@ -280,7 +271,7 @@ def _keep(
     now: datetime,
     shown: Place | None,
 ) -> int:
-    """Write the turn to where it belongs; how many messages the path has then."""
+    """Write the turn to its place; return the number of messages on the path."""
     before = lease.conversation.message_count
     there = None
     if turn.place != turn.id:
@@ -299,7 +290,6 @@ def _keep(
 
 
 def _numbered(db: sqlite3.Connection, key: Row, lease: Lease, now: datetime) -> Place:
-    """The turn's number, and those of the messages that it was shown with, if it was."""
     if lease.visible and lease.turn.messages:
         rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
         return rows[0][0], [row for _, row in rows]
@@ -337,13 +327,11 @@ def _write(
 
 
 def _title(db: sqlite3.Connection, key: Row) -> str | None:
-    """A title from the first thing the user said in what counts as history."""
     row = db.execute(sql.FIRST_SAID, key).fetchone()
     return None if row is None else title_from(decode_text(*row))
 
 
 def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentTurns) -> None:
-    """Give the lease back as if the turn, and a conversation it made, had never been."""
     _give_back(db, lease, now)
     if not lease.visible:
         return

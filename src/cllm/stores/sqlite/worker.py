@@ -1,8 +1,7 @@
-"""One thread that does what it is given, in the order in which it came.
+"""One thread that does work in order.
 
-What waits for it at one time is done together, so that one wake-up, and whatever else can be
-shared, serves all of it. An executor of the standard library costs twice as much for each hop,
-with a lock and a second future. Nothing here knows what the work is about.
+All waiting work is done together, so that it shares one wake-up and one commit. An executor of the
+standard library costs twice as much per hop.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 Piece = TypeVar("Piece")
 Outcome = tuple[Any, BaseException | None]
-"""What came of a piece of work: a result, or a failure."""
+"""A result, or a failure."""
 _Do = Callable[[Sequence[Any]], Sequence[Outcome]]
 _Waiting = tuple["asyncio.Future[Any]", Any, _Do]
 _Jobs = SimpleQueue[_Waiting | None]
@@ -24,17 +23,17 @@ MOST_TOGETHER = 64
 
 
 class Sure(asyncio.Future[Any]):
-    """A future of work that is done in any case: who is cancelled meanwhile hears of it then."""
+    """A future that ignores cancel(): the waiter is cancelled after the work is done."""
 
     def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - as its parent has it
         return False
 
 
 class Worker(Generic[Piece]):
-    """The thread. It starts with the first piece of work, and ends when it is told or forgotten.
+    """The thread; it starts with the first work and ends with `end` or with the Worker.
 
-    `do` is given the pieces that wait and says what came of each, in their order; it never raises.
-    If fewer wait than were done together last, it is for `pause` to wait a moment for the others.
+    `do` gets the waiting pieces and returns the outcome of each, in order; it never raises. If
+    fewer wait than were done together last, `pause` waits a moment for the others.
     """
 
     def __init__(
@@ -50,9 +49,10 @@ class Worker(Generic[Piece]):
         self._jobs: _Jobs | None = None
 
     def run(self, piece: Piece, *, can_cancel: bool = False) -> "asyncio.Future[Any]":
-        """Have it done; the future belongs to the running loop.
+        """Queue the work; the future belongs to the running loop.
 
-        Work that can be cancelled is not begun once its future is, and nobody waits for its end.
+        Work that `can_cancel` is skipped if its future is cancelled first, and its end is not
+        waited for.
         """
         if self._jobs is None:
             self._jobs = self._start()
@@ -62,7 +62,6 @@ class Worker(Generic[Piece]):
         return future
 
     def end(self) -> None:
-        """Let the thread go after what it has been given so far."""
         jobs, self._jobs = self._jobs, None
         if jobs is not None:
             jobs.put(None)
@@ -76,7 +75,7 @@ class Worker(Generic[Piece]):
 
 
 def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
-    """Work until None comes. Between two jobs nothing of the first is held."""
+    """Work until None comes. Holds nothing of a job after it."""
     before = 1
     while (first := jobs.get()) is not None:
         together = [first]
@@ -92,7 +91,7 @@ def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
 
 
 def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
-    """Add what waits already; whether None was behind it."""
+    """Add what is waiting; return whether None was behind it."""
     with contextlib.suppress(Empty):
         while len(together) < MOST_TOGETHER:
             job = jobs.get_nowait()
@@ -103,7 +102,7 @@ def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
 
 
 def _work_off(jobs: Sequence[_Waiting]) -> None:
-    """Do the jobs, and tell those who wait: one call for each loop that they wait in."""
+    """Do the jobs and set their futures, with one call per event loop."""
     do = jobs[0][2]
     jobs = [job for job in jobs if not job[0].cancelled()]
     outcomes = do([piece for _, piece, _ in jobs])

@@ -1,4 +1,4 @@
-"""From the rows of an older deployment to ours: messages in a row become turns, users owners."""
+"""Converts the rows of an older deployment: consecutive messages become turns, users owners."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,6 @@ def bring_up(bind: sa.Connection) -> None:
 
 
 class _Filling:
-    """Our tables as they are filled; conversations and messages are numbered as they come."""
-
     def __init__(self, bind: sa.Connection) -> None:
         self._bind = bind
         self._is_sqlite = bind.dialect.name == "sqlite"
@@ -78,7 +76,6 @@ class _Filling:
         return () if self._is_sqlite else ("number",)
 
     def add(self, row: Row, said: Sequence[Row]) -> None:
-        """Add one conversation with its messages in turns."""
         conversation = _conversation(row, len(said))
         conversation["name"] = self._free_name(conversation["owner"], conversation["name"])
         for column in self._own_number:
@@ -108,7 +105,7 @@ class _Filling:
             self._bind.execute(sa.text(_INDEX), indexed)
 
     def _free_name(self, owner: str, name: str | None) -> str | None:
-        """The name, unless another conversation has it: metadata can have the same name twice."""
+        """The name, or None if another conversation has it: metadata can repeat names."""
         table = self._conversations
         taken = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
         return None if name is None or self._bind.execute(taken).first() is not None else name
@@ -118,7 +115,7 @@ class _Filling:
         return self._numbers[table]
 
     def end(self) -> None:
-        """Let the sequences of PostgreSQL continue after the numbers that were used."""
+        """Set the sequences of PostgreSQL after the used numbers."""
         for table, number in self._numbers.items():
             if number and not self._is_sqlite:
                 restart = f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), {number})"
@@ -146,13 +143,11 @@ def _conversation(row: Row, message_count: int) -> dict[str, Any]:
 
 
 def _read(row: Row) -> Row:
-    """The row with its metadata and what was kept there side by side."""
     metadata, kept = message_kept(row["metadata"])
     return {**row, "metadata": metadata, "kept": kept}
 
 
 def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
-    """Turns: as they were kept, or as the roles of messages tell them."""
     group: list[Row] = []
     for row in said:
         if group and _is_next(group, row):

@@ -1,4 +1,4 @@
-"""What Alembic runs for each command: the revisions, on the connection that `migrate` gives it."""
+"""Alembic runs this for each command, on the connection of `migrate`."""
 
 from alembic import context
 

@@ -1,9 +1,8 @@
-"""The tables of older deployments and ours: what the conversion between them shares.
+"""What the conversions between the tables of older deployments and ours share.
 
-What has no column in the other shape goes under one key of a metadata column, or into the column
-`imported`, so that going down and up again loses nothing that an older deployment had. Anybody can
-write metadata: what is under the key is used only if it is complete, and an owner and an id only
-if the row's own id was made from them.
+Fields without a column in the other shape go under one key of a metadata column, or into
+`imported`, so that a downgrade and upgrade lose nothing. Anybody can write metadata: the key is
+used only if it is complete, an owner and id only if the row's id was made from them.
 """
 
 import uuid
@@ -20,7 +19,7 @@ from cllm.stores.sql.rows import StoredMessage, UnreadableRowError, row_decoder
 
 OURS = ("calls", "events", "requests", "leases", "messages", "turns", "conversations")
 LINK = {"sqlite": ("conversation_id", "id"), "postgresql": ("conversation", "number")}
-"""The column of turns and messages that names their conversation, and the column that it names."""
+"""The column of turns and messages that names their conversation, and the column it names."""
 KEY = "cllm"
 NAMESPACE = uuid.UUID("6f1d3f4e-7c52-4f0b-9d1f-7a1f6a2f3c11")
 LOCAL = "local"
@@ -63,7 +62,6 @@ def older_messages(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableCl
 
 
 def newer(name: str, times: Sequence[str], *columns: str, prefix: str = "") -> sa.TableClause:
-    """One of our tables, with these columns; `times` are those that hold a time."""
     zoned = sa.DateTime(timezone=True)
     return sa.table(
         f"{prefix}{name}",
@@ -73,7 +71,7 @@ def newer(name: str, times: Sequence[str], *columns: str, prefix: str = "") -> s
 
 
 def _uuid_kind(bind: sa.Connection) -> sa.types.TypeEngine[Any]:
-    """SQLite has them as text, in the form in which somebody wrote them."""
+    """SQLite stores them as text in any notation."""
     return sa.String() if bind.dialect.name == "sqlite" else sa.Uuid()
 
 
@@ -82,7 +80,7 @@ def write_uuid(bind: sa.Connection, value: uuid.UUID) -> Any:
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
-    """The UUID that is written like that in our tables, if it is one."""
+    """The UUID, if the text is its canonical notation."""
     try:
         found = uuid.UUID(text)
     except ValueError:
@@ -96,7 +94,7 @@ def id_text(value: Any) -> str:
 
 
 def read_rows(bind: sa.Connection, query: sa.Select[Any]) -> list[Row]:
-    """The rows of a query; UnreadableRowError where a column is not of its type."""
+    """The rows of a query; UnreadableRowError where a column has another type."""
     try:
         return [dict(row) for row in bind.execute(query).mappings()]
     except ValueError as error:
@@ -116,12 +114,10 @@ def our_role(role: str) -> str:
 
 
 def begins_turn(role: str, before: str | None) -> bool:
-    """Whether a message begins a turn, as far as roles tell: a run of users, and what answers."""
     return before is None or (role == "user" and before != "user")
 
 
 def state_after(role: str) -> str:
-    """How a turn ended, as far as its last role tells."""
     return "incomplete" if role == "user" else "complete"
 
 
@@ -130,7 +126,6 @@ def json_text(value: Any) -> str:
 
 
 def plain_raw(role: str, content: str | None) -> str:
-    """The JSON of a message of which a role and a text are known."""
     return json_text({"role": role, "content": content})
 
 
@@ -140,7 +135,7 @@ def in_batches(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class KeptConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a conversation; `theirs` is what stood under the key itself."""
+    """The record of a conversation; `theirs` is what the key had before."""
 
     owner: str | None = None
     id: str | None = None
@@ -152,15 +147,13 @@ class KeptConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class KeptTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a turn, with its first message: how many it has, and how it ended."""
-
     messages: int
     state: Literal["complete", "incomplete", "failed"]
     failure: str | None = None
 
 
 class KeptMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a message; without `raw` the other columns say all of it."""
+    """The record of a message; without `raw` the other columns are complete."""
 
     raw: str | None = None
     dialect: Dialect = "openai"
@@ -170,12 +163,11 @@ class KeptMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def id_from(owner: str, conversation: str) -> uuid.UUID:
-    """The id in the older shape of a conversation whose own does not do there."""
+    """The older id of a conversation whose own does not fit there."""
     return uuid.uuid5(NAMESPACE, f"{owner}/{conversation}")
 
 
 def with_kept(metadata: dict[str, Any], kept: KeptConversation | KeptMessage) -> dict[str, Any]:
-    """The metadata with what is kept beside it, if there is any."""
     if KEY in metadata:
         kept = msgspec.structs.replace(kept, theirs=metadata[KEY])
     said = {
@@ -187,7 +179,6 @@ def with_kept(metadata: dict[str, Any], kept: KeptConversation | KeptMessage) ->
 
 
 def conversation_kept(metadata: Any, row_id: uuid.UUID) -> tuple[dict[str, Any], KeptConversation]:
-    """The metadata without what is kept, and that."""
     whole = _object(metadata)
     kept = _decoded(whole, KeptConversation)
     if kept is None or not _is_ours(kept, row_id):
@@ -196,7 +187,6 @@ def conversation_kept(metadata: Any, row_id: uuid.UUID) -> tuple[dict[str, Any],
 
 
 def message_kept(metadata: Any) -> tuple[dict[str, Any], KeptMessage]:
-    """The metadata without what is kept, and that."""
     whole = _object(metadata)
     kept = _decoded(whole, KeptMessage)
     if kept is None or not _is_whole(kept):

@@ -1,7 +1,7 @@
-"""From our rows back to those of an older deployment: the default path, as messages in a row.
+"""Converts our rows back to those of an older deployment: the default path as messages.
 
-Variants, events and usage have no place there and go; ids, owners, JSON that does not fit, and how
-turns ended if the messages do not tell, are kept in a metadata column.
+Variants, events and usage are lost. Ids, owners, other JSON, and states that the messages do not
+show are recorded in a metadata column.
 """
 
 import uuid
@@ -68,7 +68,6 @@ def _newer(name: str, times: Sequence[str], *columns: str) -> sa.TableClause:
 
 
 def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]) -> uuid.UUID:
-    """Add one conversation; the id that it has there."""
     key, conversation = _conversation(bind, row, taken)
     bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
     turns = _turns_kept(said)
@@ -82,7 +81,6 @@ def _add(bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUI
 def _conversation(
     bind: sa.Connection, row: Row, taken: set[uuid.UUID]
 ) -> tuple[uuid.UUID, dict[str, Any]]:
-    """The id that the conversation has there, and its row."""
     key = as_uuid(row["id"])
     user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
     record = None if row["system_record"] == older.DYNAMIC else row["system_record"]
@@ -111,7 +109,7 @@ def _role(row: Row) -> str:
 
 
 def _turns_kept(said: Sequence[Row]) -> dict[int, KeptTurn]:
-    """The turns of a conversation by the places of their first messages, if roles do not tell."""
+    """The turns by the indexes of their first messages, if roles do not show them."""
     roles = [_role(row) for row in said]
     numbers = [row["turn"] for row in said]
     begun = [at for at, turn in enumerate(numbers) if at == 0 or turn != numbers[at - 1]]
@@ -133,7 +131,6 @@ def _turns_kept(said: Sequence[Row]) -> dict[int, KeptTurn]:
 
 
 def _kept_turn(row: Row, messages: int) -> KeptTurn:
-    """Who comes back finds no turn that runs."""
     if row["state"] == "running":
         return KeptTurn(messages=messages, state="failed", failure=json_text(INTERRUPTION))
     return KeptTurn(messages=messages, state=row["state"], failure=row["failure"])

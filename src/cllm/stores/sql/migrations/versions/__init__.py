@@ -1,1 +1,1 @@
-"""The revisions, in the order of their names. A revision that was released is never changed."""
+"""The revisions. A released revision is never changed."""
