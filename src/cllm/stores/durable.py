@@ -38,7 +38,7 @@ def unavailable(error: OSError, path: Path, *, doing: str) -> StoreUnavailableEr
 
 
 def read_file(path: Path) -> tuple[bytes, float]:
-    # Without O_NONBLOCK, opening a pipe of that name would wait for somebody to write to it.
+    # Without O_NONBLOCK, opening a pipe would block.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)
@@ -100,7 +100,7 @@ def _make_folder(path: Path) -> None:
         _make_folder(path.parent)
     with suppress(FileExistsError):
         path.mkdir(0o700)
-        # Where one may enter a folder and not read it, it cannot be flushed either.
+        # A folder that may not be read cannot be flushed.
         with suppress(PermissionError):
             flush_folder(path.parent)
 

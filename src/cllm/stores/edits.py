@@ -155,12 +155,6 @@ def not_the_last(conversation_id: str, place: str) -> UsageError:
     )
 
 
-def no_answer(conversation_id: str, turn_id: str) -> UsageError:
-    return UsageError(
-        f"Turn '{turn_id}' of conversation '{conversation_id}' has no answer; choose another one."
-    )
-
-
 def not_its_turn(leased: str, turn_id: str) -> UsageError:
     return UsageError(f"The lease is for turn '{leased}', not for '{turn_id}'.")
 
@@ -256,7 +250,10 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
     if chosen is None or not _is_on_path(conversation, chosen.place):
         raise TurnNotFoundError(conversation.id, turn_id)
     if not chosen.is_history:
-        raise no_answer(conversation.id, turn_id)
+        raise UsageError(
+            f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
+            "choose another one."
+        )
     chosen_path = _put_in_place(without_turn(conversation, turn_id), chosen)
     summary = conversation.summary
     if summary is not None:

@@ -5,8 +5,7 @@ suspends, so a command can run one without an event loop.
 """
 
 import os
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -22,31 +21,17 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice
 from cllm.core.ports import (
-    ArchiveFilter,
     Clock,
-    Hits,
     Lease,
     NewConversation,
     Opening,
-    Page,
     Tail,
     TurnStart,
-    UsageBy,
-    UsageSum,
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, Reads
 from cllm.stores.json_folder import JsonFolder
-from cllm.stores.lists import (
-    add_up,
-    calls_of,
-    hits_in,
-    page_of,
-    page_of_hits,
-    passes,
-    query_terms,
-    tail_of,
-)
+from cllm.stores.lists import ScannedLists, tail_of
 from cllm.stores.locks import Lock, wait_for
 from cllm.wire.conversation_file.turn_records import Remainder
 
@@ -70,7 +55,7 @@ class _Held(msgspec.Struct, frozen=True):
     remainder: Remainder
 
 
-class JsonFileStore(EditingStore):
+class JsonFileStore(ScannedLists, EditingStore):
     """A folder of conversation files, all of the owner `local`.
 
     `patience`: the seconds that an edit waits for a running turn.
@@ -160,77 +145,18 @@ class JsonFileStore(EditingStore):
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         return await self._offload(self._folder.summary, _own(ref, owner))
 
-    async def list_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 100,
-        cursor: str | None = None,
-        offset: int = 0,
-    ) -> Page:
-        if owner != LOCAL_OWNER:
-            return Page(items=())
-        summaries, notices = await self._offload(self._folder.summaries)
-        return page_of(
-            summaries,
-            archive_filter=archive_filter,
-            limit=limit,
-            cursor=cursor,
-            offset=offset,
-            notices=notices,
-        )
+    async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
+        return await self._offload(self._folder.summaries) if owner == LOCAL_OWNER else ((), ())
 
-    async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
-    ) -> int:
-        if owner != LOCAL_OWNER:
-            return 0
-        summaries, _ = await self._offload(self._folder.summaries)
-        return sum(1 for summary in summaries if passes(summary, archive_filter))
-
-    async def search(
-        self,
-        query: str,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 20,
-        offset: int = 0,
-    ) -> Hits:
-        words = query_terms(query)
-        if owner != LOCAL_OWNER:
-            return Hits(items=(), total=0)
-
-        def find() -> Hits:
+    async def _scan(
+        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+    ) -> tuple[T, tuple[Notice, ...]]:
+        def scan() -> tuple[T, tuple[Notice, ...]]:
             notices: list[Notice] = []
-            found = (
-                hit
-                for conversation in self._folder.readable(notices)
-                if passes(conversation, archive_filter)
-                for hit in hits_in(conversation, words)
-            )
-            hits = page_of_hits(found, limit=limit, offset=offset)
-            return msgspec.structs.replace(hits, notices=tuple(notices))
+            found = work(self._folder.readable(notices) if owner == LOCAL_OWNER else ())
+            return found, tuple(notices)
 
-        return await self._offload(find)
-
-    async def usage(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        by: UsageBy = "day",
-    ) -> tuple[UsageSum, ...]:
-        if owner != LOCAL_OWNER:
-            return ()
-
-        def add() -> tuple[UsageSum, ...]:
-            kept = (call for found in self._folder.readable([]) for call in calls_of(found))
-            return add_up(kept, since=since, until=until, by=by)
-
-        return await self._offload(add)
+        return await self._offload(scan)
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._existing(ref, owner)

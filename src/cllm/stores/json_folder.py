@@ -133,7 +133,7 @@ class JsonFolder:
             try:
                 stored = self.read(lease.conversation.id)
             except ConversationNotFoundError:
-                # New, or taken away by hand in the meantime: then the answer is worth more.
+                # New, or deleted by hand meanwhile: the reply must not be lost.
                 stored = ConversationFile(conversation=lease.conversation, remainder=remainder)
             kept = edits.with_finished(
                 stored.conversation, turn, opening=opening, now=self._clock()

@@ -2,16 +2,21 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Summary
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, CallRecord, Hit, Hits, Page, Tail, UsageBy, UsageSum
 from cllm.core.reply import Usage
+
+T = TypeVar("T")
 
 _SEPARATOR = "~"
 
@@ -245,3 +250,79 @@ def _with(total: UsageSum, call: CallRecord) -> UsageSum:
         cost=total.cost + (call.cost or 0.0),
         unpriced=total.unpriced + (call.cost is None),
     )
+
+
+class ScannedLists(ABC):
+    """Lists, searches and sums of a store without an index: they read every conversation."""
+
+    @abstractmethod
+    async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
+        """All conversations, and a notice for each that cannot be read."""
+
+    @abstractmethod
+    async def _scan(
+        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+    ) -> tuple[T, tuple[Notice, ...]]:
+        """Apply `work` to all conversations; a notice for each that cannot be read."""
+
+    def _calls(self, owner: str) -> Iterable[CallRecord]:  # noqa: ARG002 - most have none
+        """Calls that belong to no conversation."""
+        return ()
+
+    async def list_conversations(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 100,
+        cursor: str | None = None,
+        offset: int = 0,
+    ) -> Page:
+        summaries, notices = await self._summaries(owner)
+        return page_of(
+            summaries,
+            archive_filter=archive_filter,
+            limit=limit,
+            cursor=cursor,
+            offset=offset,
+            notices=notices,
+        )
+
+    async def count_conversations(
+        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+    ) -> int:
+        summaries, _ = await self._summaries(owner)
+        return sum(passes(summary, archive_filter) for summary in summaries)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        limit: int = 20,
+        offset: int = 0,
+    ) -> Hits:
+        words = query_terms(query)
+
+        def find(conversations: Iterable[Conversation]) -> Hits:
+            wanted = (found for found in conversations if passes(found, archive_filter))
+            hits = (hit for found in wanted for hit in hits_in(found, words))
+            return page_of_hits(hits, limit=limit, offset=offset)
+
+        hits, notices = await self._scan(owner, find)
+        return msgspec.structs.replace(hits, notices=notices)
+
+    async def usage(
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: UsageBy = "day",
+    ) -> tuple[UsageSum, ...]:
+        def add(conversations: Iterable[Conversation]) -> tuple[UsageSum, ...]:
+            calls = (call for found in conversations for call in calls_of(found))
+            return add_up(chain(calls, self._calls(owner)), since=since, until=until, by=by)
+
+        return (await self._scan(owner, add))[0]

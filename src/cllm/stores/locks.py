@@ -123,7 +123,7 @@ async def wait_until(
     found = await attempt()
     if found is not None or wait == 0:
         return found
-    # Most callers never wait, and a command that lists files should not pay for this import.
+    # Most callers never wait and must not pay for this import.
     import asyncio  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()

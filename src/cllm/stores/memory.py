@@ -3,9 +3,9 @@
 Leases expire by the clock, and a fencing number refuses late writers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -19,42 +19,29 @@ from cllm.core.errors import (
     StaleLeaseError,
     TurnNotFoundError,
 )
+from cllm.core.notice import Notice
 from cllm.core.ports import (
     UNANSWERED_KEPT,
-    ArchiveFilter,
     CallRecord,
     Clock,
-    Hits,
     KeptResponse,
     Lease,
     NewConversation,
     Opening,
-    Page,
     RequestClaim,
     RequestKey,
     StreamEvent,
     Tail,
     TurnStart,
-    UsageBy,
-    UsageSum,
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, Reads
-from cllm.stores.lists import (
-    add_up,
-    calls_of,
-    hits_in,
-    page_of,
-    page_of_hits,
-    passes,
-    query_terms,
-    summary_of,
-    tail_of,
-)
+from cllm.stores.lists import ScannedLists, summary_of, tail_of
 from cllm.stores.locks import wait_for
 
 LEASE_SECONDS = 60.0
 
+T = TypeVar("T")
 _Key = tuple[str, str]
 
 
@@ -67,46 +54,6 @@ class _Granted(msgspec.Struct, frozen=True):
 class _Request(msgspec.Struct, frozen=True):
     claim: RequestClaim
     status: int | None = None
-
-
-class MemoryRequests:
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _Request] = {}
-
-    def claim(
-        self, request: RequestKey, *, seconds: float, now: datetime
-    ) -> RequestClaim | KeptResponse:
-        key = (request.owner, request.key)
-        claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-        known = self._known.get(key)
-        if known is not None and known.claim.until > now:
-            return _answered(known, request)
-        if known is not None and known.status is None and known.claim.request == request:
-            claim = msgspec.structs.replace(known.claim, until=claim.until)
-        self._known[key] = _Request(claim)
-        return claim
-
-    def hold(
-        self, claim: RequestClaim, *, seconds: float, now: datetime, status: int | None = None
-    ) -> RequestClaim:
-        key = (claim.request.owner, claim.request.key)
-        known = self._known.get(key)
-        if known is None or known.claim.until != claim.until or known.status is not None:
-            raise RequestInFlightError
-        held = msgspec.structs.replace(claim, until=now + timedelta(seconds=seconds))
-        self._known[key] = _Request(held, status)
-        return held
-
-    def forget(self, header: str, value: str, *, owner: str) -> None:
-        for key, known in list(self._known.items()):
-            if key[0] == owner and known.claim.headers.get(header) == value:
-                del self._known[key]
-
-    def drop_old(self, now: datetime) -> None:
-        for key, known in list(self._known.items()):
-            kept = UNANSWERED_KEPT if known.status is None else timedelta()
-            if known.claim.until + kept < now:
-                del self._known[key]
 
 
 def _answered(known: _Request, request: RequestKey) -> KeptResponse:
@@ -126,12 +73,12 @@ class MemoryData:
         self.begun: dict[_Key, Conversation] = {}
         self.granted: dict[_Key, _Granted] = {}
         self.fence = 0
-        self.requests = MemoryRequests()
+        self.requests: dict[_Key, _Request] = {}
         self.events: dict[tuple[str, str, str], list[StreamEvent]] = {}
         self.calls: list[tuple[str, CallRecord]] = []
 
 
-class MemoryStore(EditingStore):
+class MemoryStore(ScannedLists, EditingStore):
     ends_turns_whole: ClassVar = True
 
     def __init__(
@@ -215,57 +162,6 @@ class MemoryStore(EditingStore):
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         return summary_of(self._data.conversations[self._find(ref, owner)])
 
-    async def list_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 100,
-        cursor: str | None = None,
-        offset: int = 0,
-    ) -> Page:
-        return page_of(
-            map(summary_of, self._owned(owner)),
-            archive_filter=archive_filter,
-            limit=limit,
-            cursor=cursor,
-            offset=offset,
-        )
-
-    async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
-    ) -> int:
-        return sum(1 for _ in self._owned(owner, archive_filter))
-
-    async def search(
-        self,
-        query: str,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        limit: int = 20,
-        offset: int = 0,
-    ) -> Hits:
-        words = query_terms(query)
-        found = (
-            hit
-            for conversation in self._owned(owner, archive_filter)
-            for hit in hits_in(conversation, words)
-        )
-        return page_of_hits(found, limit=limit, offset=offset)
-
-    async def usage(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        by: UsageBy = "day",
-    ) -> tuple[UsageSum, ...]:
-        kept = [call for found in self._owned(owner) for call in calls_of(found)]
-        kept += [call for whose, call in self._data.calls if whose == owner]
-        return add_up(kept, since=since, until=until, by=by)
-
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         del self._data.conversations[await self._free(ref, owner)]
 
@@ -285,16 +181,35 @@ class MemoryStore(EditingStore):
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
-        return self._data.requests.claim(request, seconds=seconds, now=self._clock())
+        now = self._clock()
+        claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
+        known = self._data.requests.get((request.owner, request.key))
+        if known is not None and known.claim.until > now:
+            return _answered(known, request)
+        if known is not None and known.status is None and known.claim.request == request:
+            claim = msgspec.structs.replace(known.claim, until=claim.until)
+        self._data.requests[request.owner, request.key] = _Request(claim)
+        return claim
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        return self._data.requests.hold(claim, seconds=seconds, now=self._clock())
+        return self._hold(claim, seconds)
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        self._data.requests.hold(claim, seconds=lifetime, now=self._clock(), status=status)
+        self._hold(claim, lifetime, status)
+
+    def _hold(self, claim: RequestClaim, seconds: float, status: int | None = None) -> RequestClaim:
+        key = (claim.request.owner, claim.request.key)
+        known = self._data.requests.get(key)
+        if known is None or known.claim.until != claim.until or known.status is not None:
+            raise RequestInFlightError
+        held = msgspec.structs.replace(claim, until=self._clock() + timedelta(seconds=seconds))
+        self._data.requests[key] = _Request(held, status)
+        return held
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        self._data.requests.forget(header, value, owner=owner)
+        for key, known in list(self._data.requests.items()):
+            if key[0] == owner and known.claim.headers.get(header) == value:
+                del self._data.requests[key]
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         key, _ = self._holding(lease)
@@ -318,17 +233,29 @@ class MemoryStore(EditingStore):
             turn = next((turn for turn in turns if turn.id == turn_id), None)
             if turn is None or (turn.ended_at is not None and turn.ended_at < before):
                 del self._data.events[key]
-        self._data.requests.drop_old(self._clock())
+        for request, known in list(self._data.requests.items()):
+            kept = UNANSWERED_KEPT if known.status is None else timedelta()
+            if known.claim.until + kept < self._clock():
+                del self._data.requests[request]
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         self._data.calls.extend((owner, call) for call in calls)
 
     async def close(self) -> None: ...
 
-    def _owned(self, owner: str, archive_filter: ArchiveFilter = "all") -> Iterator[Conversation]:
-        for conversation in self._data.conversations.values():
-            if conversation.owner == owner and passes(conversation, archive_filter):
-                yield conversation
+    def _owned(self, owner: str) -> Iterator[Conversation]:
+        return (found for found in self._data.conversations.values() if found.owner == owner)
+
+    async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
+        return map(summary_of, self._owned(owner)), ()
+
+    async def _scan(
+        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+    ) -> tuple[T, tuple[Notice, ...]]:
+        return work(self._owned(owner)), ()
+
+    def _calls(self, owner: str) -> Iterable[CallRecord]:
+        return (call for whose, call in self._data.calls if whose == owner)
 
     def _find(self, ref: str, owner: str) -> _Key:
         check_id(ref)

@@ -97,7 +97,7 @@ def test_a_bug_in_a_migration_is_not_reported_as_a_damaged_database(
 
     database = Database(url)
     database.run(fill, create=True)
-    break_with(bug, ("cllm.stores.sql.migrations.bring_up._grouped",), monkeypatch)
+    break_with(bug, ("cllm.stores.sql.migrations.conversion._grouped",), monkeypatch)
     with pytest.raises(type(bug)) as raised:
         database.run(migrate.upgrade)
 

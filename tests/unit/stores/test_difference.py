@@ -7,7 +7,7 @@ import msgspec
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import Message
 from cllm.stores import edits
-from cllm.stores.sql.difference import (
+from cllm.stores.sql.store import (
     Difference,
     Move,
     StoredTurn,

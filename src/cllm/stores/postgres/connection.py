@@ -239,7 +239,7 @@ class PostgresPool:
         try:
             yield connection
         except asyncpg.InternalClientError:
-            # The server died in the middle of a word; nothing more can be said on this one.
+            # The server died in the middle of a message.
             connection.terminate()
             raise
         finally:
@@ -314,14 +314,14 @@ async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
     import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
 
     with needs_extra("postgres", feature="A database in PostgreSQL"):
-        import_module("greenlet")  # SQLAlchemy's asyncio engine needs it
+        import_module("greenlet")  # for SQLAlchemy's asyncio engine
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     target, _ = split_url(url)
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=lambda: asyncpg.connect(target, statement_cache_size=0),
-        # Behind a pooler the name of a statement may be taken by somebody else's.
+        # Behind a pooler another client may use the same statement name.
         connect_args={"prepared_statement_name_func": lambda: f"cllm_{uuid.uuid4().hex}"},
         poolclass=sa.pool.NullPool,
     )

@@ -1,6 +1,6 @@
 """Writes conversations to PostgreSQL: rows, edits without a running turn, deletion."""
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -27,8 +27,8 @@ from cllm.stores.postgres.statements import (
     names,
     places,
 )
-from cllm.stores.sql.difference import Move, StoredTurn, difference
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, encode_json
+from cllm.stores.sql.store import Move, StoredTurn, difference
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ async def save(connection: Connection, old: Conversation, new: Conversation) -> 
         await connection.execute(_CHANGE_TURN, *key, number, *CODEC.encode_turn(turn))
     if found.moved:
         numbers, positions, befores = map(list, zip(*found.moved, strict=True))
-        # All off the path first: no two turns may have one position at any moment.
+        # All off the path first: positions are unique at any moment.
         await connection.execute(_TAKE_OFF_TURNS, *key, numbers)
         await connection.execute(_MOVE_TURNS, *key, numbers, positions)
         await connection.execute(_NUMBER_MESSAGES, *key, numbers, befores)

@@ -1,6 +1,6 @@
 """Lists, searches and sums in PostgreSQL."""
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 import hashlib
 from collections.abc import Sequence
@@ -35,11 +35,9 @@ ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
 _AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
 _COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
-# The index has the terms of so many messages (2 to that power) by themselves, as revision 0005 made
-# it. They are asked for from the newest back until enough is found: so the newest are found, and no
-# word costs more than a few of these. `@` stands for the number of those whose terms they are. What
-# is in parentheses with OFFSET 0 is done as it is written: a planner that guesses how many there
-# are would rather read whole tables.
+# Revision 0005 indexes the terms of 2 ** _TOGETHER messages apart. The search starts at the newest
+# share back; `@` stands for its number. OFFSET 0 fixes the order of execution: with its estimates
+# the planner would read whole tables.
 _TOGETHER = 15
 _LAST = "SELECT last_value FROM messages_number_seq"
 _SEARCH = """
@@ -168,6 +166,6 @@ class PostgresLists(PostgresBase):
 def tsquery(words: Sequence[Term], owner: str) -> str:
     """The words and the owner's own term as a tsquery."""
     own = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
-    # A word is letters and digits; none of them means anything there.
+    # Words have only letters and digits, so nothing needs an escape.
     quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)
     return " & ".join((f"'@_{own}'", *quoted))

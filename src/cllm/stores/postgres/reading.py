@@ -1,6 +1,6 @@
 """Reads conversations from PostgreSQL: whole, in part, or without messages."""
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,6 @@ from cllm.stores.postgres.statements import (
     tail_count,
 )
 from cllm.stores.sql.checks import check_text
-from cllm.stores.sql.difference import without_messages
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -43,6 +42,7 @@ from cllm.stores.sql.rows import (
     in_utc,
 )
 from cllm.stores.sql.search import said_terms
+from cllm.stores.sql.store import without_messages
 
 
 class _PostgresCodec(RowCodec):
@@ -192,7 +192,7 @@ class PostgresReading(PostgresBase):
 
         row, rows = await (await self._ready()).transact(read, frozen=True)
         counts = {each[0]: each[_COUNT_AT] for each in rows}
-        # The row's own count is of a path with its messages.
+        # Its message count is for turns with their messages.
         bare = (*tuple(row)[:-1], 0)
         return Outline(
             conversation=_with_turns(bare, rows, dict.fromkeys(counts, 0)), counts=counts

@@ -3,7 +3,7 @@
 A claim expires by the database's clock.
 """
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ from cllm.stores.postgres.reading import CODEC
 from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, encode_json
 
-# Who takes a claim over gets what is known of its answer, if it is the same request.
+# A claim that is taken over keeps the known response of the same request.
 _CLAIM = """
 INSERT INTO requests (owner, key, body, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
@@ -80,8 +80,7 @@ FROM c LEFT JOIN events e
     ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
 ORDER BY e.number
 """
-# A turn is looked at once for all its events. Without the OFFSET the planner would join the tables,
-# and walk through whole conversations for what the index has by its id.
+# Each turn is looked up once. Without OFFSET the planner would scan whole conversations.
 DROP_OLD_EVENTS = f"""
 WITH kept AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
 old AS (
@@ -92,7 +91,7 @@ old AS (
 DELETE FROM events e USING old
 WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
 """
-# Of a conversation that was never made nobody takes the lease again.
+# Nobody else deletes the lease of a conversation that was never created.
 _DROP_OLD_LEASES = """
 DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
     AND NOT EXISTS (

@@ -8,12 +8,12 @@ Turns and messages name their conversation by its number, which statements look 
 turn's place is NULL if it is its own.
 """
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from cllm.core.ports import Tail
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
-# What can be large stands in the first of the rows that a load gives, not in each.
+# Large columns are in the first row of a load only.
 _ONCE = ("system", "context_record", "metadata", "summary")
 
 MOST = 2**62
@@ -104,7 +104,7 @@ _WHOLE = """,
 kept AS MATERIALIZED (
     SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation = c.number)"""
 
-# The turn in which a tail begins is found from the newest back: those are read anyway.
+# The first turn of a tail is searched from the newest back.
 _TAIL = """,
 wanted AS (
     SELECT c.number, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
@@ -161,8 +161,7 @@ _AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
         array_agg(m.raw ORDER BY m.ordinal) AS raws
     FROM messages m WHERE m.owner = $1 AND"""
 
-# All messages in one go, or those of a few turns one turn after the other: a planner that guesses
-# how many turns a tail has would rather read the whole table.
+# For a tail, turn by turn: otherwise the planner would read the whole table.
 _ALL_SAID = f"""LEFT JOIN (
     {_AGGREGATED.format(turn="m.turn,")} m.conversation = (SELECT number FROM c) GROUP BY m.turn
 ) AS said_in ON said_in.turn = kept.number"""

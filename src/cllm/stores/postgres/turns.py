@@ -4,7 +4,7 @@ While a lease is valid nobody else changes the conversation, so its end reads no
 lost connection a start is undone and repeated; an end is looked up first.
 """
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -105,7 +105,7 @@ class PostgresTurns(PostgresBase):
                 raise
             return await self._begin_again(once, error)
         except ConversationExistsError:
-            # Somebody made it in the moment between the look for it and the lease.
+            # Another process created it between the search and the lease.
             if create is None:
                 raise
         return await once()

@@ -69,7 +69,7 @@ GATHERING_SECONDS = 0.002
 STEPS_BETWEEN_CHECKS = 10_000
 """SQLite's instructions between two checks for an abandoned read: about 100 µs."""
 CACHE_KILOBYTES = 8 * 1024
-# A page that many turns change goes back into the database once for all of them.
+# Few checkpoints: a page that many turns change is copied once.
 CHECKPOINT_PAGES = 4000
 PRIVATE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -158,7 +158,7 @@ class SqliteFile:
             if job is not None:
                 return self._run(job), None
             self._close()
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
+        except BaseException as error:  # noqa: BLE001 - raised in the waiter
             return None, error
         return None, None
 
@@ -166,7 +166,7 @@ class SqliteFile:
         try:
             return self._transaction(job)
         except sqlite3.ProgrammingError:
-            # The statement and what was bound to it are ours: that is no fault of the file.
+            # A bug of ours, not a fault of the file.
             raise
         except sqlite3.Error as error:
             raise unavailable(self.path, error) from error

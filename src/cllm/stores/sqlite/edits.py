@@ -15,9 +15,9 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION, Change, Reads
-from cllm.stores.sql.difference import StoredTurn, difference
 from cllm.stores.sql.rows import Row, decode_found, decode_number, encode_json, encode_message
 from cllm.stores.sql.search import indexed_terms
+from cllm.stores.sql.store import StoredTurn, difference
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.reading import COUNT_AT, ROWS, find, find_key, load, outline_from
 
@@ -206,7 +206,7 @@ def save(db: sqlite3.Connection, old: Conversation, new: Conversation) -> None:
         delete_messages(db, key, number, states[number], first=first)
     for number, turn in found.changed:
         db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn)[1:], *key, number))
-    # All off the path first: no two turns may have one position at any moment.
+    # All off the path first: positions are unique at any moment.
     for move in found.moved:
         db.execute(sql.CHANGE_POSITION, (None, *key, move.number))
     for move in found.moved:

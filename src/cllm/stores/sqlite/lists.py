@@ -99,7 +99,7 @@ class SqliteLists(SqliteBase):
             notices: list[Notice] = []
             rows.reverse()
             while rows:
-                # Taken off, so that nothing long is held twice.
+                # Removed one by one, so that long texts are in memory once.
                 _add_found(rows.pop(), found, notices)
             hits = page_of_found(found, words, limit=limit, offset=offset)
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))

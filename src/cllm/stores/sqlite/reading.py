@@ -21,7 +21,6 @@ from cllm.core.ports import (
     Tail,
     TurnPart,
 )
-from cllm.stores.sql.difference import without_messages
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -35,6 +34,7 @@ from cllm.stores.sql.rows import (
     decode_window,
     in_utc,
 )
+from cllm.stores.sql.store import without_messages
 from cllm.stores.sqlite import statements as sql
 
 PLAIN = ("name", "title", "model")
@@ -220,7 +220,7 @@ class _Run(msgspec.Struct, kw_only=True):
 def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
     row = find(db, ref, owner)
     path, beside, counts = _outline(db, row[:2], FIRST_POSITION)
-    # The row's own count is of a path with its messages.
+    # Its message count is for turns with their messages.
     bare = (*row[:-1], 0)
     return Outline(
         conversation=ROWS.decode_conversation(bare, turns=path, variants=beside), counts=counts

@@ -3,7 +3,7 @@
 Every condition on conversations starts with the owner. A test prepares every statement.
 """
 
-# ruff: noqa: S608 - names of columns are put into the text; every value is bound
+# ruff: noqa: S608 - only column names are put into the text
 
 from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.stores.sql.rows import (
@@ -75,7 +75,7 @@ LAST_WINDOW = f"""SELECT "window" FROM turns {_OF_CONVERSATION} AND position IS 
 PATH = f"SELECT {_TURN} FROM turns {_OF_CONVERSATION} AND position >= ? ORDER BY position"
 VARIANTS = f"""SELECT {_TURN} FROM turns {_OF_CONVERSATION}
     AND position IS NULL AND number >= ? ORDER BY number"""
-# A turn off the path belongs to an edit unless its place is on the path before.
+# Turns off the path, except those whose place is on the path before.
 VARIANTS_FROM = f"""SELECT {_TURN} FROM turns {_OF_THIS} AND position IS NULL
     AND place NOT IN (SELECT place FROM turns {_OF_THIS} AND position < ?3) ORDER BY number"""
 ADD_TURN = f"""INSERT INTO turns (owner, conversation_id, number, position, {_names(*TURN_COLUMNS)})
@@ -89,13 +89,12 @@ ALL_NUMBERS = f"SELECT id, number, position, state FROM turns {_OF_CONVERSATION}
 NUMBERS_OF = f"""SELECT id, number FROM turns {_OF_CONVERSATION}
     AND id IN (SELECT value FROM json_each(?))"""
 
-# From the newest message back: whoever asks reads those, or deletes them.
 AT_SEQUENCE = f"""SELECT m.turn, m.ordinal, t.position, t.state
     FROM messages m CROSS JOIN turns t ON {_JOINED}
     WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?
     ORDER BY m.turn DESC LIMIT 1"""
 _SAID = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
-# A turn's number is at least its position: these are all messages from that position on.
+# A turn's number is at least its position, so these are all messages from there on.
 MESSAGES_SINCE = f"SELECT {_SAID} AND turn >= ? ORDER BY turn, ordinal"
 MESSAGES_OF = f"""SELECT {_SAID} AND turn IN (SELECT value FROM json_each(?))
     ORDER BY turn, ordinal"""

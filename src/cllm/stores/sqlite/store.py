@@ -146,7 +146,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             await self._file.write(lambda db: turning.release(db, lease))
             raise
         except asyncio.CancelledError:
-            # Who is cancelled does not hear whether the turn was refused, nor of any other trouble.
+            # The result is unknown here: release the lease in case the turn was refused.
             with contextlib.suppress(StoreError):
                 await self._file.write(lambda db: turning.release(db, lease))
             raise

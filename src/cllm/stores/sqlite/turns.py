@@ -142,7 +142,7 @@ def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now
     key, newest = found.row[:2], found.newest
     if start.visible:
         settle(db, key, newest, now)
-    # One that is shown is refused by the database itself.
+    # For a visible turn the database checks this.
     if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.taken_turn(key[1], start.id)
     if start.place is not None:
@@ -244,7 +244,7 @@ def finish(
     count = _keep(db, key, lease, turn, now=now, shown=shown)
     title = _title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
-    # A hidden turn may have found one before it interrupted, which is noted only now.
+    # A hidden turn may have settled an interrupted turn that is not in its conversation.
     if turn.place == turn.id and lease.visible:
         recent.bring(conversation, turn)
 

@@ -25,7 +25,7 @@ MOST_TOGETHER = 64
 class Sure(asyncio.Future[Any]):
     """A future that ignores cancel(): the waiter is cancelled after the work is done."""
 
-    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - as its parent has it
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002
         return False
 
 
@@ -110,7 +110,7 @@ def _work_off(jobs: Sequence[_Waiting]) -> None:
     for (future, _, _), outcome in zip(jobs, outcomes, strict=True):
         told.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, settled in told.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_settle, settled)
 
 

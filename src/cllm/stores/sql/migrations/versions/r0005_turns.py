@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.bring_up import bring_up
-from cllm.stores.sql.migrations.take_down import take_down
+from cllm.stores.sql.migrations.conversion import bring_up, take_down
 from cllm.stores.sql.migrations.versions import r0001_older_shape, r0002_no_system_message
 
 revision = "0005"
