@@ -3,7 +3,7 @@
 import re
 import sys
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
     from cllm.assembly.window import Strategy
+    from cllm.commands.command_line import Surroundings
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
@@ -108,7 +109,7 @@ class App:
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
     ) -> "Engine":
-        """A caller's own key is the only one sent to its provider."""
+        """The engine. A caller's own key is the only one sent to its provider."""
         from cllm.engine.retry import RetryRules
         from cllm.engine.turn import Engine
 
@@ -190,29 +191,29 @@ class App:
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
-        from cllm.commands.command_line import Surroundings
         from cllm.commands.run import run_commands
 
-        place = self.settings.place
-        environment = {**place.environment, IN_CONTEXT: "1"}
-        surroundings = Surroundings(directory=place.directory, environment=environment)
+        surroundings = self._surroundings(self.settings.place.environment)
         return await run_commands(self.settings.variables.filled(commands), surroundings)
+
+    def _surroundings(self, environment: Mapping[str, str]) -> "Surroundings":
+        from cllm.commands.command_line import Surroundings
+
+        directory = self.settings.place.directory
+        return Surroundings(directory=directory, environment={**environment, IN_CONTEXT: "1"})
 
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
         """The tool with which a model requests commands; they inherit no secret variable."""
-        from cllm.commands.command_line import Surroundings
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 
-        place = self.settings.place
-        known = {name: value for name, value in place.environment.items() if not looks_secret(name)}
+        variables = self.settings.place.environment.items()
+        known = {name: value for name, value in variables if not looks_secret(name)}
         return CommandTool(
             settings,
-            surroundings=Surroundings(
-                directory=place.directory, environment={**known, IN_CONTEXT: "1"}
-            ),
+            surroundings=self._surroundings(known),
             run=run_plan,
             confirm=confirm,
             report=report,

@@ -30,7 +30,7 @@ def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Only the owner can read the file; FileExistsError if it exists."""
+    """Create a file that only its owner can read; FileExistsError if it exists."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(opened, "wb") as file:

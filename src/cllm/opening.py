@@ -271,7 +271,7 @@ class ProviderOpener:
             return False
 
     def _key(self, name: str, given: ProviderSettings, *, built_in: bool) -> str | None:
-        """A `built_in` provider has a variable for its key, and may need it."""
+        """The key. A `built_in` provider has a variable for it, and may need it."""
         row = ROWS.get(name) if built_in else None
         variable = None if row is None else row.key
         environment = self._settings.place.environment

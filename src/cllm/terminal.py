@@ -31,6 +31,7 @@ _LAST_LATIN = "\u024f"
 _BREAKS = re.compile("[ \r]*[\n\t]+[ \r\n\t]*")
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 CLEAR_LINE = "\r\x1b[K"
+KINDS_OF_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 class Terminated(BaseException):
@@ -52,6 +53,12 @@ def one_line(text: str, *, longest: int | None = None) -> str:
     """Escape text and join its lines, cut to `longest` characters."""
     line = escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def error_line(text: str) -> str:
+    """An error on one line, with `Error: ` unless the text names its kind."""
+    line = one_line(text)
+    return line if line.startswith(KINDS_OF_ERRORS) else f"Error: {line}"
 
 
 def make_visible(text: str) -> str:
@@ -110,15 +117,13 @@ class Escaper:
         self._return = "\r" if joined.endswith("\r") else ""
         complete = self._context + joined.removesuffix("\r")
         shown = escape(complete)[len(self._context) :]
-        self._context = _context_of(complete[-2:])
+        end = complete[-2:]
+        if end and _can_be_selected(end[-1]):
+            self._context = end[-1]
+        else:
+            is_selected = _SELECTOR.match(end[-1:]) and _can_be_selected(end[:-1])
+            self._context = end if is_selected else ""
         return shown
-
-
-def _context_of(end: str) -> str:
-    """The part of a text's last two characters that a following joiner or selector depends on."""
-    if end and _can_be_selected(end[-1]):
-        return end[-1]
-    return end if _SELECTOR.match(end[-1:]) and _can_be_selected(end[:-1]) else ""
 
 
 class TerminalStream(io.TextIOWrapper):

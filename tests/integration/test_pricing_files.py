@@ -237,4 +237,4 @@ def test_names_without_number_do_not_fill_the_memory(folder, monkeypatch):
     for number in range(50):
         book.price("local", f"model-{number}", USAGE, NOW)
 
-    assert len(book._records) <= 10
+    assert book._record.cache_info().currsize <= 10

@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 from contextlib import aclosing
-from pathlib import Path
 from types import FrameType
 from typing import assert_never
 
@@ -225,11 +224,20 @@ class _Screen:
 
     def _announce(self, event: TurnBegan) -> None:
         if self._app.settings.model is None and event.model == DEFAULT_MODEL:
-            _hint_once(self._app.cache_paths.root)
+            self._hint_once()
         for notice in event.prompt.notices:
             printing.warn(notice)
         if self._options.automatic and event.conversation is not None:
             printing.note(f"Conversation: {event.conversation}")
+
+    def _hint_once(self) -> None:
+        folder = self._app.cache_paths.root
+        mark = folder / "hint-shown"
+        if not mark.exists():
+            printing.note(HINT)
+            with contextlib.suppress(OSError):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                mark.touch()
 
 
 class _Stop:
@@ -259,13 +267,3 @@ class _Stop:
             self._task.cancel()
         elif self._presses > PATIENT_PRESSES and now - self._first_at > PATIENT_SECONDS:
             os._exit(EXIT_INTERRUPTED)
-
-
-def _hint_once(folder: Path) -> None:
-    mark = folder / "hint-shown"
-    if mark.exists():
-        return
-    printing.note(HINT)
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark.touch()

@@ -33,7 +33,7 @@ MAGIC = {
 
 
 def attached_parts(given: Iterable[str]) -> tuple[AnyPart, ...]:
-    """UsageError for what cannot be attached."""
+    """A part for each file or address; UsageError for what cannot be attached."""
     names = tuple(given)
     if len(names) > MOST:
         raise UsageError(f"Attach at most {MOST} files at once; {len(names)} were given.")
@@ -86,15 +86,14 @@ def _read(name: str) -> bytes:
             if name == STANDARD_INPUT
             else read_ordinary(name, limit=MAX_FILE)
         )
-    except NotOrdinaryError as error:
-        raise UsageError(f"Cannot attach {_shown(name)}: it is not an ordinary file.") from error
-    except TooLargeError as error:
-        raise UsageError(
-            f"Cannot attach {_shown(name)}: it is larger than {MAX_FILE // MEGABYTE} MB."
-        ) from error
     except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise UsageError(f"Cannot attach {_shown(name)}: it cannot be read ({reason}).") from error
+        reasons = {
+            NotOrdinaryError: "it is not an ordinary file",
+            TooLargeError: f"it is larger than {MAX_FILE // MEGABYTE} MB",
+        }
+        unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
+        reason = reasons.get(type(error), unread)
+        raise UsageError(f"Cannot attach {_shown(name)}: {reason}.") from error
     if not data:
         raise UsageError(f"Cannot attach {_shown(name)}: it is empty.")
     return data
@@ -115,7 +114,12 @@ def _read_standard_input() -> bytes:
 def _part(name: str, data: bytes) -> AnyPart:
     media_type = media_type_of(data)
     if media_type is None:
-        text = _text(name, data)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            raise UsageError(f"Cannot attach {_shown(name)}: give {ACCEPTED}.")
         ending = "" if text.endswith("\n") else "\n"
         return Text(text=f"--- File: {_base_name(name)} ---\n{text}{ending}--- End File ---")
     encoded = base64.b64encode(data).decode("ascii")
@@ -125,20 +129,10 @@ def _part(name: str, data: bytes) -> AnyPart:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """None for what may be a text."""
+    """The type by the first bytes; None for what may be a text."""
     if data.startswith(b"RIFF") and data[WEBP] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
-
-
-def _text(name: str, data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise UsageError(f"Cannot attach {_shown(name)}: give {ACCEPTED}.")
-    return text
 
 
 def _base_name(name: str) -> str:

@@ -229,11 +229,11 @@ def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
     if not (has_person and chat.screen.is_terminal and can_edit):
         lines = sys.stdin.buffer if has_person else piped_input()
         return LineReader(lines, asks=sys.stderr if has_person else None)
-    from cllm.repl.input import KnownNames, TerminalReader, open_history
+    from cllm.repl.input import ChatCompleter, TerminalReader, open_history
     from cllm.repl.status import status_line
 
     return TerminalReader(
         history=open_history(user_folder(place) / HISTORY if chat.options.saves else None),
-        names=KnownNames(chat),
+        completer=ChatCompleter(chat),
         status=lambda: status_line(chat.model, chat.conversation, saves=chat.options.saves),
     )

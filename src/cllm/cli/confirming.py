@@ -32,7 +32,8 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
     async def confirm(command: str, reason: str) -> bool:
         question = question_about(command, reason)
         if not fits_on_screen(question):
-            write_to_terminal(TOO_LONG)
+            with contextlib.suppress(OSError), open(TERMINAL, "wb", buffering=0) as terminal:  # noqa: ASYNC230, PTH123
+                terminal.write(TOO_LONG.encode())
             return False
         stopped = threading.Event()
         try:
@@ -45,7 +46,7 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
 
 
 def question_about(command: str, reason: str) -> str:
-    """No text of the model can imitate the question."""
+    """The question, which no text of the model can imitate."""
     visible = LINE_FEED.join(map(make_visible, command.strip().split("\n")))
     lines = ["The model wants to run:", f"  {visible}"]
     if reason.strip():
@@ -53,11 +54,6 @@ def question_about(command: str, reason: str) -> str:
         cut = shown if len(shown) <= LONGEST_REASON else f"{shown[: LONGEST_REASON - 1]}…"
         lines.append(f"Its reason: {cut}")
     return "\n".join([*lines, "Run it? [y/N] "])
-
-
-def write_to_terminal(text: str) -> None:
-    with contextlib.suppress(OSError), open(TERMINAL, "wb", buffering=0) as terminal:  # noqa: PTH123
-        terminal.write(escape(text).encode("utf-8", "replace"))
 
 
 def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bool:

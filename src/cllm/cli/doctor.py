@@ -16,7 +16,7 @@ from cllm.doctoring.provider import check_machine, check_provider
 from cllm.doctoring.settings import check_settings
 from cllm.doctoring.store import HistoryCheck, check_store
 from cllm.opening import ProviderOpener
-from cllm.settings.load import CommandLine, Settings
+from cllm.settings.load import CommandLine
 
 HELP = """Look whether everything is in order: settings, keys, provider, conversations.
 
@@ -59,18 +59,14 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
     if settings is None:
         return
     try:
-        yield from _with_settings(settings, fix=fix)
+        model = settings.model or DEFAULT_MODEL
+        opener = ProviderOpener(settings, model=model, report=None, asks_once=True)
+        yield from check_provider(settings, opener, model)
+        yield from check_store(settings.store, fix=fix, now=now())
+        app = App(settings)
+        page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
+        histories = HistoryCheck(opener, model=model, store=settings.store)
+        summaries = counted(page.items, "Looking at conversations", total=len(page.items))
+        yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))
     except CllmError as error:
         yield problem("store", str(error))
-
-
-def _with_settings(settings: Settings, *, fix: bool) -> Iterator[Finding]:
-    model = settings.model or DEFAULT_MODEL
-    opener = ProviderOpener(settings, model=model, report=None, asks_once=True)
-    yield from check_provider(settings, opener, model)
-    yield from check_store(settings.store, fix=fix, now=now())
-    app = App(settings)
-    page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
-    histories = HistoryCheck(opener, model=model, store=settings.store)
-    summaries = counted(page.items, "Looking at conversations", total=len(page.items))
-    yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))

@@ -37,19 +37,16 @@ def here() -> Place:
         directory = Path.cwd()
     except OSError as error:
         raise UsageError("The current directory is gone; change to another one.") from error
+    home = os.environ.get("HOME")
+    if not home:
+        import pwd
+
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError as error:
+            raise UsageError("There is no home folder; set the variable HOME to one.") from error
     environment = {name: as_text(value) for name, value in os.environ.items()}
-    return Place(home=_home(), directory=directory, environment=environment)
-
-
-def _home() -> Path:
-    if os.environ.get("HOME"):
-        return Path.home()
-    import pwd
-
-    try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError as error:
-        raise UsageError("There is no home folder; set the variable HOME to one.") from error
+    return Place(home=Path(home), directory=directory, environment=environment)
 
 
 def as_text(word: str) -> str:
@@ -84,11 +81,12 @@ def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
         return None
     try:
         content = read_ordinary(file, limit=MAX_PROMPT).decode()
-    except NotOrdinaryError as error:
-        raise UsageError(f"Cannot read --system-file {file}: not an ordinary file.") from error
-    except TooLargeError as error:
-        raise UsageError(f"Cannot read --system-file {file}: over {MAX_PROMPT} bytes.") from error
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        reasons = {
+            NotOrdinaryError: "not an ordinary file",
+            TooLargeError: f"over {MAX_PROMPT} bytes",
+            UnicodeDecodeError: "it is not UTF-8 text",
+        }
+        reason = reasons.get(type(error)) or getattr(error, "strerror", None)
         raise UsageError(f"Cannot read --system-file {file}: {reason}.") from error
     return GivenPrompt(text=content.strip("\n"), source="--system-file", explicit=True)

@@ -78,8 +78,7 @@ def list_command() -> None:
 @command.command(name="remove", help=REMOVE_HELP)
 @click.argument("name")
 def remove_command(name: str) -> None:
-    path = remove(name.removeprefix("local/"), _paths())
-    printing.print_line(f"Removed {path}")
+    printing.print_line(f"Removed {remove(name.removeprefix('local/'), _paths())}")
 
 
 def _paths() -> CachePaths:

@@ -13,9 +13,7 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainAnswer, escape, make_visible, one_line, protect
-
-PREFIXED = ("Configuration error: ", "Context error: ", "Variable error: ")
+from cllm.terminal import PlainAnswer, error_line, escape, make_visible, one_line, protect
 
 
 def prepare_streams() -> None:
@@ -32,8 +30,7 @@ def prepare_streams() -> None:
 
 
 def error(text: str) -> None:
-    line = one_line(text)
-    _say(line if line.startswith(PREFIXED) else f"Error: {line}")
+    _say(error_line(text))
 
 
 def usage_error(error: click.ClickException) -> None:
@@ -56,12 +53,12 @@ def print_line(text: str) -> None:
 
 
 def print_visibly(text: str) -> None:
-    """For a line that a person decides on."""
+    """Print a line that a person decides on."""
     print_exactly(make_visible(text))
 
 
 def print_exactly(text: str, *, err: bool = False) -> None:
-    """For programs, such as JSON."""
+    """Print text for programs, such as JSON."""
     click.echo(text, err=err)  # noqa: TID251 - the one place
 
 
@@ -71,9 +68,9 @@ def _say(line: str) -> None:
 
 
 class AnswerPrinter(PlainAnswer):
-    """After a failure it is silent, so that the answer is still saved; `end` then raises the error.
+    """Prints an answer. After a failure it is silent, so that the answer is still saved.
 
-    That the reader closed the pipe is no error.
+    `end` raises the error, unless the reader closed the pipe.
     """
 
     def __init__(self) -> None:
@@ -98,7 +95,7 @@ class AnswerPrinter(PlainAnswer):
 
 
 def abandon_stdout() -> None:
-    """Let closing standard output at exit not fail again."""
+    """Redirect to /dev/null, so that closing standard output at exit does not fail again."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

@@ -43,7 +43,7 @@ WEB_SERVER = "uvicorn"
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes (1).")
 @cllm_path_option
 @trust_option
-def command(**options: Any) -> int:
+def command(**options: Any) -> None:
     if options["host"] == "":
         raise UsageError("Give --host an address, such as 127.0.0.1.")
     settings = _settings(options)
@@ -55,7 +55,6 @@ def command(**options: Any) -> int:
         printing.note(f"Serving at {address} (stop with Ctrl-C).")
 
     listen(settings, prepare=partial(_log_as, settings), say=say, worker=WORKER)
-    return 0
 
 
 def worker_app() -> "ASGIApp":

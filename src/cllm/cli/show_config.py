@@ -21,15 +21,10 @@ def show_config(place: Place, line: CommandLine) -> None:
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
     secrets = settings.secrets()
+    store = without_password(settings.store)
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),
-        (
-            "Paths",
-            (
-                f"history folder: {settings.history_folder}",
-                f"store: {without_password(settings.store)}",
-            ),
-        ),
+        ("Paths", (f"history folder: {settings.history_folder}", f"store: {store}")),
         ("Settings", _settings(layered)),
         ("Variables", _variables(settings)),
         ("System prompt", _prompt(settings)),
@@ -88,8 +83,6 @@ def _variables(settings: Settings) -> Iterator[str]:
 
 
 def _prompt(settings: Settings) -> Iterator[str]:
-    text = settings.system.text
-    if settings.system.message is None or text is None:
-        yield "none"
-    else:
-        yield f"{_brief(text)} ({settings.system.source})"
+    prompt = settings.system
+    has_prompt = prompt.message is not None and prompt.text is not None
+    yield f"{_brief(prompt.text)} ({prompt.source})" if has_prompt else "none"

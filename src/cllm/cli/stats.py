@@ -23,7 +23,7 @@ from cllm.settings.load import CommandLine
 
 def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
     app = open_app(line)
-    report = app.run(_of_all(app) if ref is None else _of_one(app, ref))
+    report = app.run(_report(app, ref))
     if as_json:
         printing.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
@@ -33,16 +33,14 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
         printing.print_line(shown)
 
 
-async def _of_one(app: App, ref: str) -> CacheReport:
-    return cache_report([await app.store.load(ref)], app.prices.price_turn)
-
-
-async def _of_all(app: App) -> CacheReport:
-    """Archived conversations were paid for too."""
+async def _report(app: App, ref: str | None) -> CacheReport:
+    """The report of one conversation, or of all: archived ones were paid for too."""
+    price = app.prices.price_turn
+    if ref is not None:
+        return cache_report([await app.store.load(ref)], price)
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         printing.warn(notice)
-    price = app.prices.price_turn
     report = CacheReport()
     seen: set[str] = set()
     for summary in counted(page.items, "Reading conversations", total=len(page.items)):

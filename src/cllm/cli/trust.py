@@ -31,6 +31,8 @@ apply here are meant.
 Example:
   cllm trust ./Cllmfile.yml"""
 
+NOTHING = "nothing in it needs trust."
+
 
 @click.command(name="trust", help=HELP)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
@@ -44,17 +46,14 @@ def command(file: Path | None) -> None:
     ledger = TrustLedger(user_folder(place))
     for cllmfile in found:
         ledger.trust(cllmfile)
-        _show(cllmfile)
+        parts = _part_lines(cllmfile)
+        result = "trusted, as long as these stay as they are:" if parts else NOTHING
+        for text in (f"{cllmfile.path}: {result}", *parts):
+            printing.print_visibly(text)
 
 
-def _show(cllmfile: Cllmfile) -> None:
-    parts = parts_to_trust(cllmfile)
-    if not parts:
-        printing.print_visibly(f"{cllmfile.path}: nothing in it needs trust.")
-        return
-    printing.print_visibly(f"{cllmfile.path}: trusted, as long as these stay as they are:")
-    for key, value in parts.items():
-        printing.print_visibly(f"  {key}: {masked(key, value)}")
+def _part_lines(file: Cllmfile) -> list[str]:
+    return [f"  {key}: {masked(key, value)}" for key, value in parts_to_trust(file).items()]
 
 
 def trusted_settings(place: Place, line: CommandLine) -> Settings:
@@ -62,7 +61,7 @@ def trusted_settings(place: Place, line: CommandLine) -> Settings:
 
 
 def printed_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
-    """Print the notices of the settings."""
+    """The settings of these layers; prints their notices."""
     settings = type_settings(layered, place, line)
     for notice in settings.notices:
         printing.warn(notice)
@@ -95,8 +94,7 @@ def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -
     file = next((one for one in read_files(place, line) if str(one.path) == error.path), None)
     if file is None:
         return False
-    shown = [f"{file.path} could be somebody else's, and wants to:"]
-    shown += [f"  {key}: {masked(key, value)}" for key, value in parts_to_trust(file).items()]
+    shown = [f"{file.path} could be somebody else's, and wants to:", *_part_lines(file)]
     question = "\n".join([*map(make_visible, shown), "Trust this? [y/N] "])
     # Nobody can judge what has scrolled away; the error says how to read and trust the file.
     if not fits_on_screen(question) or not ask_on_terminal(question):

@@ -21,13 +21,8 @@ def start_logging(settings: Settings) -> bool:
         file=settings.log_file,
         secrets=settings.secrets(),
     )
-    log(
-        "settings",
-        logging.DEBUG,
-        "settings read",
-        store=without_password(settings.store),
-        model=settings.model,
-    )
+    store = without_password(settings.store)
+    log("settings", logging.DEBUG, "settings read", store=store, model=settings.model)
     return True
 
 
@@ -48,8 +43,6 @@ class TurnLog:
                 log("turn", logging.INFO, "tools used", calls=len(event.results))
             case TurnEnded():
                 self._ended_with(event)
-            case _:
-                pass
 
     def _began_with(self, event: TurnBegan) -> None:
         prompt = event.prompt

@@ -152,12 +152,14 @@ def check_machine() -> Iterator[Finding]:
     missing = [package for package, number in found.items() if number is None]
     if missing:
         yield problem(CHECK, f"{', '.join(missing)} not installed; run: pip install cllm")
-    yield ok("extras", ", ".join(f"{extra} {_state(extra)}" for extra in EXTRAS) + ".")
-
-
-def _state(extra: str) -> str:
-    number = _version(EXTRAS[extra])
-    return "not installed" if number is None else f"installed ({EXTRAS[extra]} {number})"
+    numbers = {extra: _version(package) for extra, package in EXTRAS.items()}
+    extras = (
+        f"{extra} not installed"
+        if number is None
+        else f"{extra} installed ({EXTRAS[extra]} {number})"
+        for extra, number in numbers.items()
+    )
+    yield ok("extras", ", ".join(extras) + ".")
 
 
 def _version(package: str) -> str | None:

@@ -15,7 +15,7 @@ from cllm.assembly.repair import Repaired, repair
 from cllm.assembly.validity import Profile, profile_for
 from cllm.core.conversation import Conversation, Summary
 from cllm.core.errors import CllmError, StoreError
-from cllm.core.message import AnyPart, Dialect, Role, plain_message
+from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
 from cllm.doctoring import Finding, fixed, ok, problem, reason_of, some, warning
 from cllm.opening import ProviderOpener
@@ -235,7 +235,9 @@ def _judge(conversation: Conversation, rules: Rules) -> Repaired[Spoken]:
     ]
     places = [*(message.place for message in spoken), len(messages)]
 
-    def make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
-        return Spoken(role=role, parts=parts)
-
-    return repair([*spoken, NEXT], profile, make=make, places=places)
+    return repair(
+        [*spoken, NEXT],
+        profile,
+        make=lambda role, parts: Spoken(role=role, parts=parts),
+        places=places,
+    )

@@ -129,7 +129,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     context_window: int | None = None
 
     def rates(self, at: datetime) -> Rates | None:
-        """A time without a zone is UTC."""
+        """The rates at a time, which is UTC without a zone."""
         if len(self.dated) <= 1:
             return self.dated[0].rates if self.dated else None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -145,7 +145,7 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_entry(provider: str, model: str) -> TableEntry | None:
-    """None if the name does not tell who is paid."""
+    """The entry of a model; None if the name does not tell who is paid."""
     if len(model) > LONGEST_NAME:
         return None
     names = PROVIDERS
@@ -197,7 +197,7 @@ class PriceBook:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
         self._given = _read_given(given or {})
         self._redirected = frozenset(redirected)
-        self._records: dict[tuple[str, str], ModelRecord] = {}
+        self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:
         rates = self._given.get((provider, model)) or self._record(provider, model).rates(at)
@@ -211,15 +211,9 @@ class PriceBook:
     def context_window(self, provider: str, model: str) -> int | None:
         return self._record(provider, model).context_window
 
-    def _record(self, provider: str, model: str) -> ModelRecord:
-        record = self._records.get((provider, model))
-        if record is None:
-            entry = None if provider in self._redirected else table_entry(provider, model)
-            record = ModelRecord() if entry is None else _look_up(entry, self._cache)
-            if len(self._records) >= MAX_RECORDS:
-                self._records.clear()
-            self._records[provider, model] = record
-        return record
+    def _find_record(self, provider: str, model: str) -> ModelRecord:
+        entry = None if provider in self._redirected else table_entry(provider, model)
+        return ModelRecord() if entry is None else _look_up(entry, self._cache)
 
 
 def _look_up(entry: TableEntry, cache: CacheFolder) -> ModelRecord:
@@ -239,7 +233,7 @@ def _look_up(entry: TableEntry, cache: CacheFolder) -> ModelRecord:
 
 @functools.cache
 def installed_version() -> str | None:
-    """By its metadata folder: importlib.metadata takes 30 ms."""
+    """The version by the metadata folder: importlib.metadata takes 30 ms."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None

@@ -11,7 +11,7 @@ from cllm.core.conversation import Conversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
-from cllm.core.ports import Changes, NewConversation, Store
+from cllm.core.ports import Changes, NewConversation
 from cllm.engine.prompt_builder import TRIMMED_CODE
 from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.rounds import ToolBox
@@ -63,25 +63,23 @@ class Chat:
         self.hold = hold
         self._tools = tools
         self._open_kept = open_kept
-        self.chosen_model: str
-        self.system: GivenPrompt
         self._enter(_automatic_id(), None)
-
-    def new(self) -> None:
-        """Start a conversation with the same model and prompt."""
-        model, system = self.model, self.system
-        self._enter(_automatic_id(), None)
-        self.chosen_model, self.system = model, system
 
     def _enter(self, ref: str, conversation: Conversation | None) -> None:
         self.ref = ref
         self.conversation = conversation
         self.title: str | None = None
         self.chosen_model = self.app.model
-        self.system = self.app.settings.system
+        self.system: GivenPrompt = self.app.settings.system
         self.attached: tuple[AnyPart, ...] = ()
         self.executed: tuple[str, ...] = ()
         self._shown: set[str] = set()
+
+    def new(self) -> None:
+        """Start a conversation with the same model and prompt."""
+        model, system = self.model, self.system
+        self._enter(_automatic_id(), None)
+        self.chosen_model, self.system = model, system
 
     def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
         """Those not returned before in this conversation, and all about the window."""
@@ -94,18 +92,14 @@ class Chat:
         return new
 
     @property
-    def store(self) -> Store:
-        return self.app.store
-
-    @property
     def model(self) -> str:
         """A conversation has its own model."""
         stored = None if self.conversation is None else self.conversation.model
         return stored or self.chosen_model
 
     async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
-        """Return notices. UsageError if `under` is another system prompt than its own."""
-        conversation = await self.store.load(ref)
+        """Open a conversation; return notices. UsageError if `under` is another system prompt."""
+        conversation = await self.app.store.load(ref)
         given = under or self._configured()
         choice = choose_system(conversation, given, new_policy="captured", now=now())
         self._enter(conversation.id, conversation)
@@ -120,7 +114,7 @@ class Chat:
 
     async def look(self) -> None:
         try:
-            self.conversation = await self.store.load(self.ref)
+            self.conversation = await self.app.store.load(self.ref)
         except ConversationNotFoundError:
             self.conversation = None
 
@@ -133,7 +127,7 @@ class Chat:
             self.sitting = self.sitting.plus(after.usage, after.cost)
 
     async def pin(self, numbers: tuple[int, ...]) -> None:
-        await self.store.update(self.ref, Changes(pins=numbers))
+        await self.app.store.update(self.ref, Changes(pins=numbers))
         await self.look()
 
     def request(self, text: str) -> TurnRequest:
@@ -196,7 +190,7 @@ class Chat:
     async def _seen_turn(self) -> Turn:
         """The newest turn; UsageError if another process has changed it."""
         seen, count = self.last_turn(), self.stored().message_count
-        stored = await self.store.load(self.ref)
+        stored = await self.app.store.load(self.ref)
         if stored.message_count != count or stored.turns[-1].messages != seen.messages:
             raise UsageError(
                 f"'{self.ref}' was changed elsewhere meanwhile; look at it with /open {self.ref}."
@@ -207,7 +201,7 @@ class Chat:
     async def undo(self) -> Turn:
         turn = await self._seen_turn()
         first = self.stored().message_count - len(turn.messages) + 1
-        await self.store.delete_from(self.ref, first)
+        await self.app.store.delete_from(self.ref, first)
         await self.look()
         return turn
 
@@ -219,11 +213,11 @@ class Chat:
         model: str | None = None,
         system: GivenPrompt | None = None,
     ) -> str:
-        """Return the id of the old conversation."""
+        """Continue in a branch; return the id of the old conversation."""
         parent, parent_ref = self.stored(), self.ref
         created = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else recapture(parent, system, now=now())
-        branch = await self.store.branch(self.ref, created, at=at, opening=opening)
+        branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
         attached, executed = self.attached, self.executed
         prompt = system or self.system
         self._enter(branch.id, branch)

@@ -119,7 +119,7 @@ async def clear(chat: Chat, _rest: str) -> None:
 
 @command("list", "[N]", "List the newest conversations.")
 async def list_newest(chat: Chat, rest: str) -> None:
-    page = await chat.store.list_conversations(limit=_number(rest) or LISTED)
+    page = await chat.app.store.list_conversations(limit=_number(rest) or LISTED)
     for notice in page.notices:
         chat.screen.warn(notice)
     if not page.items:
@@ -150,8 +150,8 @@ def show_tail(chat: Chat) -> None:
 async def search(chat: Chat, rest: str) -> None:
     if not rest:
         raise UsageError("Say what to look for: /search TEXT.")
-    page = await chat.store.list_conversations(limit=10**9)
-    hits = await chat.store.search(rest, limit=MOST_HITS)
+    page = await chat.app.store.list_conversations(limit=10**9)
+    hits = await chat.app.store.search(rest, limit=MOST_HITS)
     best = {hit.conversation: hit for hit in reversed(hits.items)}
     matches = [(summary, _match(summary, best.get(summary.id), rest)) for summary in page.items]
     found = [(summary, match) for summary, match in matches if match is not None]
@@ -274,7 +274,7 @@ async def title(chat: Chat, rest: str) -> None:
     if rest:
         chat.title = one_line(rest)
         if chat.conversation is not None:
-            await chat.store.update(chat.ref, Changes(title=chat.title))
+            await chat.app.store.update(chat.ref, Changes(title=chat.title))
             await chat.look()
         chat.screen.note(f"The title is: {one_line(rest, longest=TITLE)}")
         return
@@ -437,7 +437,7 @@ def read_order(line: str) -> tuple[Command, str] | None:
 
 
 def said_in(line: str) -> str:
-    """// stands for a slash."""
+    """The message of a line: // stands for a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
@@ -32,40 +33,19 @@ Named = Sequence[tuple[str, str]]
 MOST = 500
 
 
-class KnownNames:
-    """Loads names once per line."""
-
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
-        self._conversations: Named | None = None
-
-    def forget(self) -> None:
-        self._conversations = None
-
-    async def conversations(self) -> Named:
-        if self._conversations is None:
-            try:
-                page = await self._chat.store.list_conversations(limit=MOST)
-            except CllmError:
-                return ()
-            self._conversations = [(one.id, one.title or "") for one in page.items]
-        return self._conversations
-
-    async def models(self) -> Named:
-        return model_names(self._chat.app)
-
-
 class TerminalReader:
     blocks = False
 
-    def __init__(self, *, history: History, names: KnownNames, status: Callable[[], str]) -> None:
-        self._names = names
+    def __init__(
+        self, *, history: History, completer: "ChatCompleter", status: Callable[[], str]
+    ) -> None:
+        self._completer = completer
         self._prompts: PromptSession[str] = PromptSession(
             [("class:prompt", PROMPT)],
             multiline=True,
             prompt_continuation=" " * len(PROMPT),
             history=history,
-            completer=ChatCompleter(names),
+            completer=completer,
             complete_while_typing=Condition(
                 lambda: self._prompts.default_buffer.text.startswith("/")
             ),
@@ -77,7 +57,7 @@ class TerminalReader:
         )
 
     async def read(self) -> str:
-        self._names.forget()
+        self._completer.forget()
         return whole_text(await self._prompts.prompt_async())
 
 
@@ -106,7 +86,7 @@ def enter(buffer: Buffer) -> None:
 
 
 class PrivateHistory(FileHistory):
-    """Ignores errors of the disk."""
+    """A history file; errors of the disk are ignored."""
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
@@ -114,21 +94,37 @@ class PrivateHistory(FileHistory):
 
 
 def open_history(path: Path | None) -> History:
-    """In memory without a path, or if the file cannot be opened."""
-    if path is None:
-        return InMemoryHistory()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
-    except OSError:
-        return InMemoryHistory()
-    return PrivateHistory(path)
+    """The history in a file; in memory without a path, or if the file cannot be opened."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+            return PrivateHistory(path)
+    return InMemoryHistory()
 
 
 class ChatCompleter(Completer):
-    def __init__(self, names: KnownNames) -> None:
-        self._names = names
+    """Completes commands and their arguments. Conversations are loaded once per line."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
         self._files = PathCompleter(expanduser=True)
+        self.forget()
+
+    def forget(self) -> None:
+        """Load the conversations again the next time."""
+        self._conversations: Named | None = None
+
+    async def names(self, kind: Literal["models", "conversations"]) -> Named:
+        if kind == "models":
+            return model_names(self._chat.app)
+        if self._conversations is None:
+            try:
+                page = await self._chat.app.store.list_conversations(limit=MOST)
+            except CllmError:
+                return ()
+            self._conversations = [(one.id, one.title or "") for one in page.items]
+        return self._conversations
 
     def get_completions(
         self, _document: Document, _complete_event: CompleteEvent
@@ -155,9 +151,7 @@ class ChatCompleter(Completer):
                 if one_line(completion.text) == completion.text:
                     yield completion
         elif completes is not None:
-            models = completes == "models"
-            found = await (self._names.models() if models else self._names.conversations())
-            for name, about in found:
+            for name, about in await self.names(completes):
                 if name.startswith(given) and one_line(name) == name:
                     yield Completion(name, start_position=-len(given), display_meta=one_line(about))
 

@@ -14,15 +14,13 @@ from cllm.repl.commands import Leave, read_order, said_in, show_tail
 from cllm.repl.screen import echo
 from cllm.terminal import Terminated
 
-NOTHING_SAID = "Nothing was said; type a message, or /help."
-AGAIN = "Press Ctrl-C again to leave, or Ctrl-D."
 PROMPT = "You: "
 CONTINUED = "\\"
 PATIENT_PRESSES = 2
 
 
 class Reader(Protocol):
-    """EOFError at the end. `blocks`: reading stops the event loop."""
+    """Reads messages; EOFError at the end. `blocks`: reading stops the event loop."""
 
     blocks: bool
 
@@ -30,7 +28,7 @@ class Reader(Protocol):
 
 
 class LineReader:
-    """A backslash at the end of a line joins the next. `asks` gets the prompt."""
+    """Reads lines; a backslash at the end joins the next. `asks` gets the prompt."""
 
     blocks = True
 
@@ -54,7 +52,7 @@ class LineReader:
 
 
 class Signals:
-    """If reading `blocks` the event loop, only an exception ends it."""
+    """Handles SIGINT, SIGTERM and SIGHUP. A read that `blocks` is ended by an exception."""
 
     def __init__(self, *, blocks: bool) -> None:
         self.ended = False
@@ -89,7 +87,11 @@ class Signals:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            self._press()
+            if self._work is None or self._presses > PATIENT_PRESSES:
+                raise KeyboardInterrupt
+            self._presses += 1
+            if self._presses == 1:
+                self._loop.call_soon_threadsafe(self._work.cancel)
             return
         self.ended = True
         if self._work is not None:
@@ -99,16 +101,9 @@ class Signals:
         elif self._chat is not None:
             self._loop.call_soon_threadsafe(self._chat.cancel)
 
-    def _press(self) -> None:
-        if self._work is None or self._presses > PATIENT_PRESSES:
-            raise KeyboardInterrupt
-        self._presses += 1
-        if self._presses == 1:
-            self._loop.call_soon_threadsafe(self._work.cancel)
-
 
 async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool) -> None:
-    """Raises KeyboardInterrupt after Ctrl-C at the prompt; a `patient` chat needs two."""
+    """Run until the input ends. Ctrl-C at the prompt raises; a `patient` chat needs two."""
     signals = Signals(blocks=reader.blocks)
     signals.listen()
     # A line editor shows what is typed; keys pressed before its prompt wait for it.
@@ -137,7 +132,7 @@ async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
             if pressed or not patient:
                 raise
             pressed = True
-            chat.screen.note(AGAIN)
+            chat.screen.note("Press Ctrl-C again to leave, or Ctrl-D.")
         except EOFError:
             raise Leave from None
 
@@ -162,7 +157,7 @@ async def begin(chat: Chat, ref: str | None) -> None:
 async def _execute(chat: Chat, line: str) -> None:
     try:
         if not line.strip():
-            chat.screen.note(NOTHING_SAID)
+            chat.screen.note("Nothing was said; type a message, or /help.")
             return
         order = read_order(line)
         if order is None:

@@ -36,8 +36,6 @@ THINKING_LENGTH = 4000
 # In characters: the layout of more takes seconds, in which Ctrl-C has no effect.
 LONGEST_LAID_OUT = 60_000
 
-Size = Callable[[], os.terminal_size]
-
 
 class Region:
     """The last lines on the screen."""
@@ -80,7 +78,7 @@ class LiveAnswer:
         self,
         out: TextIO,
         *,
-        size: Size = shutil.get_terminal_size,
+        size: Callable[[], os.terminal_size] = shutil.get_terminal_size,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._region = Region(out)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainAnswer, escape, one_line, write_control
+from cllm.terminal import PlainAnswer, error_line, escape, one_line, write_control
 
 if TYPE_CHECKING:
     from cllm.repl.render import LiveAnswer
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 NARROWEST = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
-OTHER_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
-    """A long word stays whole."""
+    """Wrap between words; a long word stays whole."""
     if columns is None:
         return [line]
     cut = textwrap.wrap(
@@ -85,8 +84,7 @@ class Screen:
         self._beside(f"Warning: {one_line(notice.message)}")
 
     def error(self, error: CllmError) -> None:
-        line = one_line(str(error))
-        self._beside(line if line.startswith(OTHER_ERRORS) else f"Error: {line}")
+        self._beside(error_line(str(error)))
 
     def _beside(self, line: str, *, dim: bool = False) -> None:
         self.make_way()
@@ -106,7 +104,7 @@ class Screen:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Show what the person types meanwhile."""
+        """Show what the person types during a question."""
         self.make_way()
         with echo(on=True):
             yield

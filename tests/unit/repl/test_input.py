@@ -12,20 +12,22 @@ from cllm.repl.input import ChatCompleter, enter, open_history
 from cllm.repl.loop import LineReader
 from cllm.repl.screen import whole_text
 
+NAMES = {
+    "conversations": [("cats", "About cats"), ("dogs", "")],
+    "models": [("openai/gpt-4o", ""), ("local/smollm2", "")],
+}
 
-class Names:
-    async def conversations(self):
-        return [("cats", "About cats"), ("dogs", "")]
 
-    async def models(self):
-        return [("openai/gpt-4o", ""), ("local/smollm2", "")]
+class Completer(ChatCompleter):
+    def __init__(self) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
 
-    def forget(self): ...
+    async def names(self, kind):
+        return NAMES[kind]
 
 
 async def completed(text: str) -> list[str]:
-    completer = ChatCompleter(Names())  # type: ignore[arg-type]
-    found = completer.get_completions_async(Document(text), CompleteEvent())
+    found = Completer().get_completions_async(Document(text), CompleteEvent())
     return [completion.text async for completion in found]
 
 
