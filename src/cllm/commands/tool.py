@@ -98,14 +98,11 @@ class CommandTool:
 
 def result_text(outcome: CommandOutcome) -> str:
     output = outcome.output[:MAX_SHOWN]
-    if len(outcome.output) > MAX_SHOWN:
+    if outcome.state == "cut" or len(outcome.output) > MAX_SHOWN:
         output = f"{output}\n(the rest was cut off)"
     match outcome.state:
-        case "ok":
+        case "ok" | "cut":
             return output or "(no output)"
-        case "cut":
-            cut = "\n(the rest was cut off)"
-            return output if output.endswith(cut) else f"{output}{cut}"
         case "timed_out":
             return f"Error: timed out after {outcome.command.timeout:g} seconds.\n{output}".strip()
         case "not_started":

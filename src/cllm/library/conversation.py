@@ -17,10 +17,12 @@ from cllm.engine.request import TurnPolicy, TurnRequest
 from cllm.engine.transfer import copy_into
 from cllm.library import given, operations
 from cllm.library.given import Parameters, Said
-from cllm.library.loop import asynchronous, background, synchronous
+from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY, OpenStore, held_store
 from cllm.stores.lists import hits_in, page_of_hits, query_terms
+from cllm.wire.conversation_file.codec import encode_conversation
+from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
 
 Speaker = Literal["user", "assistant"]
 
@@ -88,18 +90,13 @@ class Conversation:
             return self._app.settings.system
         return GivenPrompt(text=self.system, source=self._source, explicit=True)
 
-    def ask(self, said: Said, **parameters: Unpack[Parameters]) -> Answer:
+    async def _ask(self, said: Said, **parameters: Unpack[Parameters]) -> Answer:
         """Send a message and wait for the answer; both are saved."""
-        return background().run(whole(self.pieces(said, parameters, stream=False)))
+        return await whole(self.pieces(said, parameters, stream=False))
 
     def stream(self, said: Said, **parameters: Unpack[Parameters]) -> TextStream:
         """Send a message; the answer's text as it arrives. Leaving early saves the text so far."""
         return TextStream(self.pieces(said, parameters, stream=True))
-
-    async def aask(self, said: Said, **parameters: Unpack[Parameters]) -> Answer:
-        """`ask` for asynchronous code."""
-        work = whole(self.pieces(said, parameters, stream=False))
-        return await background().elsewhere(work)
 
     def astream(self, said: Said, **parameters: Unpack[Parameters]) -> AsyncTextStream:
         """`stream` for asynchronous code."""
@@ -299,7 +296,10 @@ class Conversation:
     async def _export(self, form: operations.ExportFormat = "json") -> str:
         """The conversation as a conversation file or as Markdown."""
         given.check_choice("form", form, get_args(operations.ExportFormat))
-        return operations.encode_export(await self._load(), form)
+        stored = await self._load()
+        if form == "markdown":
+            return encode_markdown(transcript_of(stored))
+        return encode_conversation(stored).decode()
 
     async def _import_json(self, exported: str | bytes) -> None:
         """Store an exported conversation under this ID, which must be unused."""
@@ -308,6 +308,7 @@ class Conversation:
     async def _let_go(self) -> None:
         await session().let_go(self._store, self.id)
 
+    ask, aask = synchronous(_ask), asynchronous(_ask)
     load, aload = synchronous(_load), asynchronous(_load)
     exists, aexists = synchronous(_exists), asynchronous(_exists)
     create, acreate = synchronous(_create), asynchronous(_create)

@@ -30,9 +30,6 @@ class _End:
     """After the last item."""
 
 
-END = _End()
-
-
 class Job(Generic[T]):
     """A coroutine on a loop. `outcome` is set when it has ended, cancelled or not.
 
@@ -182,7 +179,7 @@ class BackgroundLoop:
 
 
 async def following(events: AsyncGenerator[T, None]) -> T | _End:
-    return await anext(events, END)
+    return await anext(events, _End())
 
 
 async def closed(events: AsyncGenerator[Any, None]) -> None:

@@ -10,7 +10,7 @@ from cllm.engine.request import TurnPolicy
 from cllm.library import given
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.given import Parameters
-from cllm.library.loop import background
+from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY
 from cllm.library.transcripts import Listed, MemoryTranscript, StoredTranscript, encode_listed
@@ -125,17 +125,15 @@ class ConversationManager:
         """Whether the last completed turn dropped an old one."""
         return self._last_trimmed
 
-    def ask(self, text: str) -> Answer:
+    async def _ask(self, text: str) -> Answer:
         """Send a text and wait for the answer; adds both."""
-        return background().run(whole(self._pieces(text, stream=False)))
+        return await whole(self._pieces(text, stream=False))
+
+    ask, aask = synchronous(_ask), asynchronous(_ask)
 
     def stream(self, text: str) -> TextStream:
         """Send a text; the answer's text as it arrives. Leaving early adds the text so far."""
         return TextStream(self._pieces(text, stream=True))
-
-    async def aask(self, text: str) -> Answer:
-        """`ask` for asynchronous code."""
-        return await background().elsewhere(whole(self._pieces(text, stream=False)))
 
     def astream(self, text: str) -> AsyncTextStream:
         """`stream` for asynchronous code."""

@@ -18,8 +18,7 @@ from cllm.engine.log import Served, item_for
 from cllm.engine.prompt_builder import cut_to_window
 from cllm.library.given import check_text
 from cllm.stores.lists import calls_of
-from cllm.wire.conversation_file.codec import decode_conversation, encode_conversation
-from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
+from cllm.wire.conversation_file.codec import decode_conversation
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,35 +80,20 @@ def total(conversation: Conversation) -> UsageSum:
 ExportFormat = Literal["json", "markdown"]
 
 
-def encode_export(conversation: Conversation, form: ExportFormat) -> str:
-    if form == "markdown":
-        return encode_markdown(transcript_of(conversation))
-    return encode_conversation(conversation).decode()
+class _Named(msgspec.Struct):
+    id: str
 
 
 def decode_export(exported: str | bytes) -> Conversation:
     data = exported
     if not isinstance(data, bytes):
         data = check_text("The export", data).encode()
-    stored = decode_conversation(
-        data,
-        conversation_id=_id_in(data),
-        path="the export",
-        modified_at=now(),
-    )
-    return stored.conversation
-
-
-class _Named(msgspec.Struct):
-    id: str
-
-
-def _id_in(data: bytes) -> str:
-    # decode_conversation reports invalid data.
     try:
-        return msgspec.json.decode(data, type=_Named).id
+        ref = msgspec.json.decode(data, type=_Named).id
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
+        ref = ""  # decode_conversation reports invalid data
+    stored = decode_conversation(data, conversation_id=ref, path="the export", modified_at=now())
+    return stored.conversation
 
 
 async def add_message(

@@ -139,16 +139,11 @@ class AsyncTextStream:
         await self.aclose()
 
 
-class _OpenStream(msgspec.Struct, frozen=True, kw_only=True):
-    reader: Who
-    pieces: Pieces
-
-
 class Session:
     def __init__(self) -> None:
         place = Place(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
         self.app = App(load_settings(place, CommandLine()))
-        self._streams: dict[tuple[int, str], _OpenStream] = {}
+        self._streams: dict[tuple[int, str], tuple[Who, Pieces]] = {}
         background().at_stop(self.app.close)
 
     def build_request(
@@ -186,7 +181,7 @@ class Session:
         """Record the reader of these pieces until their end."""
         await self.let_go(store, ref)
         key = (id(store), ref)
-        own = _OpenStream(reader=CALLER.get(), pieces=pieces)
+        own = (CALLER.get(), pieces)
         self._streams[key] = own
         try:
             async with aclosing(pieces):
@@ -217,9 +212,9 @@ class Session:
 
     async def let_go(self, store: Store, ref: str) -> None:
         """Close a stream of that conversation that the caller left open and would wait for."""
-        left = self._streams.get((id(store), ref))
-        if left is not None and left.reader == CALLER.get():
-            await closed(left.pieces)
+        reader, pieces = self._streams.get((id(store), ref), (None, None))
+        if pieces is not None and reader == CALLER.get():
+            await closed(pieces)
 
 
 # The loop closes the app, so that nothing is left to end here.

@@ -21,9 +21,7 @@ from cllm.settings.trust import leads_out
 
 MEGABYTE = 1024 * 1024
 LONGEST_TIMEOUT = 1_000_000
-LONGEST_COMMAND = 3600
 MAX_CONTEXT_COMMANDS = 100
-MAX_DYNAMIC_COMMANDS = 1000
 MAX_RETRIES = 20
 MAX_VERBOSITY = 3
 LARGEST_WINDOW = 100_000_000
@@ -179,18 +177,16 @@ def read_provider(content: Any, *, where: str, layered: Layered) -> ProviderSett
     )
 
 
+_CommandSeconds = Annotated[float, Meta(gt=0, le=3600)]
+
+
 class _ContextRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: Text | None = None
     command: Annotated[str, Meta(pattern=r"\S", description="a shell command")]
     on_failure: Annotated[OnFailure, Meta(description="`warn`, `ignore` or `fail`")] = "warn"
-    timeout: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=LONGEST_COMMAND,
-            description=f"seconds, above 0 and at most {LONGEST_COMMAND}",
-        ),
-    ] = DEFAULT_TIMEOUT
+    timeout: Annotated[_CommandSeconds, Meta(description="seconds, above 0 and at most 3600")] = (
+        DEFAULT_TIMEOUT
+    )
     dynamic: Flag = False
 
 
@@ -227,32 +223,21 @@ def exec_command(command: str) -> ContextCommand:
 Patterns = Annotated[list[str], Meta(description="a list of patterns such as [git log*]")]
 
 
+_Offers = Annotated[
+    list[Offer | str], Meta(description="a list such as [{command: git log, description: …}]")
+]
+
+
 class _DynamicCommands(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    available_commands: (
-        Annotated[
-            list[Offer | str],
-            Meta(description="a list such as [{command: git log, description: …}]"),
-        ]
-        | None
-    ) = None
+    available_commands: _Offers | None = None
     allow: Patterns | None = None
     deny: Patterns = []
     require_confirmation: Flag = False
-    timeout: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=LONGEST_COMMAND,
-            description=f"a number above 0 and at most {LONGEST_COMMAND}",
-        ),
-    ] = 30.0
+    timeout: Annotated[_CommandSeconds, Meta(description="a number above 0 and at most 3600")] = (
+        30.0
+    )
     max_commands: Annotated[
-        int,
-        Meta(
-            gt=0,
-            le=MAX_DYNAMIC_COMMANDS,
-            description=f"a whole number above 0 and at most {MAX_DYNAMIC_COMMANDS}",
-        ),
+        int, Meta(gt=0, le=1000, description="a whole number above 0 and at most 1000")
     ] = 10
 
 

@@ -32,6 +32,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
     def values(self) -> dict[str, Value]:
         """Raises VariableError for a required one that is missing."""
+        values: dict[str, Value] = {}
         for name, variable in self.by_name.items():
             if variable.value is None:
                 raise VariableError(
@@ -39,9 +40,8 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
                     f"the environment variable {name}.",
                     variable=name,
                 )
-        return {
-            name: known.value for name, known in self.by_name.items() if known.value is not None
-        }
+            values[name] = variable.value
+        return values
 
     def filled(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
         """Fill in the commands; an `exec` command is no template."""

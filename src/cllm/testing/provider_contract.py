@@ -53,19 +53,15 @@ class ScriptedHarness(ProviderHarness, Protocol):
 
     def say(self, *pieces: str) -> None:
         """Answer the next request with these pieces."""
-        ...
 
     def refuse(self) -> None:
         """Answer the next request with an error."""
-        ...
 
     def break_off(self, *pieces: str) -> None:
         """Answer the next request with these pieces, then break the connection."""
-        ...
 
     async def left(self) -> None:
         """Return once the service knows that the client left its newest request."""
-        ...
 
 
 async def listen(provider: Provider, prompt: Prompt) -> list[ReplyEvent]:

@@ -1,6 +1,5 @@
 """Tests for stores that a server can use: subclass `ServerStoreContract`."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -61,16 +60,12 @@ class ServerStoreHarness(Protocol):
 
 class ServerStoreContract(StoreContract):
     @pytest.fixture
-    async def served(self, harness: ServerStoreHarness) -> AsyncIterator[ServerStore]:
-        store = await harness.open()
-        yield store
-        await store.close()
+    def served(self, store: ServerStore) -> ServerStore:
+        return store
 
     @pytest.fixture
-    async def beside(self, harness: ServerStoreHarness) -> AsyncIterator[ServerStore]:
-        store = await harness.open()
-        yield store
-        await store.close()
+    def beside(self, other: ServerStore) -> ServerStore:
+        return other
 
     async def test_one_answer_per_request(self, served: ServerStore, beside: ServerStore) -> None:
         claim = await claimed(served)

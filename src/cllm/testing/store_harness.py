@@ -39,7 +39,6 @@ class StoreHarness(Protocol):
 
     async def lose(self, store: Store, /) -> None:
         """Make the store lose its leases, as if its process had died."""
-        ...
 
 
 SYSTEM = plain_message("system", "Be brief.")

@@ -33,6 +33,7 @@ replace = msgspec.structs.replace
 def _uses(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[object]]:
     return [
         store.load(ref, owner=owner),
+        store.begin_turn(ref, start("t2"), owner=owner),
         store.update(ref, Changes(title="x"), owner=owner),
         store.capture(ref, OPENING, owner=owner),
         store.delete(ref, owner=owner),
@@ -102,11 +103,11 @@ class KeepingContract(StoreSuite):
 
     @pytest.mark.parametrize("tail", [None, 0, 1])
     async def test_a_turn_id_starts_one_turn(self, store: Store, *, tail: int | None) -> None:
-        for turn_id in ("t1", "t2", "t3"):
-            await say(store, "demo", turn_id)
+        await self._say_turns(store, 3)
         kept = await store.load("demo")
-        with pytest.raises(UsageError, match="already has a turn 't1'"):
-            await store.begin_turn("demo", start("t1", visible=False), tail=tail)
+        for visible in (True, False):
+            with pytest.raises(UsageError, match="already has a turn 't1'"):
+                await store.begin_turn("demo", start("t1", visible=visible), tail=tail)
         assert await store.load("demo") == kept
         await say(store, "demo", "t4")
 
@@ -144,8 +145,7 @@ class KeepingContract(StoreSuite):
     async def test_another_owner_finds_nothing(self, store: Store) -> None:
         await say(store, "demo", "t1")
         assert (await store.list_conversations(owner="eve")).items == ()
-        begun = store.begin_turn("demo", start("t2"), owner="eve")
-        await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"), begun)
+        await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"))
 
     async def test_the_tail_is_whole_turns_with_their_numbers(self, store: Store) -> None:
         await self._say_turns(store, 4)

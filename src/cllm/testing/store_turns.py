@@ -105,9 +105,6 @@ class TurnContract(StoreSuite):
         await store.drop_turn(await store.begin_turn("demo", start("t2", visible=visible)))
         assert await store.load("demo") == before
 
-    async def test_there_is_no_turn_in_a_conversation_that_is_not_there(self, store: Store) -> None:
-        await self._refuse(ConversationNotFoundError, store.begin_turn("demo", start("t1")))
-
     @pytest.mark.parametrize("visible", [True, False])
     async def test_turns_run_one_by_one(self, store: Store, other: Store, *, visible: bool) -> None:
         new = NewConversation(id="demo")

@@ -89,11 +89,6 @@ class VariantContract(StoreSuite):
         assert await store.load("demo") == before
         await say(store, "demo", "t4")
 
-    async def test_a_turn_id_is_used_once(self, store: Store) -> None:
-        await say(store, "demo", "t1")
-        await self._refuse(UsageError, store.begin_turn("demo", start("t1")))
-        assert len((await store.load("demo")).turns) == 1
-
     async def test_another_variant_can_be_chosen(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say_again(store, "demo", "t2", place="t1", text="better")
