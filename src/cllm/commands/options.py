@@ -63,10 +63,7 @@ def option_table(specification: str) -> dict[str, Value]:
 
 
 class Parsed:
-    """Arguments divided into options and operands.
-
-    `unlisted`: some option is not in the table, but the settings contain it literally.
-    """
+    """Options and operands. `unlisted`: the settings contain an option that is not in the table."""
 
     def __init__(
         self,

@@ -80,9 +80,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
-    """How a list allows a command. `spelled` are the words that it contains literally.
-
-    `guarded` restricts the command to visible files of the folder.
+    """`spelled` are the words that the list contains literally; `guarded` allows visible files
+    only.
     """
 
     spelled: frozenset[int] = frozenset()

@@ -1,7 +1,4 @@
-"""Runs commands in subprocesses, each in its own session.
-
-At a limit of time or output, or if the caller is cancelled, everything in that session is ended.
-"""
+"""Runs commands in subprocesses, each in a session that ends at a limit or a cancellation."""
 
 import asyncio
 import contextlib
@@ -57,8 +54,8 @@ def _read_all(running: Sequence["_Running"]) -> None:
         for one in running:
             one.register(selector)
         while waiting := [one for one in running if one.state is None]:
-            soonest = min(one.next_look for one in waiting)
-            for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
+            left = min(one.deadline for one in waiting) - time.monotonic()
+            for key, _ in selector.select(max(0.0, min(left, LOOK_EVERY))):
                 owner, pipe = key.data
                 owner.read(pipe)
             for one in waiting:
@@ -79,7 +76,7 @@ class _Running:
         self._status = 0
         self._selector: selectors.BaseSelector | None = None
         self._ended_at: float | None = None
-        self._deadline = time.monotonic() + command.timeout
+        self.deadline = time.monotonic() + command.timeout
         pipes = (os.pipe(), os.pipe())
         self._read_ends = [read for read, _ in pipes]
         self._write_ends = [write for _, write in pipes]
@@ -157,17 +154,13 @@ class _Running:
             self._selector.unregister(pipe)
             self._open.discard(pipe)
 
-    @property
-    def next_look(self) -> float:
-        return min(self._deadline, time.monotonic() + LOOK_EVERY)
-
     def look(self) -> None:
         if self.state is not None:
             return
         now = time.monotonic()
         codes = [process.poll() for process in self._processes]
         if None in codes:
-            if now >= self._deadline:
+            if now >= self.deadline:
                 self.end("timed_out")
             return
         if codes:

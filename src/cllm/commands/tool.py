@@ -1,7 +1,4 @@
-"""The tool of `--allow-commands`: the model requests a command line, the rules decide.
-
-A refusal is a result, so that the model can continue.
-"""
+"""The tool of `--allow-commands`. A refusal is a result, so that the model can continue."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any

@@ -18,9 +18,7 @@ from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, se
 
 
 def ask(prompt: Said, **options: Unpack[Options]) -> Answer:
-    """Ask once, or in a conversation; `Options` has the keywords. The current directory's settings
-    apply.
-    """
+    """Ask once, or in a conversation, with the settings of the current directory."""
     return background().run(whole(_pieces(prompt, options, stream=False)))
 
 

@@ -263,10 +263,7 @@ class Conversation:
         return pins
 
     async def _compact(self) -> StandingSummary:
-        """Let the model summarise all but the newest turn, for windows to use in their place.
-
-        The turns stay stored; `undo_compact` removes the summary.
-        """
+        """Summarise all but the newest turn, for windows to use; the turns stay stored."""
         await self._let_go()
         engine = self._app.engine(self._store)
         async with aclosing(engine.compact(self._request((), {}))) as events:

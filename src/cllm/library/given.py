@@ -124,11 +124,7 @@ NAMED = Parameters.__optional_keys__ - {"parameters"}
 
 
 class Options(Parameters, total=False):
-    """Parameters, model, system prompt and conversation.
-
-    `conversation` is the ID of one to start or continue; True starts a new one. Without it nothing
-    is saved.
-    """
+    """`conversation` is an ID to start or continue, or True. Without it nothing is saved."""
 
     model: str | None
     system: str | None

@@ -1,7 +1,4 @@
-"""One event loop in its own thread, on which everything in the library runs.
-
-Any thread, any event loop and a forked process, which gets its own loop, can submit coroutines.
-"""
+"""One event loop per process, in its own thread, on which everything in the library runs."""
 
 import asyncio
 import atexit

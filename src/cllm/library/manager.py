@@ -84,14 +84,12 @@ class ConversationManager:
 
     @messages.setter
     def messages(self, messages: list[dict[str, Any]]) -> None:
-        match self._transcript:
-            case MemoryTranscript() as in_memory:
-                in_memory.replace(messages)
-            case _:
-                raise AttributeError(
-                    "The messages are those of the store and cannot be set; begin anew with "
-                    "clear(), or change what is stored with cllm.Conversation."
-                )
+        if isinstance(self._transcript, StoredTranscript):
+            raise AttributeError(  # noqa: TRY004 - the attribute cannot be set
+                "The messages are those of the store and cannot be set; begin anew with "
+                "clear(), or change what is stored with cllm.Conversation."
+            )
+        self._transcript.replace(messages)
 
     @property
     def _last_trimmed(self) -> bool:

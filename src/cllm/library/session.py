@@ -29,10 +29,7 @@ from cllm.settings.load import CommandLine, Place, load_settings
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply; `str()` returns its text.
-
-    `cost` is in US dollars, None if unknown. `conversation` is the ID of the one that has it.
-    """
+    """A reply; `cost` is in US dollars, None if unknown."""
 
     text: str
     message: Message
@@ -73,10 +70,7 @@ async def whole(pieces: Pieces) -> Answer:
 
 
 class TextStream:
-    """An iterator over the text of an answer; `answer` is set at its end.
-
-    `close`, or the end of a `with` block, stops early; the text so far is saved.
-    """
+    """The text of an answer as it arrives, then `answer`. `close` saves the text so far."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = background().iterate(pieces)

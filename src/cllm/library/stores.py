@@ -65,10 +65,7 @@ class BlockingStore:
 
 
 class OpenStore:
-    """A store opened by its URL; `blocking` has the same operations without `await`.
-
-    A forked process opens the URL again. The end of the program closes it.
-    """
+    """A store opened by its URL, and again in a forked process; closed at the program's end."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):

@@ -1,15 +1,11 @@
-"""Puts a schema into the request, and checks the schema and each reply.
-
-A child process (`child.py`) does the work; it is killed when it takes too long.
-"""
+"""Puts a schema into the request; checks it and each reply in a child process (`child.py`)."""
 
 import contextlib
 import os
 import re
-import select
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -21,7 +17,6 @@ from cllm.schemas.load import Schema
 
 LOADING_SECONDS = 10.0
 CHECKING_SECONDS = 5.0
-PIECE_BYTES = 65536
 PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
 DEFAULT_NAME = "reply"
 NAME_LENGTH = 64
@@ -112,75 +107,44 @@ class SchemaChecker:
 
     def _ask(self, value: Any, seconds: float, what: str) -> _Answer:
         """Send the child a line and return its answer. Raises SchemaError after `seconds`."""
-        deadline = time.monotonic() + seconds
-        try:
-            _write(self._child, msgspec.json.encode(value) + b"\n", deadline)
-            return msgspec.json.decode(_read_line(self._child, deadline), type=_Answer)
-        except TimeoutError as error:
+        pipes: Any = self._child
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
             self._child.kill()
-            raise SchemaError(
-                f"{what} took more than {seconds:g} s and was stopped; make its patterns and "
-                "references simpler.",
-                source=self.schema.source,
-            ) from error
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            pipes.stdin.write(msgspec.json.encode(value) + b"\n")
+            pipes.stdin.flush()
+            return msgspec.json.decode(pipes.stdout.readline(), type=_Answer)
         except (OSError, msgspec.DecodeError) as error:
-            raise SchemaError(
-                f"{what} failed, perhaps for want of memory; make it simpler.",
-                source=self.schema.source,
-            ) from error
+            problem = f"{what} failed, perhaps for want of memory; make it simpler."
+            if expired.is_set():
+                problem = (
+                    f"{what} took more than {seconds:g} s and was stopped; make its patterns and "
+                    "references simpler."
+                )
+            raise SchemaError(problem, source=self.schema.source) from error
+        finally:
+            timer.cancel()
 
 
 def _start(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", "cllm.schemas.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
             env={name: environment[name] for name in PASSED_ON if name in environment},
             start_new_session=True,
         )
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise CllmError(f"The process that checks replies cannot be started ({reason}).") from error
-    for pipe in (child.stdin, child.stdout):
-        os.set_blocking(_descriptor(pipe), False)
-    return child
-
-
-def _write(child: "subprocess.Popen[bytes]", data: bytes, deadline: float) -> None:
-    pipe = _descriptor(child.stdin)
-    rest = memoryview(data)
-    while rest:
-        _, ready, _ = select.select([], [pipe], [], _left(deadline))
-        if ready:
-            rest = rest[os.write(pipe, rest[:PIECE_BYTES]) :]
-
-
-def _read_line(child: "subprocess.Popen[bytes]", deadline: float) -> bytes:
-    pipe = _descriptor(child.stdout)
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        ready, _, _ = select.select([pipe], [], [], _left(deadline))
-        if ready:
-            piece = os.read(pipe, PIECE_BYTES)
-            if not piece:
-                raise BrokenPipeError
-            line += piece
-    return bytes(line)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _descriptor(pipe: Any) -> int:
-    number: int = pipe.fileno()
-    return number
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""Decodes JSON, or says what is wrong with it and where.
-
-Stricter than the standard library, which accepts NaN. The child process uses it too: few imports.
-"""
+"""Decodes JSON strictly (no NaN), or says what is wrong with it and where."""
 
 import json
 import math

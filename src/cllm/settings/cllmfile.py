@@ -27,10 +27,7 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's content as written, and whether it is in the user's own folder.
-
-    `link` is its real path, if a link leads out of its folder.
-    """
+    """`link` is the real path, if a link leads out of the file's folder."""
 
     path: Path
     content: dict[str, Any]
@@ -104,10 +101,7 @@ def _report_yaml_errors(path: Path) -> Iterator[None]:
 
 
 def _check_shape(events: Iterable[Any], path: Path) -> None:
-    """Refuse what would exhaust memory or time.
-
-    An alias counts as the size of its anchor, since a merge repeats it.
-    """
+    """Refuse what would exhaust memory or time. An alias counts as the size of its anchor."""
     aliases = 0
     sizes: dict[str, int] = {}
     open_values: list[tuple[str | None, int]] = []
@@ -141,9 +135,7 @@ def _is_long_number(event: Any) -> bool:
 
 
 def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
-    """The value as plain JSON. Few lines of YAML can mean billions of values, so `left` counts
-    down.
-    """
+    """The value as plain JSON. `left` bounds the values, which aliases can multiply."""
     left = [MAX_VALUES] if left is None else left
     left[0] -= 1
     if left[0] < 0 or depth > MAX_DEPTH:

@@ -64,10 +64,7 @@ class Layered(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Cllmfile, ...]
 
     def decode(self, content: Any, kind: type[S], where: str, *, expected: str = "a mapping") -> S:
-        """Decode the mapping at the dotted name `where`; a null means the field's default.
-
-        An error has the file, the line, and the description in the field's type.
-        """
+        """Decode the mapping at the dotted name `where`; a null means the field's default."""
         if not isinstance(content, dict):
             raise self.wrong(where, expected)
         prefix = f"{where}." if where else ""

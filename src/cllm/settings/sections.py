@@ -1,11 +1,8 @@
-"""The sections of a Cllmfile as structs: which keys exist, and what each accepts.
-
-A field's description completes the error "`key` must be …" (`Layered.decode`).
-"""
+"""The sections of a Cllmfile as structs. Descriptions complete the error "`key` must be …"."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -279,7 +276,6 @@ def split_patterns(lists: Sequence[str]) -> tuple[str, ...]:
 
 
 StrategyName = Literal["blocks", "turns", "summarise"]
-STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 WINDOW_KEYS = {
     "blocks": ("max_tokens",),
     "turns": ("max_turns",),
@@ -321,7 +317,7 @@ def read_window(layered: Layered) -> WindowSettings:
     for name in given:
         if name == "strategy" or name in known_keys:
             continue
-        others = [f"`strategy: {other}`" for other in STRATEGIES if name in WINDOW_KEYS[other]]
+        others = [f"`strategy: {other}`" for other, keys in WINDOW_KEYS.items() if name in keys]
         known = " and ".join(f"`{key}`" for key in known_keys)
         problem = f"is no key of a window; `strategy: {strategy}` takes {known}"
         if others:
@@ -396,11 +392,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of `cllm serve`.
-
-    A client gets a keep-alive after `silence_seconds`. `events_seconds` is the lifetime of a
-    stream's events after its end.
-    """
+    """`events_seconds` is the lifetime of a stream's events after its end."""
 
     host: Text = "127.0.0.1"
     port: Port = 3000

@@ -1,7 +1,4 @@
-"""Templates in a Jinja2 sandbox: values, filters, `if`, `for` and `set`.
-
-Every text is limited in size, and the number of steps is bounded.
-"""
+"""Templates in a Jinja2 sandbox, bounded in size and steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps

@@ -51,10 +51,7 @@ def looks_secret(name: str) -> bool:
 
 
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
-    """The keys that need trust, with their values.
-
-    Variables are among them, since they go into trusted commands.
-    """
+    """The keys that need trust. Variables do, since they go into trusted commands."""
     return {
         key: value
         for key, value in sorted(content.items())

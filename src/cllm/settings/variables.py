@@ -16,6 +16,7 @@ NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
 WORDS = {"true": True, "false": False}
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
+LONGEST_SHOWN = 80
 
 Value = str | int | float | bool
 
@@ -59,10 +60,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 def read_variables(
     layered: Layered, given: Mapping[str, Value], environment: Mapping[str, str]
 ) -> Variables:
-    """The command line overrides the environment, which overrides the file.
-
-    The environment applies to declared names only.
-    """
+    """The command line overrides the environment (declared names only), and that the file."""
     declared = layered.values.get("variables")
     if declared is None:
         declared = {}
@@ -110,13 +108,10 @@ def fill_template(template: str, values: Mapping[str, Value]) -> str:
     try:
         return render(template, values, filters={"shellquote": _shellquote}, limit=MAX_RESULT)
     except TemplateProblemError as error:
-        raise VariableError(f"{error} (in the command {shown(template)})") from error
+        line = " ".join(template.split())
+        shown = line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 1]}…"
+        raise VariableError(f"{error} (in the command {shown!r})") from error
 
 
 def _shellquote(value: object) -> str:
     return shlex.quote(str(value))
-
-
-def shown(template: str) -> str:
-    line = " ".join(template.split())
-    return repr(line if len(line) <= 80 else line[:79] + "…")  # noqa: PLR2004 - one line

@@ -30,10 +30,7 @@ class TickingClock:
 
 
 class StoreHarness(Protocol):
-    """Opens stores of one kind, all on the same data.
-
-    They should wait only briefly, if at all, while a turn runs.
-    """
+    """Opens stores on the same data, which wait only briefly while a turn runs."""
 
     async def open(self) -> Store: ...
 

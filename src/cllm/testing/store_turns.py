@@ -12,7 +12,7 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import Message
-from cllm.core.ports import NewConversation, Store
+from cllm.core.ports import Lease, NewConversation, Store
 from cllm.testing.store_harness import (
     OPENING,
     SYSTEM,
@@ -153,12 +153,7 @@ class TurnContract(StoreSuite):
     async def test_a_lease_is_good_for_one_ending(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await store.finish_turn(lease, answered(lease))
-        await self._refuse(
-            StaleLeaseError,
-            store.finish_turn(lease, answered(lease)),
-            store.drop_turn(lease),
-            store.renew_lease(lease),
-        )
+        await self._refuse_lost(store, lease)
 
     async def test_a_lease_is_for_its_own_turn(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -174,42 +169,34 @@ class TurnContract(StoreSuite):
         assert second.fence > first.fence
         await other.drop_turn(second)
 
-    async def test_who_lost_a_lease_writes_nothing(
-        self, harness: StoreHarness, store: Store, other: Store
-    ) -> None:
+    @pytest.fixture
+    async def lost(self, harness: StoreHarness, store: Store) -> Lease:
+        """The lease of a turn t1 whose holder died."""
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await harness.lose(store)
+        return lease
+
+    async def _refuse_lost(self, store: Store, lost: Lease) -> None:
+        finished = store.finish_turn(lost, answered(lost))
+        await self._refuse(
+            StaleLeaseError, finished, store.drop_turn(lost), store.renew_lease(lost)
+        )
+
+    async def test_lost_lease_writes_nothing(self, store: Store, other: Store, lost: Lease) -> None:
         await say(other, "demo", "t2")
         before = await other.load("demo")
-        await self._refuse(
-            StaleLeaseError,
-            store.finish_turn(lease, answered(lease)),
-            store.drop_turn(lease),
-            store.renew_lease(lease),
-        )
+        await self._refuse_lost(store, lost)
         assert await other.load("demo") == before
 
-    async def test_who_lost_a_lease_cannot_end_the_turn_that_followed(
-        self, harness: StoreHarness, store: Store, other: Store
-    ) -> None:
-        lost = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
-        await harness.lose(store)
+    async def test_lost_lease_ends_no_turn(self, store: Store, other: Store, lost: Lease) -> None:
         lease = await other.begin_turn("demo", start("t2"))
-        await self._refuse(
-            StaleLeaseError,
-            store.finish_turn(lost, answered(lost)),
-            store.drop_turn(lost),
-            store.renew_lease(lost),
-        )
+        await self._refuse_lost(store, lost)
         await other.finish_turn(lease, answered(lease))
         states = [(turn.id, turn.state) for turn in (await other.load("demo")).turns]
         assert states == [("t1", "failed"), ("t2", "complete")]
 
-    async def test_a_turn_whose_holder_died_has_failed(
-        self, harness: StoreHarness, store: Store, other: Store
-    ) -> None:
-        await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
-        await harness.lose(store)
+    @pytest.mark.usefixtures("lost")
+    async def test_a_turn_whose_holder_died_has_failed(self, other: Store) -> None:
         await say(other, "demo", "t2")
         first, second = (await other.load("demo")).turns
         assert (first.id, first.state) == ("t1", "failed")
