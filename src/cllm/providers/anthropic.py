@@ -98,7 +98,7 @@ class AnthropicProvider(HttpProvider):
             notices=tuple(n for n in request.notices if n.path not in NOT_COUNTED),
         )
         try:
-            body = await self._answer_to(counted)
+            body = await self._fetch(counted)
         except InvalidRequestError as error:
             if error.status in NO_COUNT and error.code != "not_found_error":
                 return None

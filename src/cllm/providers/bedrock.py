@@ -102,7 +102,7 @@ class BedrockProvider(HttpProvider):
             body=encode_count(request.body),
         )
         try:
-            body = await self._answer_to(counted)
+            body = await self._fetch(counted)
         except (InvalidRequestError, PermissionDeniedError):
             return None
         tokens = self._counted(body, "inputTokens")

@@ -1,16 +1,12 @@
-"""HTTP to providers, as a seam: `post`, then `read` or `chunks` of its response, then `close`.
+"""The interface of HTTP transports: `post`, then `read` or `chunks` of the response, then `close`.
 
-Two transports stand behind it: a pool of connections for programs that ask often, and one that
-costs little to load for a command that asks once. For both: redirects are not followed, because a
-request carries a key; time-outs are for connecting, the first byte and silence, never for a whole
-answer; and a proxy is never used for this machine itself.
+Two transports implement it: a connection pool, and one that loads fast for a single request. No
+transport follows redirects, because a request carries a key. No time-out covers a whole response.
 """
 
 import ipaddress
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -24,12 +20,10 @@ from cllm.core.errors import (
 )
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-PIECE_BYTES = 65536
-ANY_ZLIB_HEADER = 32
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: to connect, until the first byte of the answer, and between two pieces of it."""
+    """Seconds to connect, to the first byte of the response, and between two pieces of it."""
 
     connect: float = 10
     first_byte: float = 600
@@ -37,7 +31,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(ABC):
-    """An answer whose status is known and whose body is still to be read."""
+    """A response whose head has arrived and whose body is still to be read."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,41 +39,36 @@ class Response(ABC):
     def __init__(self, *, provider: str, timeouts: Timeouts) -> None:
         self._provider = provider
         self._timeouts = timeouts
-        self._size = 0
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces, as they come."""
+        """Yield the body in pieces as they arrive; BadReplyError above MAX_ANSWER_BYTES."""
+        size = 0
         limit = self._timeouts.first_byte
         while piece := await self._next(limit):
-            self._count(piece)
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise BadReplyError(
+                    f"Provider '{self._provider}' sent more than {MAX_ANSWER_BYTES} bytes in one "
+                    "answer; check its address.",
+                    provider=self._provider,
+                )
             yield piece
             limit = self._timeouts.idle
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return b"".join([piece async for piece in self.chunks()])
-
-    def _count(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > MAX_ANSWER_BYTES:
-            raise BadReplyError(
-                f"Provider '{self._provider}' sent more than {MAX_ANSWER_BYTES} bytes in one "
-                "answer; check its address.",
-                provider=self._provider,
-            )
 
     @abstractmethod
     async def _next(self, limit: float) -> bytes:
-        """The next piece, within so many seconds; nothing at the end."""
+        """Return the next piece within `limit` seconds; empty at the end."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let the connection go; the provider sees that nobody listens any more."""
+        """Release the connection; an unfinished one is closed, so that the provider stops."""
 
 
 class Http(Protocol):
-    """What a provider needs of a transport."""
-
     async def post(
         self,
         url: str,
@@ -89,37 +78,33 @@ class Http(Protocol):
         provider: str,
         timeouts: Timeouts,
     ) -> Response:
-        """Send a request and wait for the head of its answer."""
+        """Send a request and wait for the head of the response."""
         ...
 
     async def close(self) -> None: ...
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this address; none for this machine itself."""
+    """The proxy that the environment names for this address; never one for loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if _is_loopback(host):
         return None
-    import urllib.request  # noqa: PLC0415 - only where an address is not this machine's
+    import urllib.request  # noqa: PLC0415 - slow to load, and not needed for loopback
 
-    if urllib.request.proxy_bypass(host):
-        return None
-    return urllib.request.getproxies().get(parts.scheme)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    return None if proxy is None or urllib.request.proxy_bypass(host) else proxy
 
 
-@lru_cache(maxsize=100)
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
 def shown(url: str) -> str:
-    """The address without anything that could be a secret in it."""
+    """The scheme, host and port of an address, for an error: the rest can contain a secret."""
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"
@@ -161,25 +146,3 @@ def not_http(provider: str, url: str) -> BadReplyError:
         f"Provider '{provider}' did not answer in HTTP; check its address {shown(url)}.",
         provider=provider,
     )
-
-
-def unpacked_by(encoding: str) -> Callable[[bytes], Iterator[bytes]] | None:
-    """What undoes a compression that was not asked for; some servers compress all the same.
-
-    ValueError for what is not compressed so. None where there is nothing to undo.
-    """
-    if encoding.lower() not in ("gzip", "deflate"):
-        return None
-    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | ANY_ZLIB_HEADER)
-
-    def unpack(piece: bytes) -> Iterator[bytes]:
-        while piece:
-            try:
-                unpacked = inflater.decompress(piece, PIECE_BYTES)
-            except zlib.error as error:
-                raise ValueError("not compressed") from error
-            if unpacked:
-                yield unpacked
-            piece = inflater.unconsumed_tail
-
-    return unpack

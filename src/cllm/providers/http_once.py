@@ -1,7 +1,7 @@
-"""The transport for a command that asks once: the standard library's client, in a thread.
+"""The transport for a single request: the standard library's client, in a thread.
 
-It loads in a tenth of the time that the pool takes. Each request has a connection and a thread of
-its own; leaving it closes the connection, which ends the thread.
+It loads in a tenth of the time of the pool. Each request has its own connection and thread; closing
+the connection ends the thread.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 import threading
+import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -26,7 +27,6 @@ from cllm.providers.http import (
     not_http,
     proxy_for,
     silent,
-    unpacked_by,
     unreachable,
 )
 
@@ -34,13 +34,15 @@ PIECE_BYTES = 65536
 MOST_PIECES = 64
 MOST_INTERIM = 100
 DEFAULT_PORTS = {"http": 80, "https": 443}
+COMPRESSIONS = ("gzip", "deflate")
+ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32
 
 Piece = bytes | ProviderError
 T = TypeVar("T")
 
 
 class OnceResponse(Response):
-    """An answer that a thread reads; its pieces wait here to be taken."""
+    """A response whose body a thread reads into a queue."""
 
     def __init__(self, exchange: "_Exchange", *, provider: str, timeouts: Timeouts) -> None:
         super().__init__(provider=provider, timeouts=timeouts)
@@ -64,7 +66,7 @@ class OnceResponse(Response):
 
 
 class OnceHttp:
-    """Opens a connection for each request, and keeps none."""
+    """Opens a connection for each request."""
 
     async def post(
         self,
@@ -75,9 +77,8 @@ class OnceHttp:
         provider: str,
         timeouts: Timeouts,
     ) -> Response:
-        """Send a request and wait for the head of its answer."""
         exchange = _Exchange(url, provider=provider, timeouts=timeouts)
-        exchange.start(headers, body)
+        threading.Thread(target=exchange.run, args=(dict(headers), body), daemon=True).start()
         try:
             await exchange.answered
         except BaseException:
@@ -86,11 +87,11 @@ class OnceHttp:
         return OnceResponse(exchange, provider=provider, timeouts=timeouts)
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no connection outlives its request."""
 
 
 class _Exchange:
-    """One request and its answer, carried by a thread; the event loop is told what it meets."""
+    """One request and its response; `run` executes in a thread and reports to the event loop."""
 
     def __init__(self, url: str, *, provider: str, timeouts: Timeouts) -> None:
         self.status = 0
@@ -106,18 +107,15 @@ class _Exchange:
         self._socket: socket.socket | None = None
         self._abandoned = False
 
-    def start(self, headers: Mapping[str, str], body: bytes) -> None:
-        threading.Thread(target=self._carry, args=(dict(headers), body), daemon=True).start()
-
     def abandon(self) -> None:
-        """Close the connection under the thread, if it is still reading."""
+        """Shut the connection down, so that a thread that still reads it ends."""
         self._abandoned = True
         self.room.release()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _carry(self, headers: dict[str, str], body: bytes) -> None:
+    def run(self, headers: dict[str, str], body: bytes) -> None:
         try:
             response = self._send(headers, body)
             self.status = response.status
@@ -127,7 +125,7 @@ class _Exchange:
         except ProviderError as error:
             self._tell(self._answer, error)
         finally:
-            # Whatever ended the thread, nobody is left waiting for it.
+            # After any error, also an unexpected one, nothing waits for this thread.
             self._tell(self._answer, broken_off(self._provider))
             self._tell(self.pieces.put_nowait, broken_off(self._provider))
             if self._connection is not None:
@@ -140,29 +138,19 @@ class _Exchange:
             return connection.getresponse()
         except TimeoutError as error:
             raise silent(self._provider, self._timeouts.first_byte) from error
-        except (http.client.RemoteDisconnected, ConnectionError) as error:
+        except OSError as error:
             raise hung_up(self._provider) from error
         except (http.client.HTTPException, ValueError) as error:
             raise not_http(self._provider, self._url) from error
-        except OSError as error:
-            raise hung_up(self._provider) from error
 
     def _connect(self) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-        """A connection, the target of the request on it, and the headers that a proxy wants."""
+        """Return an open connection, the target of the request, and the headers for a proxy."""
         try:
             connection, target, more = _prepare(self._url, timeout=self._timeouts.connect)
             connection.connect()
-        except ssl.SSLError as error:
-            raise self._unreachable("the secure connection failed") from error
-        except TimeoutError as error:
-            raise self._unreachable(f"no answer in {self._timeouts.connect:g} s") from error
-        except socket.gaierror as error:
-            raise self._unreachable("the host is not known") from error
-        except OSError as error:
-            reason = os.strerror(error.errno).lower() if error.errno else "no connection"
-            raise self._unreachable(reason) from error
-        except (ValueError, http.client.HTTPException) as error:
-            raise self._unreachable("not a valid address") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = _reason(error, timeout=self._timeouts.connect)
+            raise unreachable(self._provider, self._url, reason) from error
         self._connection, self._socket = connection, connection.sock
         connection.response_class = _PatientResponse
         connection.sock.settimeout(self._timeouts.first_byte)
@@ -170,32 +158,27 @@ class _Exchange:
             raise hung_up(self._provider)
         return connection, target, more
 
-    def _unreachable(self, reason: str) -> ProviderError:
-        return unreachable(self._provider, self._url, reason)
-
     def _read(self, response: http.client.HTTPResponse) -> None:
-        """Hand on the body. The reader has time-outs of its own; the thread waits without one."""
+        """Queue the pieces of the body, without a time-out: the reader of the queue has one."""
         if self._socket is not None:
             self._socket.settimeout(None)
-        expected = response.length
-        unpack = unpacked_by(response.headers.get("Content-Encoding", "")) or _as_it_is
-        size = 0
-        try:
+        expected, size = response.length, 0
+        is_compressed = response.headers.get("Content-Encoding", "").lower() in COMPRESSIONS
+        inflater = zlib.decompressobj(wbits=ANY_ZLIB_HEADER) if is_compressed else None
+        is_whole = False
+        with contextlib.suppress(http.client.HTTPException, OSError, ValueError, zlib.error):
             while expected is None or size < expected:
                 piece = response.read1(PIECE_BYTES)
                 if not piece:
                     break
                 size += len(piece)
-                for unpacked in unpack(piece):
+                for unpacked in _unpack(piece, inflater):
                     self._hand_over(unpacked)
-        except (http.client.HTTPException, OSError, ValueError):
-            self._tell(self.pieces.put_nowait, broken_off(self._provider))
-            return
-        whole = expected is None or size == expected
-        self._tell(self.pieces.put_nowait, b"" if whole else broken_off(self._provider))
+            is_whole = expected is None or size == expected
+        self._tell(self.pieces.put_nowait, b"" if is_whole else broken_off(self._provider))
 
     def _hand_over(self, piece: bytes) -> None:
-        """Give a piece to the reader, once there is room: a flood waits where it comes from."""
+        """Queue a piece when there is room, so that a fast provider has to wait."""
         self.room.acquire()
         if self._abandoned:
             raise ConnectionAbortedError
@@ -210,17 +193,39 @@ class _Exchange:
             self.answered.set_exception(error)
 
     def _tell(self, function: Callable[[T], None], value: T) -> None:
-        """Call a function in the event loop's thread, unless the loop has ended."""
+        """Call a function in the event loop's thread, unless the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, value)
 
 
-def _as_it_is(piece: bytes) -> Iterator[bytes]:
-    yield piece
+def _unpack(piece: bytes, inflater: "zlib._Decompress | None") -> Iterator[bytes]:
+    """Decompress a piece: some servers compress without a request for it."""
+    if inflater is None:
+        yield piece
+        return
+    while piece:
+        if unpacked := inflater.decompress(piece, PIECE_BYTES):
+            yield unpacked
+        piece = inflater.unconsumed_tail
+
+
+def _reason(error: Exception, *, timeout: float) -> str:
+    """Why a connection could not be opened."""
+    match error:
+        case ssl.SSLError():
+            return "the secure connection failed"
+        case TimeoutError():
+            return f"no answer in {timeout:g} s"
+        case socket.gaierror():
+            return "the host is not known"
+        case OSError():
+            return os.strerror(error.errno).lower() if error.errno else "no connection"
+        case _:
+            return "not a valid address"
 
 
 class _PatientResponse(http.client.HTTPResponse):
-    """An answer that comes after any number of interim ones, such as 103."""
+    """A response that skips up to MOST_INTERIM interim ones, such as 103."""
 
     def _read_status(self) -> tuple[str, int, str]:
         for _ in range(MOST_INTERIM):
@@ -232,7 +237,7 @@ class _PatientResponse(http.client.HTTPResponse):
 
 
 def _prepare(url: str, *, timeout: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-    """A connection that is not open yet, straight to the address or through its proxy."""
+    """As `_connect`, with a connection that is not open yet."""
     parts = urlsplit(url)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError(url)

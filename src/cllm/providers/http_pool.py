@@ -1,12 +1,12 @@
-"""The transport for long-running programs: a pool of connections. Only this module uses aiohttp."""
+"""The transport for long-running programs: a connection pool. Only this module uses aiohttp."""
 
 import asyncio
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from cllm.providers.http import (
@@ -21,11 +21,10 @@ from cllm.providers.http import (
 )
 
 MAX_HEADER_BYTES = 64 * 1024
+MAX_ADDRESSES = 1000
 
 
 class PooledResponse(Response):
-    """An answer of aiohttp's."""
-
     def __init__(
         self, response: aiohttp.ClientResponse, *, provider: str, timeouts: Timeouts
     ) -> None:
@@ -35,16 +34,13 @@ class PooledResponse(Response):
         self._response = response
         connection = response.connection
         if connection is not None and connection.protocol is not None:
-            self._watch(connection.protocol)
-
-    def _watch(self, protocol: ResponseHandler) -> None:
-        """Apply only our time-outs to the body, and end it when its connection is lost."""
-        # aiohttp would apply the time-out for the head to each piece of the body.
-        protocol.read_timeout = None
-        protocol.start_timeout()
-        # aiohttp leaves some readers waiting for ever.
-        if protocol.closed is not None:
-            protocol.closed.add_done_callback(self._end_body)
+            protocol = connection.protocol
+            # aiohttp would apply the time-out for the head to each piece of the body.
+            protocol.read_timeout = None
+            protocol.start_timeout()
+            # aiohttp leaves some readers waiting for ever when the connection is lost.
+            if protocol.closed is not None:
+                protocol.closed.add_done_callback(self._end_body)
 
     def _end_body(self, _closed: asyncio.Future[None]) -> None:
         content = self._response.content
@@ -53,9 +49,11 @@ class PooledResponse(Response):
 
     async def _next(self, limit: float) -> bytes:
         content = self._response.content
+        if content.at_eof():
+            return b""
         try:
-            # What is there already needs no timer, which would cost more than taking it.
-            piece = b"" if content.at_eof() else content.read_nowait()
+            # Bytes that have arrived need no timer, which would cost more than reading them.
+            piece = content.read_nowait()
             if piece or content.at_eof():
                 return piece
             async with asyncio.timeout(limit):
@@ -70,9 +68,9 @@ class PooledResponse(Response):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Reuses no connection on which bytes arrived that belong to no request.
+    """Reuses no connection on which bytes arrived while it was idle.
 
-    aiohttp would hand a response that arrived while the connection was idle to the next request.
+    aiohttp would return them to the next request as its response.
     """
 
     async def _get(self, *args: Any) -> Any:
@@ -85,10 +83,15 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class PooledHttp:
-    """A pool of connections, made when the first request is sent."""
+    """A pool of connections, opened by the first request.
+
+    The proxy of an address is found once: reading the environment takes longer than the rest of a
+    request.
+    """
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._proxy_for = lru_cache(maxsize=MAX_ADDRESSES)(proxy_for)
 
     async def post(
         self,
@@ -99,21 +102,17 @@ class PooledHttp:
         provider: str,
         timeouts: Timeouts,
     ) -> Response:
-        """Send a request and wait for the head of its answer."""
-        limits = aiohttp.ClientTimeout(
-            total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
-        )
         try:
-            # aiohttp's own time-out starts anew with each piece of a head.
+            # aiohttp's own time-out starts again with each piece of a head.
             async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
                 response = await self._opened().post(
-                    # What is escaped in the address stays so: a signature may cover it.
+                    # The address keeps its escapes: a signature may cover them.
                     URL(url, encoded=True),
                     data=body,
                     headers=headers,
                     allow_redirects=False,
-                    proxy=proxy_for(url),
-                    timeout=limits,
+                    proxy=self._proxy_for(url),
+                    timeout=_client_timeout(timeouts),
                 )
         except aiohttp.ConnectionTimeoutError as error:
             raise unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
@@ -146,6 +145,13 @@ class PooledHttp:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+@lru_cache(maxsize=100)
+def _client_timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
+    )
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:

@@ -1,7 +1,6 @@
-"""What providers over HTTP have in common: ask once, read the events, name what went wrong.
+"""What providers of remote services have in common: one request, its events, and their errors.
 
-A provider says where to ask, with which headers, and how its protocol is read; it is not told what
-the words mean, which is in `cllm.wire`.
+A subclass chooses the address, the headers and the codec, which is in `cllm.wire`.
 """
 
 import math
@@ -10,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -57,12 +56,12 @@ SHOWN_LENGTH = 300
 
 
 def meaning_of(status: int) -> Meaning:
-    """The error that a status stands for, and advice."""
+    """The class of the error for an HTTP status, and advice."""
     return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
 
 
 def check_key(key: str | None, *, provider: str) -> None:
-    """Refuse a key that could not stand in a header, before it is taken for a bad address."""
+    """Raise AuthenticationError for a key that a header cannot hold."""
     if key is not None and not (key.isascii() and key.isprintable()):
         raise AuthenticationError(
             f"The API key of provider '{provider}' has characters that no key has; check it.",
@@ -71,7 +70,7 @@ def check_key(key: str | None, *, provider: str) -> None:
 
 
 def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
-    """What a server said, short, on one line, and without our keys should it have said one."""
+    """The text of a server for an error: one line, at most SHOWN_LENGTH long, no secrets."""
     line = " ".join(text.split())
     for secret in secrets:
         line = line.replace(secret, "***") if secret else line
@@ -79,37 +78,24 @@ def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """The seconds a provider asks to wait, given as a number or as a date."""
+    """The seconds in the header `Retry-After`, which is a number or a date."""
     value = headers.get("Retry-After", "").strip()
-    seconds = _as_number(value)
-    if seconds is None:
-        seconds = _as_date(value, now)
-    if seconds is None or not math.isfinite(seconds):
-        return None
-    return max(seconds, 0.0)
-
-
-def _as_number(value: str) -> float | None:
     try:
-        return float(value)
+        seconds = float(value)
     except ValueError:
-        return None
-
-
-def _as_date(value: str, now: datetime) -> float | None:
-    try:
-        when = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - now).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request on its way out, and what could not be said in it.
+    """An encoded request.
 
-    `names` gives back the client's names of tools that the provider knows under another.
-    `headers` are those that this request needs and others do not. With `verbatim` the client
-    speaks the provider's protocol and is told its stream as it comes.
+    `names` maps aliases of tools to the client's names. `headers` are those of this request alone.
+    `verbatim`: the client uses the provider's protocol and gets the events of its stream unchanged.
     """
 
     url: str
@@ -120,31 +106,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     verbatim: bool = False
 
 
-class StreamReader(Protocol):
-    """Reads one stream: bytes in, events out; the last event once the answer is whole."""
+class StreamDecoder(Protocol):
+    """Decodes one stream; after `done` nothing more is read."""
 
     @property
     def done(self) -> bool: ...
+
+    def finish(self) -> ReplyFinished | None: ...
+
+
+class StreamReader(StreamDecoder, Protocol):
+    """Reads the bytes of one stream into events; `finish` returns the last one if it is whole."""
 
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
-
-    def finish(self) -> ReplyFinished | None: ...
-
-
-class EventDecoder(Protocol):
-    """Decodes the events of one stream; after `done` nothing is read any more."""
-
-    @property
-    def done(self) -> bool: ...
-
-    def finish(self) -> ReplyFinished | None: ...
 
 
 class SseReader:
     """Reads a stream of server-sent events with a protocol's decoder."""
 
     def __init__(
-        self, decoder: EventDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
+        self, decoder: StreamDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
     ) -> None:
         self._sse = SseDecoder()
         self._decoder = decoder
@@ -162,119 +143,41 @@ class SseReader:
         return self._decoder.finish()
 
 
-_counts = msgspec.json.Decoder(dict[str, Any])
+class AnyRequest(Protocol):
+    """What `RemoteProvider` reads of an encoded request."""
+
+    @property
+    def notices(self) -> tuple[Notice, ...]: ...
 
 
-class HttpProvider(ABC):
-    """Asks one service over HTTP, once; retrying is the engine's work."""
+R = TypeVar("R", bound=AnyRequest)
+
+
+class RemoteProvider(ABC, Generic[R]):
+    """Encodes prompts for one service and builds the errors of its failures.
+
+    `secrets` are texts that no error may show, beside the values of `headers`.
+    """
 
     def __init__(
         self,
         *,
         name: str,
-        secret: str | None,
-        http: Http,
+        secrets: Iterable[str | None],
         headers: Mapping[str, str] | None,
         timeouts: Timeouts | None,
     ) -> None:
         self.name = name
-        self._http = http
         self._headers = dict(headers or {})
-        self._secrets: tuple[str | None, ...] = (secret, *self._headers.values())
+        self._secrets: tuple[str | None, ...] = (*secrets, *self._headers.values())
         self._timeouts = timeouts or Timeouts()
 
     @abstractmethod
-    def _encode(self, prompt: Prompt) -> Request:
-        """The request; MalformedError if the prompt cannot be said in this protocol."""
+    def _encode(self, prompt: Prompt) -> R:
+        """Encode a prompt; MalformedError if the protocol cannot express it."""
 
-    @abstractmethod
-    async def _request_headers(self, request: Request) -> dict[str, str]:
-        """The headers of the request, its key or signature among them."""
-
-    @abstractmethod
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
-        """The events of an answer that came in one piece."""
-
-    @abstractmethod
-    def _stream_reader(self, request: Request) -> StreamReader:
-        """What reads a stream of this protocol."""
-
-    @abstractmethod
-    def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
-        """What an answer says that is none."""
-
-    async def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Nothing takes long here."""
-
-    async def close(self) -> None:
-        await self._http.close()
-
-    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        request = self._encoded(prompt)
-        for notice in request.notices:
-            yield Noticed(notice=notice)
-        response = await self._http.post(
-            request.url,
-            headers=await self._request_headers(request),
-            body=request.body,
-            provider=self.name,
-            timeouts=self._timeouts,
-        )
-        try:
-            if response.status != HTTPStatus.OK:
-                raise self._refusal(response, await response.read())
-            # A server that was asked for a stream may give a whole answer after all.
-            if prompt.stream and not _has_type(response, "application/json"):
-                reader = self._stream_reader(request)
-                async for piece in response.chunks():
-                    for event in reader.feed(piece):
-                        yield event
-                    if reader.done:
-                        break
-                yield self._finished(reader, response)
-            else:
-                for event in self._decode_answer(await response.read(), request):
-                    yield event
-        except ProviderSaidError as error:
-            raise self._broken_off(error.details) from error
-        except MalformedError as error:
-            raise BadReplyError(
-                f"Provider '{self.name}' sent something that is not an answer "
-                f"({self._clean(str(error))}); check its address.",
-                provider=self.name,
-            ) from error
-        finally:
-            await response.close()
-
-    async def _answer_to(self, request: Request) -> bytes:
-        """The whole answer to a request that is not for a reply; an error if it is none."""
-        response = await self._http.post(
-            request.url,
-            headers=await self._request_headers(request),
-            body=request.body,
-            provider=self.name,
-            timeouts=self._timeouts,
-        )
-        try:
-            body = await response.read()
-            if response.status != HTTPStatus.OK:
-                raise self._refusal(response, body)
-            return body
-        finally:
-            await response.close()
-
-    def _counted(self, body: bytes, name: str) -> int:
-        """The number of that name in an answer."""
-        try:
-            return msgspec.convert(_counts.decode(body)[name], int)
-        except (msgspec.MsgspecError, ValueError, KeyError) as error:
-            raise BadReplyError(
-                f"Provider '{self.name}' gave no count of tokens; check its address.",
-                provider=self.name,
-            ) from error
-
-    def _encoded(self, prompt: Prompt) -> Request:
-        """The request; an error, before anything is sent, where there is none to be made."""
+    def _encoded(self, prompt: Prompt) -> R:
+        """Encode a prompt; an error of `core.errors` if it cannot be sent."""
         try:
             request = self._encode(prompt)
         except MalformedError as error:
@@ -284,32 +187,24 @@ class HttpProvider(ABC):
                 provider=self.name,
                 path=error.path if isinstance(error, FieldError) else None,
             ) from error
+        if not request.notices:
+            return request
         notices = tuple(NoticeCollector(request.notices))
-        if prompt.strict and notices:
+        if prompt.strict:
             raise StrictError(provider=self.name, notices=notices)
-        return msgspec.structs.replace(request, notices=notices) if notices else request
+        return cast("R", msgspec.structs.replace(cast("Any", request), notices=notices))
 
-    def _finished(self, reader: StreamReader, response: Response) -> ReplyFinished:
-        finished = reader.finish()
-        if finished is None and _has_type(response, "text/html"):
-            raise MalformedError("a web page")
-        if finished is None:
-            raise BrokenStreamError(
-                f"Provider '{self.name}' ended its stream before its answer; ask again.",
-                provider=self.name,
-            )
-        return finished
-
-    def _refusal(self, response: Response, body: bytes) -> ProviderError:
-        details = self._error_details(response, body)
-        said = self._clean(details.message).rstrip(".")
-        shown = f"answered {response.status}{': ' if said else ''}{said}."
-        return self._error(details, shown, status=response.status, headers=response.headers)
+    def _bad_reply(self, reason: str) -> BadReplyError:
+        return BadReplyError(
+            f"Provider '{self.name}' sent something that is not an answer "
+            f"({self._clean(reason)}); check its address.",
+            provider=self.name,
+        )
 
     def _broken_off(self, details: ErrorDetails) -> ProviderError:
-        """An error in the middle of an answer, with the meaning it would have had before one."""
-        said = self._clean(details.message or details.type).rstrip(".")
-        shown = f"broke off its answer: {said or 'an error without a text'}."
+        """The error for an error in the middle of a stream, by the status it has before one."""
+        text = self._clean(details.message or details.type).rstrip(".")
+        shown = f"broke off its answer: {text or 'an error without a text'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
         return self._error(details, shown, status=status, headers={})
 
@@ -326,9 +221,117 @@ class HttpProvider(ABC):
             details=details.given,
         )
 
+    def _ended_early(self, *, is_page: bool) -> Exception:
+        """The error for a stream that ends before its last event."""
+        if is_page:
+            return MalformedError("a web page")
+        return BrokenStreamError(
+            f"Provider '{self.name}' ended its stream before its answer; ask again.",
+            provider=self.name,
+        )
+
     def _clean(self, text: str) -> str:
         return one_line(text, secrets=self._secrets)
 
 
-def _has_type(response: Response, content_type: str) -> bool:
-    return response.headers.get("Content-Type", "").lower().startswith(content_type)
+class HttpProvider(RemoteProvider[Request]):
+    """Sends a prompt to one service over HTTP, once: the engine retries."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        secret: str | None,
+        http: Http,
+        headers: Mapping[str, str] | None,
+        timeouts: Timeouts | None,
+    ) -> None:
+        super().__init__(name=name, secrets=(secret,), headers=headers, timeouts=timeouts)
+        self._http = http
+
+    @abstractmethod
+    async def _request_headers(self, request: Request) -> Mapping[str, str]:
+        """The headers of the request, with its key or signature."""
+
+    @abstractmethod
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        """Decode a response that is not a stream."""
+
+    @abstractmethod
+    def _stream_reader(self, request: Request) -> StreamReader: ...
+
+    @abstractmethod
+    def _error_details(self, response: Response, body: bytes) -> ErrorDetails: ...
+
+    async def prepare(self) -> None:
+        """Do what takes long before the first request."""
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        request = self._encoded(prompt)
+        for notice in request.notices:
+            yield Noticed(notice=notice)
+        response = await self._post(request)
+        try:
+            content_type = response.headers.get("Content-Type", "").lower()
+            # A server can answer a request for a stream with a whole response.
+            if not prompt.stream or content_type.startswith("application/json"):
+                for event in self._decode_answer(await response.read(), request):
+                    yield event
+                return
+            reader = self._stream_reader(request)
+            async for piece in response.chunks():
+                for event in reader.feed(piece):
+                    yield event
+                if reader.done:
+                    break
+            finished = reader.finish()
+            if finished is None:
+                raise self._ended_early(is_page=content_type.startswith("text/html"))
+            yield finished
+        except ProviderSaidError as error:
+            raise self._broken_off(error.details) from error
+        except MalformedError as error:
+            raise self._bad_reply(str(error)) from error
+        finally:
+            await response.close()
+
+    async def _post(self, request: Request) -> Response:
+        """Send a request; an error unless the status of the response is 200."""
+        response = await self._http.post(
+            request.url,
+            headers=await self._request_headers(request),
+            body=request.body,
+            provider=self.name,
+            timeouts=self._timeouts,
+        )
+        if response.status == HTTPStatus.OK:
+            return response
+        try:
+            body = await response.read()
+        finally:
+            await response.close()
+        details = self._error_details(response, body)
+        text = self._clean(details.message).rstrip(".")
+        shown = f"answered {response.status}{': ' if text else ''}{text}."
+        raise self._error(details, shown, status=response.status, headers=response.headers)
+
+    async def _fetch(self, request: Request) -> bytes:
+        """The body of the response to a request that is not a prompt."""
+        response = await self._post(request)
+        try:
+            return await response.read()
+        finally:
+            await response.close()
+
+    def _counted(self, body: bytes, name: str) -> int:
+        """The number of tokens in the field `name` of a response."""
+        try:
+            return msgspec.convert(msgspec.json.decode(body, type=dict[str, Any])[name], int)
+        except (msgspec.MsgspecError, ValueError, KeyError) as error:
+            raise BadReplyError(
+                f"Provider '{self.name}' gave no count of tokens; check its address.",
+                provider=self.name,
+            ) from error

@@ -1,50 +1,40 @@
-"""Models of other services through LiteLLM, an optional package that is loaded when it is used.
+"""Models of other services through LiteLLM, an optional package.
 
-LiteLLM is held to carrying: it reads no `.env`, fetches neither prices nor media, retries nothing,
-prints nothing, and what it makes up where a service was silent (a finish reason, counts) is not
-believed. Its errors are told apart by class and status, never by their text.
+LiteLLM reads no `.env` here, fetches neither prices nor media, retries nothing and prints nothing.
+A finish reason or counts that it invents are ignored. Its errors are distinguished by class and
+status, never by their text.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
-from datetime import UTC, datetime
+from http import HTTPStatus
 from importlib import import_module
 from typing import Any, TypeVar
 
 import msgspec
 
-from cllm.core.errors import (
-    BadReplyError,
-    BrokenStreamError,
-    CllmError,
-    ProviderError,
-    StrictError,
-    UnreachableError,
-    UnsendableError,
-)
+from cllm.core.errors import CllmError, ProviderError, UnreachableError
 from cllm.core.extras import needs_extra
-from cllm.core.notice import NoticeCollector
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.fitting import mending_for
 from cllm.providers.http import Timeouts, broken_off, hung_up, silent, unreachable
-from cllm.providers.http_provider import TOO_LONG, check_key, meaning_of, one_line, retry_after
+from cllm.providers.http_provider import RemoteProvider, check_key
 from cllm.providers.registry import LITELLM, ROWS
 from cllm.wire import litellm
-from cllm.wire.malformed import ErrorDetails, FieldError, MalformedError, ProviderSaidError
+from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.reasoning import ReasoningRule
 
 T = TypeVar("T")
 
 ENVIRONMENT = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # the prices in the package, not those of the network
-    "LITELLM_MODE": "PRODUCTION",  # or it would read the `.env` of whatever folder this is
-    "MAX_IMAGE_URL_DOWNLOAD_SIZE_MB": "0",  # an address in a message is the service's to fetch
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # no prices from the network
+    "LITELLM_MODE": "PRODUCTION",  # no `.env` from the current folder
+    "MAX_IMAGE_URL_DOWNLOAD_SIZE_MB": "0",  # no media: the service fetches addresses
 }
 SETTINGS = {
     "disable_hf_tokenizer_download": True,
@@ -54,15 +44,15 @@ SETTINGS = {
     "suppress_debug_info": True,
     "telemetry": False,
 }
-# Services that refuse `reasoning_content`, to which LiteLLM passes it on all the same.
+# Services that refuse `reasoning_content`, although LiteLLM sends it to them.
 UNTRANSLATED = ("cerebras", "groq")
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
-# What LiteLLM lets through of its own slips, beside the errors that it has names for.
+# Exceptions of LiteLLM's own bugs.
 SLIPS = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):
-    """LiteLLM as it was loaded, and the transport whose errors are at the root of its own."""
+    """The loaded LiteLLM, the transport whose errors cause its own, and what both raise."""
 
     litellm: Any
     httpx: Any
@@ -70,13 +60,13 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_library() -> Library:
-    """Import LiteLLM, which takes seconds, and quieten it."""
+    """Import LiteLLM, which takes seconds, and silence it."""
     os.environ.update(ENVIRONMENT)
     with needs_extra("litellm", feature="LiteLLM"):
         litellm, httpx, openai = map(import_module, ("litellm", "httpx", "openai"))
     import logging  # noqa: PLC0415 - LiteLLM has loaded it
 
-    # Its types make pydantic warn, on the person's terminal, of what only their author can change.
+    # LiteLLM's types make pydantic print warnings.
     warnings.filterwarnings("ignore", category=UserWarning, module="pydantic")
     for name, value in SETTINGS.items():
         setattr(litellm, name, value)
@@ -86,11 +76,10 @@ def load_library() -> Library:
     return Library(litellm=litellm, httpx=httpx, errors=errors)
 
 
-class LitellmProvider:
-    """LiteLLM with one set of credentials; what is not given it finds in the environment.
+class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
+    """LiteLLM with one set of credentials; it finds missing ones in the environment.
 
-    `options` are arguments of LiteLLM's own, such as `api_version` or `vertex_project`. `secrets`
-    are texts that no error may show, beside the key and the headers.
+    `options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`.
     """
 
     def __init__(
@@ -105,18 +94,15 @@ class LitellmProvider:
         secrets: Iterable[str] = (),
         load: Callable[[], Library] = load_library,
     ) -> None:
-        self.name = name
+        super().__init__(name=name, secrets=(api_key, *secrets), headers=headers, timeouts=timeouts)
         self._api_base = api_base
         self._api_key = api_key
-        self._headers = dict(headers or {})
-        self._timeouts = timeouts or Timeouts()
         self._options = dict(options or {})
-        self._secrets = (api_key, *self._headers.values(), *secrets)
         self._load = load
         self._library: Library | None = None
 
     async def prepare(self) -> None:
-        """Load LiteLLM, aside from the event loop."""
+        """Load LiteLLM in a thread."""
         await self._loaded()
 
     async def close(self) -> None:
@@ -133,14 +119,14 @@ class LitellmProvider:
         answer = await self._within(self._timeouts.first_byte, call, library)
         try:
             if hasattr(answer, "__aiter__"):
-                async with aclosing(self._stream(answer, library)) as events:
+                async with contextlib.aclosing(self._stream(answer, library)) as events:
                     async for event in events:
                         yield event
             else:
                 for event in litellm.decode_answer(_json(answer)):
                     yield event
         except ProviderSaidError as error:
-            raise self._said_error(error.details) from error
+            raise self._broken_off(error.details) from error
         except MalformedError as error:
             raise self._bad_reply(str(error)) from error
 
@@ -149,32 +135,20 @@ class LitellmProvider:
             self._library = await asyncio.to_thread(self._load)
         return self._library
 
-    def _encoded(self, prompt: Prompt) -> litellm.LitellmRequest:
-        """The request; an error, before anything is sent, where there is none to be made."""
+    def _encode(self, prompt: Prompt) -> litellm.LitellmRequest:
         mend = mending_for("openai", prompt.model, provider=self.name)
-        plainly = mend.takes_texts_as_they_are
-        try:
-            request = litellm.encode_request(
-                prompt,
-                mend=mend,
-                takes_texts_as_they_are=plainly,
-                reasoning=_reasoning_rule(prompt.model),
-            )
-        except MalformedError as error:
-            raise UnsendableError(
-                f"Provider '{self.name}' cannot be asked this: {self._clean(str(error))}.",
-                provider=self.name,
-                path=error.path if isinstance(error, FieldError) else None,
-            ) from error
-        notices = tuple(NoticeCollector(request.notices))
-        if prompt.strict and notices:
-            raise StrictError(provider=self.name, notices=notices)
-        return msgspec.structs.replace(request, notices=notices)
+        service = prompt.model.partition("/")[0]
+        return litellm.encode_request(
+            prompt,
+            mend=mend,
+            takes_texts_as_they_are=mend.takes_texts_as_they_are,
+            reasoning=ROWS[service if service in UNTRANSLATED else LITELLM].reasoning,
+        )
 
     def _arguments(self, library: Library) -> dict[str, Any]:
-        """How LiteLLM is to ask; what the model is asked is the request's to say."""
+        """The arguments of a call that do not depend on the prompt."""
         limits = self._timeouts
-        given = {
+        fields = {
             "api_base": self._api_base,
             "api_key": self._api_key,
             "extra_headers": self._headers or None,
@@ -182,13 +156,13 @@ class LitellmProvider:
         options = {k: v for k, v in self._options.items() if k not in litellm.REQUEST_FIELDS}
         return {
             **options,
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in fields.items() if value is not None},
             "timeout": library.httpx.Timeout(
                 max(limits.first_byte, limits.idle), connect=limits.connect
             ),
             "num_retries": 0,
             "max_retries": 0,
-            # LiteLLM would look for tools to run by itself.
+            # LiteLLM would look for tools and run them.
             "_skip_mcp_handler": True,
         }
 
@@ -201,23 +175,15 @@ class LitellmProvider:
                 for event in decoder.decode(_json(chunk)):
                     yield event
                 limit = self._timeouts.idle
-            yield self._finished(decoder, stream)
+            finished = decoder.finish()
+            if finished is None or not _has_finish_reason(stream):
+                raise self._ended_early(is_page=_is_page(stream))
+            yield finished
         finally:
             await stream.aclose()
 
-    def _finished(self, decoder: litellm.StreamDecoder, stream: Any) -> ReplyFinished:
-        finished = decoder.finish()
-        if finished is not None and _was_told_the_end(stream):
-            return finished
-        if _is_page(stream):
-            raise MalformedError("a web page")
-        raise BrokenStreamError(
-            f"Provider '{self.name}' ended its stream before its answer; ask again.",
-            provider=self.name,
-        )
-
     async def _within(self, limit: float, call: Awaitable[T], library: Library) -> T:
-        """What LiteLLM gives in so many seconds, and its errors as ours."""
+        """Await a call for at most `limit` seconds; raises errors of `core.errors`."""
         try:
             async with asyncio.timeout(limit):
                 return await call
@@ -227,9 +193,9 @@ class LitellmProvider:
             raise self._failure(error, library, limit) from error
 
     def _failure(self, error: Exception, library: Library, limit: float) -> ProviderError:
-        """The error at the root of LiteLLM's, which it calls a 500 whatever it was."""
+        """The error for the cause of LiteLLM's, whose own status is 500 whatever the cause."""
         httpx = library.httpx
-        causes = tuple(_causes(error))
+        causes = _causes(error)
         in_stream = isinstance(error, library.litellm.exceptions.MidStreamFallbackError)
         for cause in causes:
             match cause:
@@ -255,58 +221,21 @@ class LitellmProvider:
         )
 
     def _refusal(self, error: BaseException, library: Library, response: Any) -> ProviderError:
-        """What a service said no with, or LiteLLM itself where there is no response."""
-        httpx, litellm = library.httpx, library.litellm
+        """The error for a service's response, or for LiteLLM's own error without a response."""
         details = ErrorDetails()
         headers: Mapping[str, str] = getattr(error, "litellm_response_headers", None) or {}
         status = getattr(error, "status_code", None)
         if response is not None:
             status, headers = response.status_code, response.headers
-            try:
+            with contextlib.suppress(library.httpx.StreamError):
                 details = openai_decoder.decode_error(response.content)
-            except httpx.StreamError:
-                details = ErrorDetails()
-        said = self._clean(details.message or getattr(error, "message", "") or str(error))
-        too_long = details.too_long or isinstance(
-            error, litellm.exceptions.ContextWindowExceededError
-        )
-        status = status if isinstance(status, int) else 500
-        kind, advice = TOO_LONG if too_long else meaning_of(status)
+        if isinstance(error, library.litellm.exceptions.ContextWindowExceededError):
+            details = msgspec.structs.replace(details, too_long=True)
+        text = self._clean(details.message or getattr(error, "message", "") or str(error))
+        status = status if isinstance(status, int) else HTTPStatus.INTERNAL_SERVER_ERROR
         verb = "failed" if response is None else f"answered {status}"
-        return kind(
-            f"Provider '{self.name}' {verb}: {said.rstrip('.') or 'no reason given'}. {advice}",
-            provider=self.name,
-            status=status,
-            retry_after=retry_after(headers, now=datetime.now(UTC)),
-            code=details.code or details.type or None,
-        )
-
-    def _said_error(self, details: ErrorDetails) -> ProviderError:
-        said = self._clean(details.message or details.type).rstrip(".")
-        status = details.status or 500
-        kind, advice = TOO_LONG if details.too_long else meaning_of(status)
-        return kind(
-            f"Provider '{self.name}' broke off its answer: {said}. {advice}",
-            provider=self.name,
-            status=status,
-            code=details.code or details.type or None,
-        )
-
-    def _bad_reply(self, reason: str) -> BadReplyError:
-        return BadReplyError(
-            f"Provider '{self.name}' sent something that is not an answer "
-            f"({self._clean(reason)}); check its address.",
-            provider=self.name,
-        )
-
-    def _clean(self, text: str) -> str:
-        return one_line(text, secrets=self._secrets)
-
-
-def _reasoning_rule(model: str) -> ReasoningRule:
-    """What LiteLLM takes of past reasoning for a model."""
-    service = model.partition("/")[0]
-    return ROWS[service if service in UNTRANSLATED else LITELLM].reasoning
+        shown = f"{verb}: {text.rstrip('.') or 'no reason given'}."
+        return self._error(details, shown, status=status, headers=headers)
 
 
 def _json(answer: Any) -> bytes:
@@ -314,25 +243,24 @@ def _json(answer: Any) -> bytes:
     return text.encode()
 
 
-def _was_told_the_end(stream: Any) -> bool:
-    """Whether the service named a finish reason; LiteLLM puts one in where it did not."""
-    named = ("received_finish_reason", "intermittent_finish_reason")
-    return any(getattr(stream, name, "unknown") is not None for name in named)
+def _has_finish_reason(stream: Any) -> bool:
+    """Whether the service sent a finish reason; LiteLLM adds one where it did not."""
+    names = ("received_finish_reason", "intermittent_finish_reason")
+    return any(getattr(stream, name, "unknown") is not None for name in names)
 
 
 def _is_page(stream: Any) -> bool:
-    """Whether the service answered with a web page, by the headers that LiteLLM passes on."""
+    """Whether the service sent a web page, by the headers that LiteLLM keeps."""
     hidden = getattr(stream, "_hidden_params", None) or {}
     headers = hidden.get("additional_headers") or {}
-    content_type = str(headers.get("llm_provider-content-type", ""))
-    return content_type.lower().startswith("text/html")
+    return str(headers.get("llm_provider-content-type", "")).lower().startswith("text/html")
 
 
-def _causes(error: BaseException) -> Iterable[BaseException]:
-    """The error, what it came from, and so on; not an earlier attempt's, which is ours by now."""
-    seen: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and at not in seen and not isinstance(at, CllmError):
-        seen.append(at)
-        at = at.__cause__ or getattr(at, "original_exception", None) or at.__context__
-    return seen
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and its causes, up to an error of ours, which belongs to an earlier attempt."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes and not isinstance(cause, CllmError):
+        causes.append(cause)
+        cause = cause.__cause__ or getattr(cause, "original_exception", None) or cause.__context__
+    return causes

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Any, Literal, cast
 
 import msgspec
@@ -99,21 +98,7 @@ class OpenAIProvider(HttpProvider):
 
     async def embed(self, body: bytes) -> bytes:
         """The answer to a request for embeddings, both as they are."""
-        request = Request(url=self._embeddings, body=body)
-        response = await self._http.post(
-            request.url,
-            headers=await self._request_headers(request),
-            body=body,
-            provider=self.name,
-            timeouts=self._timeouts,
-        )
-        try:
-            answer = await response.read()
-            if response.status != HTTPStatus.OK:
-                raise self._refusal(response, answer)
-            return answer
-        finally:
-            await response.close()
+        return await self._fetch(Request(url=self._embeddings, body=body))
 
     def _encode(self, prompt: Prompt) -> Request:
         api = self._api or api_for(prompt, url=self._urls["responses"])
