@@ -23,7 +23,7 @@ from cllm.wire.malformed import ErrorDetails
 from cllm.wire.spoken import Mend, unmended
 from cllm.wire.translate import encode_anthropic
 
-# The version after this one takes no temperature from any model, also where the model would.
+# A later version refuses a temperature for every model, even where the model takes one.
 VERSION = "2023-06-01"
 BETA_HEADER = "anthropic-beta"
 NO_COUNT = (404, 405, 501)
@@ -31,7 +31,7 @@ KEY_HEADERS = ("authorization", "x-api-key")
 
 
 class AnthropicProvider(HttpProvider):
-    """The API at one address, with one key; `betas` are flags that go with every request."""
+    """The API at one address, with one key; every request has the beta flags `betas`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class AnthropicProvider(HttpProvider):
         self._is_token = False
 
     def with_key(self, key: CallersKey) -> Self:
-        """The same provider, over the same connections, with a caller's key and none of ours."""
+        """A copy over the same connections, with a caller's key instead of ours."""
         keyed = copy(self)
         keyed._key, keyed._is_token = key.secret.reveal(), key.token  # noqa: SLF001 - its own
         keyed._headers = {  # noqa: SLF001
@@ -72,11 +72,12 @@ class AnthropicProvider(HttpProvider):
             mend=mend,
             mark=marking_for("anthropic", prompt.model, prompt.continuity),
         )
-        asked = read_betas(prompt.parameters.get("betas"))
         if isinstance(encoded, EncodedRequest):
-            asked = encoded.betas
+            flags = encoded.betas
+        else:
+            flags = read_betas(prompt.parameters.get("betas"))
         betas, dropped = (
-            allowed_betas(asked, always=self._betas) if asked or self._betas else ((), ())
+            allowed_betas(flags, always=self._betas) if flags or self._betas else ((), ())
         )
         added = limit_notices(prompt.parameters, prompt.dialect, limit=limit)
         return Request(
@@ -89,7 +90,7 @@ class AnthropicProvider(HttpProvider):
         )
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """The API's own count; None at an address that has none."""
+        """The API's count; None at an address without one."""
         request = self._encoded(msgspec.structs.replace(prompt, stream=False))
         counted = msgspec.structs.replace(
             request,

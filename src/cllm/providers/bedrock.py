@@ -1,4 +1,4 @@
-"""Amazon Bedrock's Converse API: botocore gives credentials, signatures and frames, not HTTP."""
+"""Amazon Bedrock's Converse API; botocore does credentials, signatures and frames, not HTTP."""
 
 import asyncio
 import struct
@@ -33,7 +33,7 @@ from cllm.wire.translate import encode_bedrock
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"
-# A frame: its length, the length of its headers and their checksum; headers, payload, checksum.
+# A frame: total length, length of the headers, checksum of both; headers, payload, checksum.
 _lengths = struct.Struct("!II")
 PRELUDE_BYTES = 12
 EMPTY_FRAME_BYTES = 16
@@ -41,7 +41,7 @@ AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Where Bedrock is and who asks: a region, perhaps a profile, an address and a bearer key."""
+    """The region and credentials; `endpoint_url` replaces the region's address."""
 
     region: str = DEFAULT_REGION
     profile: str | None = None
@@ -56,8 +56,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BedrockProvider(HttpProvider):
-    """Bedrock in one region, for one account."""
-
     def __init__(
         self,
         *,
@@ -75,7 +73,7 @@ class BedrockProvider(HttpProvider):
         self._credentials: Any = None
 
     async def prepare(self) -> None:
-        """Find the credentials, which may ask a file, another service or a command."""
+        """Find the credentials, which can involve files, services and commands."""
         if self._account.bearer is None and self._credentials is None:
             self._credentials = await asyncio.to_thread(self._find_credentials)
 
@@ -93,7 +91,7 @@ class BedrockProvider(HttpProvider):
         return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """Bedrock's own count, which is by the model itself and not by a profile of it."""
+        """Bedrock's count; None where it has none. It takes models only, no inference profiles."""
         request = self._encoded(msgspec.structs.replace(prompt, stream=False))
         model = base_id(bedrock_id(prompt.model, region=self._account.region))
         counted = msgspec.structs.replace(
@@ -114,7 +112,7 @@ class BedrockProvider(HttpProvider):
             check_key(self._account.bearer, provider=self.name)
             return headers | {"Authorization": f"Bearer {self._account.bearer}"}
         await self.prepare()
-        # A refresh of the credentials blocks.
+        # Signing can refresh the credentials, which blocks.
         return await asyncio.to_thread(self._sign, request, headers)
 
     def _sign(self, request: Request, headers: dict[str, str]) -> dict[str, str]:
@@ -138,9 +136,9 @@ class BedrockProvider(HttpProvider):
         return found
 
     def _no_credentials(self, reason: str) -> AuthenticationError:
-        said = one_line(reason).rstrip(".")
+        text = one_line(reason).rstrip(".")
         return AuthenticationError(
-            f"There are no AWS credentials for Bedrock ({said}); run `aws configure`, or set "
+            f"There are no AWS credentials for Bedrock ({text}); run `aws configure`, or set "
             f"{BEARER_VARIABLE}.",
             provider=self.name,
         )
@@ -201,8 +199,6 @@ def _parse_frame(data: bytes) -> EventStreamMessage | None:
 
 
 class _Reader:
-    """Reads the events in the frames of a stream."""
-
     done = False
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -218,7 +214,7 @@ class _Reader:
 
 
 def _frame_name(headers: Mapping[str, Any]) -> str:
-    """The kind of a frame: an event's, or an exception's in the middle of the stream."""
+    """The type of a frame's event or exception; ProviderSaidError for an error frame."""
     if headers.get(":message-type") == "error":
         details = ErrorDetails(
             message=str(headers.get(":error-message", "")), type=str(headers.get(":error-code", ""))

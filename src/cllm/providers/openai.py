@@ -1,9 +1,9 @@
-"""Any server that speaks OpenAI's words: Chat Completions, or the Responses API if wanted."""
+"""OpenAI-compatible servers, by the Chat Completions API or the Responses API."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,7 @@ Api = Literal["chat", "responses"]
 
 PATHS: dict[Api, str] = {"chat": "chat/completions", "responses": "responses"}
 OPENAI = "https://api.openai.com/"
-# Models that OpenAI itself serves by its Responses API only.
+# Models that OpenAI serves by its Responses API only.
 RESPONSES_MODELS = (
     "*-codex*",
     "*-deep-research*",
@@ -41,30 +41,27 @@ RESPONSES_MODELS = (
 
 @lru_cache(maxsize=1000)
 def api_of(model: str, *, url: str) -> Api:
-    """The API that a model wants at an address; other servers than OpenAI's have chat for all."""
+    """The API for a model; servers other than OpenAI's serve all models by chat."""
     wanted = any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
     return "responses" if wanted and url.startswith(OPENAI) else "chat"
 
 
 def api_for(prompt: Prompt, *, url: str) -> Api:
-    """The API for a prompt: what its model wants, or what takes all that is asked of the model."""
-    api = api_of(prompt.model, url=url)
-    elsewhere = api == "chat" and url.startswith(OPENAI) and is_refused_by_chat(prompt)
-    return "responses" if elsewhere else api
+    """The API for a prompt: that of its model, or Responses for what OpenAI's chat refuses."""
+    if url.startswith(OPENAI) and is_refused_by_chat(prompt):
+        return "responses"
+    return api_of(prompt.model, url=url)
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class OpenAIProvider(HttpProvider):
-    """One server: an address, perhaps a key, and what else it wants to be sent with a request.
+    """One server, by its address and key.
 
-    `api` says which API is used for all models; without it, that is chosen by the model's name,
-    and by what is asked of it.
-    `profile` names the rules by which the server takes a history, if they are not OpenAI's.
-    `defaults` are fields that every request has which does not say otherwise. A server that
-    `reads_text_only` is told of the images in a history in words. `reasoning` says what the server
-    takes of past reasoning.
+    `api`: the API for all models; None chooses it by model and prompt. `profile`: the name of the
+    rules for histories, if they are not OpenAI's. `defaults`: fields that a request gets unless it
+    has them. `reads_text_only`: describe the images of a history in words.
     """
 
     def __init__(
@@ -93,27 +90,25 @@ class OpenAIProvider(HttpProvider):
         self._reasoning = reasoning
 
     def body_of(self, prompt: Prompt) -> bytes:
-        """What the server would be sent, for one that can do more with it than answer."""
+        """The body that `ask` would send."""
         return self._encoded(prompt).body
 
     async def embed(self, body: bytes) -> bytes:
-        """The answer to a request for embeddings, both as they are."""
+        """Send a request for embeddings and return the response, both unchanged."""
         return await self._fetch(Request(url=self._embeddings, body=body))
 
     def _encode(self, prompt: Prompt) -> Request:
         api = self._api or api_for(prompt, url=self._urls["responses"])
         mending = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
-        plainly, mend = mending.takes_texts_as_they_are, cast("Mend", mending)
+        mend: Mend = mending
+        skips_texts = mending.takes_texts_as_they_are
         if self._reads_text_only and first_media(prompt) is not None:
-            plainly, mend = False, in_words(mending)
+            skips_texts, mend = False, in_words(mending)
         if api == "responses":
             encoded = encode_responses(prompt, mend=mend)
         else:
             encoded = encode_openai(
-                prompt,
-                mend=mend,
-                takes_texts_as_they_are=plainly,
-                reasoning=self._reasoning,
+                prompt, mend=mend, takes_texts_as_they_are=skips_texts, reasoning=self._reasoning
             )
         body = encoded.body
         if self._defaults:
@@ -125,20 +120,19 @@ class OpenAIProvider(HttpProvider):
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+    def _codec(self, request: Request) -> Any:
         if request.url == self._urls["responses"]:
-            from cllm.wire.responses import response_decoder as responses_decoder  # noqa: PLC0415 - most models want the other
+            from cllm.wire.responses import response_decoder  # noqa: PLC0415 - few models need it
 
-            return responses_decoder.decode_answer(body, names=request.names)
-        return openai_decoder.decode_answer(body, names=request.names)
+            return response_decoder
+        return openai_decoder
+
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        events: list[ReplyEvent] = self._codec(request).decode_answer(body, names=request.names)
+        return events
 
     def _stream_reader(self, request: Request) -> StreamReader:
-        if request.url == self._urls["responses"]:
-            from cllm.wire.responses import response_decoder as responses_decoder  # noqa: PLC0415 - most models want the other
-
-            events = responses_decoder.StreamDecoder(names=request.names)
-            return SseReader(events, lambda sent: events.decode(sent.data))
-        decoder = openai_decoder.StreamDecoder(names=request.names)
+        decoder = self._codec(request).StreamDecoder(names=request.names)
         return SseReader(decoder, lambda sent: decoder.decode(sent.data))
 
     def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:

@@ -1,6 +1,6 @@
-"""Which providers there are, and which of them serves a model. A table; connects to nobody."""
+"""The table of known providers, and which of them serves a model."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,10 +27,9 @@ CLOSE_ENOUGH = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A server: where it is, which variable holds its key, and which protocol it speaks.
+    """The address, the environment variable of the key, if one is needed, and the protocol.
 
-    A server without a `key` asks for none; one of this machine's own usually does not. `reasoning`
-    is what an OpenAI-compatible one takes of past reasoning (docs/decisions/0016).
+    `reasoning`: what an OpenAI-compatible server takes of past reasoning (docs/decisions/0016).
     """
 
     base_url: str
@@ -107,12 +106,12 @@ KNOWN_PREFIXES: dict[str, str] = {
 
 
 def reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
-    """What a server takes of past reasoning: by its address if that is known, else by its name.
+    """What a server takes of past reasoning, by its address if that is known, else by its name.
 
-    An unknown server is sent what the client sends, and so is `openai` at another address.
+    An unknown server gets what the client sends, and so does `openai` at another address.
     """
     host = _host(base_url)
-    # Servers of this machine need no key: which of them listens at a port is not known.
+    # Rows without a key are servers on loopback, and any of them can use any port.
     for row in ROWS.values():
         if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
             return row.reasoning
@@ -137,10 +136,10 @@ def find_server(
     configured: Mapping[str, Sequence[str]],
     offered: Callable[[str], bool] = is_offered,
 ) -> ServedModel:
-    """Who serves the model: its prefix, else a configured list of models, else a known name.
+    """The model's provider, by its prefix, else a configured list of models, else a known name.
 
-    `configured` are the providers of the settings with the models that they list. Whether a
-    prefix is `offered` by another package is asked last, so that none can take a name over.
+    `configured` maps the providers of the settings to the models that they list. `offered` (by
+    another package) is checked last, so that no package can take over a name.
     """
     providers = {LOCAL, *ROWS, *configured}
     prefix, slash, _ = model.partition("/")
@@ -150,9 +149,9 @@ def find_server(
         if model in names:
             return ServedModel(provider=provider, name=model)
     if not slash:
-        known = next((p for start, p in KNOWN_PREFIXES.items() if model.startswith(start)), None)
-        if known is not None:
-            return ServedModel(provider=known, name=model)
+        owner = _owner_of(model)
+        if owner is not None:
+            return ServedModel(provider=owner, name=model)
     elif prefix and offered(prefix):
         return _at(prefix, model)
     raise _not_found(model, providers, configured)
@@ -188,15 +187,14 @@ def _not_found(
     return ModelNotFoundError(f"Unknown model '{model}': {advice}", model=model)
 
 
-OWNERS = frozenset(KNOWN_PREFIXES.values())
 MOST_NAMED = 20
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say of a provider's models: those it lists, and other names for them.
+    """What the settings say about a provider's models.
 
-    `elsewhere` says that it is asked at an address of the operator's, where nobody knows what there
-    is.
+    `names` maps other names to the provider's. `elsewhere`: the operator set its address, so its
+    models are not known.
     """
 
     provider: str
@@ -216,38 +214,32 @@ def own_name(name: str, catalogue: Catalogue) -> str:
 
 
 def has_model(name: str, catalogue: Catalogue) -> bool | None:
-    """Whether the provider has the model; None if nobody here can tell."""
+    """Whether the provider has the model; None if unknown."""
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":
         return bool(_bedrock().is_known(name))
     if own_name(name, catalogue) != name:
         return True
-    owner = owner_of(name)
-    if owner is None:
-        return None
+    owner = _owner_of(name)
     if owner == catalogue.provider:
         return True
-    told = catalogue.provider in OWNERS and not catalogue.elsewhere
-    return False if told else None
+    if owner is None or catalogue.elsewhere or catalogue.provider not in KNOWN_PREFIXES.values():
+        return None
+    return False
 
 
-def owner_of(name: str) -> str | None:
-    """Whose model it is, by the table of known names."""
+def _owner_of(name: str) -> str | None:
+    """The provider of a model, by the start of its name."""
     return next((p for start, p in KNOWN_PREFIXES.items() if name.startswith(start)), None)
 
 
-def listed_names(catalogue: Catalogue) -> Iterable[str]:
-    """The names by which the provider's models are known here."""
-    known = dict.fromkeys((*catalogue.models, *catalogue.names))
-    if catalogue.kind == "bedrock":
-        known |= dict.fromkeys(_bedrock().MODELS)
-    return known
-
-
 def no_such_model(name: str, catalogue: Catalogue) -> ModelNotFoundError:
-    """The error that says what there is instead."""
-    known = [f"{catalogue.provider}/{listed}" for listed in listed_names(catalogue)]
+    """The error that lists the models of the provider."""
+    names = dict.fromkeys((*catalogue.models, *catalogue.names))
+    if catalogue.kind == "bedrock":
+        names |= dict.fromkeys(_bedrock().MODELS)
+    known = [f"{catalogue.provider}/{listed}" for listed in names]
     shown = ", ".join(known[-MOST_NAMED:])
     advice = f"there are {shown}" if known else f"map it under providers.{catalogue.provider}.names"
     return ModelNotFoundError(
@@ -256,6 +248,6 @@ def no_such_model(name: str, catalogue: Catalogue) -> ModelNotFoundError:
 
 
 def _bedrock() -> Any:
-    from cllm.wire.bedrock import models as bedrock_models  # noqa: PLC0415 - most names are nobody else's
+    from cllm.wire.bedrock import models as bedrock_models  # noqa: PLC0415 - few names need it
 
     return bedrock_models

@@ -1,4 +1,4 @@
-"""Providers that other packages bring, found by their entry points among what is installed.
+"""Providers of other packages, found by their entry points.
 
 A package offers one in the group `cllm.providers`:
 
@@ -7,8 +7,8 @@ A package offers one in the group `cllm.providers`:
 
     def open_provider(name: str, settings: ProviderAccess) -> Provider: ...
 
-`name` is what the provider is called in the settings and in a model's name; the protocol `Provider`
-is in `cllm.core.ports`. Nothing is looked up here for a name that is built in.
+`name` is the provider's name in the settings and in names of models; the protocol `Provider` is in
+`cllm.core.ports`. Entry points are not read for built-in names.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "cllm.providers"
 METHODS = ("prepare", "ask", "close")
-# What can go wrong in code that is not ours while it is imported and called.
+# What foreign code can raise while it is imported and called.
 FAULTS = (
     ArithmeticError,
     AssertionError,
@@ -45,16 +45,16 @@ FAULTS = (
 
 
 def _usual_timeouts() -> "Timeouts":
-    from cllm.providers.http import Timeouts  # noqa: PLC0415 - looking a name up needs none
+    from cllm.providers.http import Timeouts  # noqa: PLC0415 - `is_offered` needs none
 
     return Timeouts()
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about reaching a provider.
+    """What the settings say about a provider.
 
-    Keys are `Secret`, so that none is shown by accident; `reveal()` gives one away. `options` are
-    the keys of `providers.NAME` that cllm has no name for. `environment` is the process's own.
+    Keys are `Secret`; `reveal()` returns the text. `options` are the keys of `providers.NAME` that
+    cllm does not define. `environment` is that of the process.
     """
 
     api_base: str | None = None
@@ -66,17 +66,17 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Without options and environment, which can hold keys."""
+        """Omit options and environment, which can contain keys."""
         return f"ProviderAccess(api_base={self.api_base!r}, models={self.models!r})"
 
 
 def is_offered(name: str) -> bool:
-    """Whether an installed package offers a provider of that name."""
+    """Whether an installed package offers a provider of this name."""
     return bool(_offers(name))
 
 
 def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
-    """The provider that a package offers, opened under a name; SettingsError if it cannot be."""
+    """Open the provider that a package offers, under `name`; SettingsError if that fails."""
     found = _offers(offer)
     if len(found) != 1:
         rivals = " and ".join(sorted(map(_package, found))) or "no installed package"
@@ -111,7 +111,7 @@ def _package(offer: "EntryPoint") -> str:
 
 
 def _without_keys(text: str, access: ProviderAccess) -> str:
-    from cllm.providers.http_provider import one_line  # noqa: PLC0415 - only to word an error
+    from cllm.providers.http_provider import one_line  # noqa: PLC0415 - only for an error
 
     keys = (access.api_key, *access.headers.values())
     return one_line(text, secrets=[key.reveal() for key in keys if key is not None])
