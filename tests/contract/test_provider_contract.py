@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.scripted import Line, ScriptedProvider
 
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Provider
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
-from cllm.providers.scripted import Line, ScriptedProvider
 from cllm.testing.provider_contract import ProviderContract, _Client
 
 FINISHED = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason="end")

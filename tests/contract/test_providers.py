@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
+from tests.scripted import Line, ScriptedProvider, spoken
 
 from cllm.core.errors import BrokenStreamError, UpstreamError
 from cllm.core.ports import Provider
@@ -18,7 +19,6 @@ from cllm.providers.http_pool import PooledHttp
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.providers.openai import OpenAIProvider
-from cllm.providers.scripted import Line, ScriptedProvider, spoken
 from cllm.testing.provider_contract import ProviderContract, ProviderHarness, ScriptedContract
 
 Transport = type[PooledHttp] | type[OnceHttp]

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 from tests.tokenizers import o200k
 from tests.turns import turn_request
 from tests.window_histories import Said, needed
@@ -38,7 +39,6 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.openai.parts import decode_parts
 from cllm.wire.spoken import Spoken

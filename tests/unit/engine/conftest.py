@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scripted import ScriptedProvider
 from tests.turns import turn_request
 from tests.unit.engine.talking import LONG, say, summarise
 
@@ -17,7 +18,6 @@ from cllm.core.reply import ReplyEvent
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 from cllm.stores.sqlite.store import SqliteStore

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import (
     LONG,
@@ -32,7 +33,6 @@ from cllm.core.message import plain_message
 from cllm.core.reply import Noticed, ReplyFinished, Usage
 from cllm.engine.compacting import Summarised, Summarising
 from cllm.engine.retry import RetryRules
-from cllm.providers.scripted import ScriptedProvider, spoken
 
 
 class TestBeforeATurn:

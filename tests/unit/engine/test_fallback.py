@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 
 from cllm.core.errors import (
     AuthenticationError,
@@ -27,7 +28,6 @@ from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
 from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnRequest
 from cllm.engine.retry import RetryRules, may_fall_back
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider, spoken
 
 DOWN = UpstreamError("It is down.", provider="first", status=503)
 NEVER_AGAIN = RetryRules(retries=0)

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.scripted import ScriptedProvider
 
 from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Turn
@@ -15,7 +16,6 @@ from cllm.core.reply import ReplyFinished, TextDelta
 from cllm.engine.keep import SHORTEST_PAUSE, Keeper
 from cllm.engine.log import Served
 from cllm.engine.request import Attempt, Route, unknown_price
-from cllm.providers.scripted import ScriptedProvider
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import ScriptedProvider
 from tests.turns import turn_request
 
 from cllm.assembly.system import NO_CONTEXT, Context, SystemChoice
@@ -15,7 +16,6 @@ from cllm.core.prompt import Continuity, Original
 from cllm.engine.log import Served
 from cllm.engine.prompt_builder import whole_prompt
 from cllm.engine.request import Attempt, Route, unknown_price
-from cllm.providers.scripted import ScriptedProvider
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)

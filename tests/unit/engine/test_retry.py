@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted import ScriptedProvider, spoken
 
 from cllm.core import errors
 from cllm.core.message import plain_message
@@ -10,7 +11,6 @@ from cllm.core.notice import LEFT_OUT, MAX_NOTICES, Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, TextDelta
 from cllm.engine.retry import RetryRules, ask_patiently, is_passing
-from cllm.providers.scripted import ScriptedProvider, spoken
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
 RULES = RetryRules()

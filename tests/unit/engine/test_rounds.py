@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 
 from cllm.core.errors import AuthenticationError, ConversationNotFoundError
 from cllm.core.message import Message, ToolCall
@@ -12,7 +13,6 @@ from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta,
 from cllm.engine.request import TurnEnded, TurnRequest
 from cllm.engine.rounds import LIMIT_REACHED, RoundEnded
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider, spoken
 
 DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import spoken
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
 
@@ -19,7 +20,6 @@ from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
 from cllm.engine.compacting import MOST_UNDONE
 from cllm.engine.request import Route
 from cllm.engine.retry import RetryRules
-from cllm.providers.scripted import spoken
 
 DOWN = RateLimitedError("Slow down.", provider="scripted")
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 
 from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Turn, WindowRecord
@@ -32,7 +33,6 @@ from cllm.core.reply import (
 )
 from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 
 from .conftest import PausingProvider

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.scripted import ScriptedProvider
 from tests.unit.engine.talking import (
     LONG,
     Talker,
@@ -24,7 +25,6 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.retry import RetryRules
-from cllm.providers.scripted import ScriptedProvider
 from cllm.wire.translate import spoken_for
 
 

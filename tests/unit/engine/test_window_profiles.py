@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
+from tests.scripted import ScriptedProvider, spoken
 from tests.turns import turn_request
 from tests.window_histories import Said, histories, needed, turns_of
 
@@ -27,7 +28,6 @@ from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.turn import Engine
 from cllm.providers.fitting import Mending, marking_for
-from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.openai.parts import encode_parts

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.scale import scaled
+from tests.scripted import ScriptedProvider, spoken
 from tests.turns import turn_request
 
 from cllm.assembly.tokens import estimate_tokens
@@ -24,7 +25,6 @@ from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
-from cllm.providers.scripted import ScriptedProvider, spoken
 from cllm.stores.memory import MemoryStore
 from cllm.wire.translate import spoken_for
 

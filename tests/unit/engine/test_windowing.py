@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.scripted import ScriptedProvider, spoken
 
 from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.errors import WindowTooSmallError
@@ -11,7 +12,6 @@ from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import TRIMMED
 from cllm.engine.request import TurnBegan
-from cllm.providers.scripted import ScriptedProvider, spoken
 
 LONG = "word " * 200
 

@@ -1,7 +1,4 @@
-"""A provider that answers from a script: for tests, and for trying things without a model.
-
-It keeps the prompts it was asked, so that what would have been sent can be looked at.
-"""
+"""A provider that replies from a script and records its prompts."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
@@ -14,7 +11,7 @@ Line = str | CllmError | Sequence[ReplyEvent | CllmError]
 
 
 def spoken(text: str, *, usage: Usage | None = None) -> list[ReplyEvent]:
-    """The events of a plain answer, word by word."""
+    """The events of a text reply, word by word."""
     words = text.split(" ")
     pieces = [words[0], *(f" {word}" for word in words[1:])]
     finished = ReplyFinished(
@@ -24,9 +21,9 @@ def spoken(text: str, *, usage: Usage | None = None) -> list[ReplyEvent]:
 
 
 class ScriptedProvider:
-    """Answers each question with the next line of its script; an error in it is raised there.
+    """Replies with the next line of its script, or raises it if it is an error.
 
-    Once the script is at its end the answer is what the user said last.
+    After the end of the script it repeats the last message of the prompt.
     """
 
     name = "scripted"
