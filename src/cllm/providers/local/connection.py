@@ -1,4 +1,4 @@
-"""The ways to ask a running child: for a reply, and to save or restore its slot."""
+"""Requests to a running child, and what of a prompt its model can read."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -12,24 +12,64 @@ from cllm.core.errors import (
     BrokenStreamError,
     InvalidRequestError,
     ProviderError,
+    StrictError,
     UnreachableError,
+    UnsendableError,
 )
+from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.providers.http import Http, Timeouts
 from cllm.providers.local.process import Child
 from cllm.providers.openai import OpenAIProvider
+from cllm.wire.media import asked_about
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
 READING_SECONDS = 3600
-
-# The server ends a connection after a stream while the pool still holds it for the next request.
+# The server closes a connection after a stream while the pool holds it for the next request.
 ONE_REQUEST = {"Connection": "close"}
+TOOL_FIELDS = frozenset(
+    ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "toolConfig")
+)
+TOOLS_LEFT_OUT = Notice(
+    code="tools_left_out",
+    path="tools",
+    message="The local model is too small to use tools; it is not shown any and calls none.",
+)
+
+
+def readable(
+    prompt: Prompt, *, provider: str, sees_tools: bool
+) -> tuple[Prompt, tuple[Notice, ...]]:
+    """The prompt without the tools that the model cannot see, and notices of them.
+
+    UnsendableError if the prompt is about anything but text.
+    """
+    found = asked_about(prompt)
+    if found is not None:
+        path, what = found
+        raise UnsendableError(
+            f"The local model reads text only, and it was given {what}; ask another model, as in: "
+            "-m openai/gpt-4o",
+            provider=provider,
+            path=path,
+        )
+    parameters = prompt.parameters
+    if sees_tools or TOOL_FIELDS.isdisjoint(parameters):
+        return prompt, ()
+    config = parameters.get("toolConfig")
+    bedrock_tools = config.get("tools") if isinstance(config, dict) else None
+    has_tools = bedrock_tools or parameters.get("tools") or parameters.get("functions")
+    notices = (TOOLS_LEFT_OUT,) if has_tools else ()
+    if prompt.strict and notices:
+        raise StrictError(provider=provider, notices=notices)
+    rest = {name: value for name, value in parameters.items() if name not in TOOL_FIELDS}
+    return msgspec.structs.replace(prompt, parameters=rest), notices
 
 
 class Connection:
-    """A running child and the ways to ask it something."""
+    """A running child; `holds` is the cache key of the conversation in its slot."""
 
     def __init__(
         self, child: Child, *, name: str, identity: str, http: Http, defaults: Mapping[str, Any]
@@ -38,7 +78,6 @@ class Connection:
         self.identity = identity
         self.holds: str | None = None
         self._http = http
-        self._slot_timeouts = Timeouts(first_byte=SLOT_SECONDS)
         self._provider = OpenAIProvider(
             name=name,
             base_url=f"{child.address}/v1",
@@ -67,53 +106,46 @@ class Connection:
             ) from error
 
     async def count(self, prompt: Prompt) -> int:
-        """How many tokens the prompt is, as the model would read it."""
-        said = await self._posted("apply-template", self._provider.body_of(prompt))
-        asked = {"content": said["prompt"], "add_special": True, "parse_special": True}
-        found = await self._posted("tokenize", msgspec.json.encode(asked))
+        """The exact number of tokens of the prompt in the model's template."""
+        templated = await self._call("apply-template", self._provider.body_of(prompt))
+        text = {"content": templated["prompt"], "add_special": True, "parse_special": True}
+        found = await self._call("tokenize", msgspec.json.encode(text))
         return len(found["tokens"])
 
-    async def _posted(self, path: str, body: bytes) -> Any:
-        answer = await self._http.post(
+    async def _call(self, path: str, body: bytes) -> Any:
+        status, answer = await self._post(path, body)
+        if status != HTTPStatus.OK:
+            raise InvalidRequestError(
+                f"The local model cannot read this ({status}); ask another model.",
+                provider=self._provider.name,
+                status=status,
+            )
+        return msgspec.json.decode(answer)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        response = await self._http.post(
             f"{self.process.address}/{path}",
-            headers=self._headers,
+            headers={
+                "Authorization": f"Bearer {self.process.key}",
+                "Content-Type": "application/json",
+                **ONE_REQUEST,
+            },
             body=body,
             provider=self._provider.name,
-            timeouts=self._slot_timeouts,
+            timeouts=Timeouts(first_byte=SLOT_SECONDS),
         )
-        told = await answer.read()
-        if answer.status != HTTPStatus.OK:
-            raise InvalidRequestError(
-                f"The local model cannot read this ({answer.status}); ask another model.",
-                provider=self._provider.name,
-                status=answer.status,
-            )
-        return msgspec.json.decode(told)
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {
-            "Authorization": f"Bearer {self.process.key}",
-            "Content-Type": "application/json",
-            **ONE_REQUEST,
-        }
+        return response.status, await response.read()
 
     async def slot(self, action: str, file_name: str) -> bool:
-        """Save or restore the slot; whether that went well."""
+        """Save or restore the slot; False if that failed."""
+        body = msgspec.json.encode({"filename": file_name})
         try:
-            answer = await self._http.post(
-                f"{self.process.address}/slots/0?action={action}",
-                headers=self._headers,
-                body=msgspec.json.encode({"filename": file_name}),
-                provider=self._provider.name,
-                timeouts=self._slot_timeouts,
-            )
-            await answer.read()
+            status, _ = await self._post(f"slots/0?action={action}", body)
         except ProviderError:
-            # A child that died of it is noticed now, and not by the next request.
+            # The action can kill the child: notice that now, not at the next request.
             await self.process.has_ended()
             return False
-        return answer.status == HTTPStatus.OK
+        return status == HTTPStatus.OK
 
     async def close(self) -> None:
         await self._http.close()

@@ -1,7 +1,4 @@
-"""The parent's side of the child process: start it, know its address, end it.
-
-Knows nothing of prompts. A child never outlives its parent: it ends with its standard input.
-"""
+"""Starts and ends the child process, which ends with its standard input, so with its parent."""
 
 import asyncio
 import contextlib
@@ -25,13 +22,13 @@ GRACE_SECONDS = 2.0
 DYING_SECONDS = 0.5
 TAIL_BYTES = 4096
 
-# Everything else stays here: API keys have no business in a process that runs foreign files.
+# The child runs foreign files, so it gets no API keys: these variables only.
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
 PASSED_ON_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_", "VK_")
 
 
 class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is started with, but for the key, which is made when it starts."""
+    """The settings of a child, except its key, which is created when it starts."""
 
     name: str
     model: Path
@@ -41,13 +38,13 @@ class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
 
     def line(self, key: str) -> bytes:
-        """The one line that the child reads."""
+        """The line that the child reads from standard input."""
         fields = msgspec.to_builtins(self, enc_hook=str) | {"key": key}
         return json.dumps(fields).encode() + b"\n"
 
 
 class Child:
-    """A running child: where it listens and the key it wants."""
+    """A running child, its address and its key."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], *, settings: ChildSettings, errors: IO[bytes]
@@ -60,7 +57,7 @@ class Child:
         if process.stdin is None or process.stdout is None:
             raise ValueError("a child needs pipes for its input and output")
         self._stdin, self._stdout = process.stdin, process.stdout
-        # One that died at once is noticed when its answer is read.
+        # `ready` reports a child that died at once.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(settings.line(self.key))
             self._stdin.flush()
@@ -74,7 +71,7 @@ class Child:
         return self._process.poll() is None
 
     async def has_ended(self) -> bool:
-        """Whether the child is gone; waits a moment, for its sockets close before it is."""
+        """Whether the child has ended; waits a moment, because its sockets close earlier."""
         try:
             await asyncio.to_thread(self._process.wait, DYING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -82,7 +79,7 @@ class Child:
         return True
 
     async def ready(self) -> None:
-        """Wait until the child listens; one that does not, or need not any more, is ended."""
+        """Wait until the child listens; end it on failure or cancellation."""
         answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
         try:
             await asyncio.shield(answering)
@@ -103,7 +100,7 @@ class Child:
         self.address = json.loads(answer)["address"]
 
     def end(self) -> None:
-        """End the child and wait for it: by the end of its input, or else by force."""
+        """Close the child's input and wait for it; kill it after GRACE_SECONDS."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         try:
@@ -119,20 +116,17 @@ class Child:
         what = f"The local model {self._settings.name} did not start"
         if code == -signal.SIGKILL:
             return f"{what}: it was killed, perhaps for want of memory; try a smaller model."
-        reason = _reason_in(self._tail())
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - TAIL_BYTES))
+        reason = _reason_in(self._errors.read().decode("utf-8", "replace"))
         return (
             f"{what} ({reason}); the file {self._settings.model} may be damaged or of a kind that "
             "llama.cpp does not run: fetch it again or choose another."
         )
 
-    def _tail(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - TAIL_BYTES))
-        return self._errors.read().decode("utf-8", "replace")
-
 
 def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
-    """Start a child, which then reads its model; `Child.ready` waits for that."""
+    """Start a child; `Child.ready` waits until it has loaded its model."""
     with contextlib.ExitStack() as on_failure:
         try:
             errors = on_failure.enter_context(tempfile.TemporaryFile())
@@ -149,23 +143,23 @@ def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
                 f"The local model's process cannot be started ({error.strerror}); "
                 "free some memory and disk space and ask again."
             ) from error
-        # From here on the child's `end` closes it.
+        # From here on `Child.end` closes the file.
         on_failure.pop_all()
     return Child(process, settings=settings, errors=errors)
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {
+    passed = {
         name: value
         for name, value in environ.items()
         if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
     }
-    # Threads that spin while they wait starve a second process on the same cores.
-    return {"GOMP_SPINCOUNT": "2000"} | kept
+    # Waiting threads that spin starve a second process on the same cores.
+    return {"GOMP_SPINCOUNT": "2000"} | passed
 
 
 def _reason_in(tail: str) -> str:
-    """The first error that llama.cpp printed, or the last line there is."""
+    """The first error that llama.cpp printed, or the last line."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line.partition(" E ")[2] for line in lines if " E " in line]
     return (errors or lines[-1:] or ["it gave no reason"])[0].rstrip(".")

@@ -1,8 +1,4 @@
-"""The local model as a provider: a child process, asked through the OpenAI provider.
-
-Carries a prompt to the child and keeps the slot files right. It computes nothing itself and
-never reads what is said; it only looks whether that is text.
-"""
+"""The local model as a provider: starts the child process and manages its slot files."""
 
 import asyncio
 import contextlib
@@ -36,7 +32,7 @@ MakeHttp = Callable[[], "Http"]
 
 
 class LocalProvider:
-    """One model file, one child process; started when it is first needed."""
+    """One model file and its child process, which the first use starts."""
 
     name = "local"
 
@@ -66,15 +62,15 @@ class LocalProvider:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, while there is a child."""
+        """The child's process ID; None without a child."""
         return None if self._child is None else self._child.process.pid
 
     async def prepare(self) -> None:
-        """Have the model's file and a child that is ready to be asked."""
+        """Fetch the model if it is missing, and start the child."""
         await self._connected()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        """Ask once. One prompt at a time: the child has one slot."""
+        """Send one prompt at a time: the child has one slot."""
         prompt, notices = self._readable(prompt)
         for notice in notices:
             yield Noticed(notice=notice)
@@ -92,20 +88,19 @@ class LocalProvider:
             yield finished
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount:
-        """How many tokens the prompt is, exactly: the model's own template and vocabulary."""
+        """The exact count, by the model's template and vocabulary."""
         prompt, notices = self._readable(prompt)
         child = await self._connected()
         tokens = await child.count(bounded(prompt))
         return TokenCount(tokens=tokens, notices=notices)
 
     async def close(self) -> None:
-        """End the child."""
         child, self._child = self._child, None
         if child is not None:
             await child.close()
 
     def _readable(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
-        from cllm.providers.local.readable import readable  # noqa: PLC0415 - as its codec, by now
+        from cllm.providers.local.connection import readable  # noqa: PLC0415 - see `_start`
 
         return readable(prompt, provider=self.name, sees_tools=self._model.sees_tools)
 
@@ -133,16 +128,15 @@ class LocalProvider:
             threads=self._threads,
         )
         child = process.launch(settings, self._environ)
-        # Loaded while the child reads its model: it takes almost as long.
+        # This import takes almost as long as the child takes to load its model.
         from cllm.providers.local.connection import Connection  # noqa: PLC0415
 
         await child.ready()
-        http = self._make_http()
         return Connection(
             child,
             name=self.name,
             identity=self._model.identity(),
-            http=http,
+            http=self._make_http(),
             defaults=self._model.parameters,
         )
 
@@ -150,20 +144,20 @@ class LocalProvider:
         known = self._model.known
         if known is None or self._model.is_whole:
             return
-        from cllm.providers.local import fetch  # noqa: PLC0415 - needed once in a machine's life
+        from cllm.providers.local import fetch  # noqa: PLC0415 - rarely needed
 
         fetcher = fetch.Fetcher(paths=self._paths, environ=self._environ, report=self._report)
         await _in_thread(lambda: fetch.fetch_known(known, fetcher), stop=fetcher.stop)
 
     async def _restored(self, cache_key: str | None) -> "Connection":
-        """The child, with what it had computed of the conversation if that was kept."""
+        """The child, with the conversation's slot file loaded if there is one."""
         child = await self._connected()
         if cache_key is None or child.holds == cache_key:
             return child
-        kept = await asyncio.to_thread(self._slots.find, cache_key, child.identity)
-        if kept is None or await child.slot("restore", kept.name):
+        saved = await asyncio.to_thread(self._slots.find, cache_key, child.identity)
+        if saved is None or await child.slot("restore", saved.name):
             return child
-        self._slots.drop(kept)
+        self._slots.drop(saved)
         return await self._connected()
 
     async def _save(self, child: "Connection", cache_key: str | None) -> None:
@@ -184,7 +178,7 @@ def _pool() -> "Http":
 
 
 def bounded(prompt: Prompt) -> Prompt:
-    """The prompt with a bound to the reply, if its caller set none."""
+    """The prompt with a limit of the reply, if the caller set none."""
     if "max_completion_tokens" in prompt.parameters:
         return prompt
     parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
@@ -192,14 +186,14 @@ def bounded(prompt: Prompt) -> Prompt:
 
 
 def _processors() -> int:
-    """How many this process may use, which can be fewer than there are."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
-    """Run blocking work in a thread that holds up neither a cancelled task nor the exit."""
+    """Run blocking work in a daemon thread, which delays neither a cancelled task nor the exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -215,7 +209,7 @@ async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
         result, error = None, None
         try:
             result = work()
-        except BaseException as raised:  # noqa: BLE001 - handed to the task, which raises it
+        except BaseException as raised:  # noqa: BLE001 - the task raises it
             error = raised
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)

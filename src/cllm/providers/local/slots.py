@@ -1,11 +1,8 @@
-"""Slot files: what the model had computed of a conversation when its last turn ended.
+"""Slot files: the state of the model after the last turn of a conversation.
 
-They only save time. A file that is missing, damaged or another's is ignored and deleted, and a
-failure to write one never fails a turn. llama.cpp dies of a damaged file, so each one carries
-its checksum in its name and is checked before it is used.
-
-A name is `<conversation>.<model>.<checksum>.bin`, hashes all three, so that a conversation's
-files are found without knowing its models. A file is never changed under its name.
+They only save time, so no failure here fails a turn. A damaged file crashes llama.cpp: each file is
+named `<conversation>.<model>.<checksum>.bin`, all hashes, and checked before use. A file never
+changes under its name.
 """
 
 import contextlib
@@ -15,7 +12,6 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -29,19 +25,19 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The slot files in one folder, the least recently used of which go first."""
+    """The slot files in one folder; the least recently used are deleted first."""
 
     folder: Path
     max_bytes: int = DEFAULT_MAX_BYTES
     max_files: int = DEFAULT_MAX_FILES
 
     def open_folder(self) -> None:
-        """Make the folder, for the person alone."""
+        """Create the folder, accessible to the user only."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
 
     def find(self, cache_key: str, model: str) -> Path | None:
-        """The newest sound slot file of the conversation under that model; marks it as used."""
+        """The newest valid file of the conversation for this model; marks it as used."""
         for path in sorted(self._files(_stem(cache_key, model)), key=_used_at, reverse=True):
             if _checksum(path) == path.name.split(".")[2]:
                 with contextlib.suppress(OSError):
@@ -51,11 +47,11 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def new_name(self) -> str:
-        """A name in the folder, of its own, for a file that is being written."""
+        """A unique name for a file that is being written."""
         return secrets.token_hex(8) + UNFINISHED
 
     def keep(self, unfinished: str, cache_key: str, model: str) -> Path | None:
-        """Give a file that has been written its name; None if it is not there to be named."""
+        """Rename a written file to its final name; None if that fails."""
         written = self.folder / unfinished
         checksum = _checksum(written)
         if checksum is None:
@@ -79,13 +75,12 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
             path.unlink()
 
     def forget(self, cache_key: str) -> None:
-        """Delete what any model had computed of the conversation."""
+        """Delete the conversation's files of all models."""
         for path in self._files(_short_hash(cache_key)):
             self.drop(path)
 
-    def _files(self, stem: str = "") -> Iterator[Path]:
-        pattern = f"{stem}.*{SUFFIX}" if stem else f"*{SUFFIX}"
-        yield from list(self.folder.glob(pattern))
+    def _files(self, stem: str = "*") -> list[Path]:
+        return list(self.folder.glob(f"{stem}.*{SUFFIX}"))
 
     def _make_room(self) -> None:
         size = 0
@@ -121,10 +116,10 @@ def _size(path: Path) -> int:
 
 
 def _checksum(path: Path) -> str | None:
-    """The file's checksum and length in hexadecimal; None if it cannot be read."""
+    """The CRC-32 and length of a file in hexadecimal; None if it cannot be read."""
     checksum = size = 0
     try:
-        # A pipe or a device under this name must not make anybody wait.
+        # Opening a pipe or a device must not block.
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(opened, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

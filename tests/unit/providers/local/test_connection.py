@@ -8,7 +8,7 @@ import pytest
 from cllm.core.errors import StrictError, UnsendableError
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.local.readable import readable
+from cllm.providers.local.connection import readable
 
 ABOUT_TOOLS: list[dict[str, Any]] = [
     {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
