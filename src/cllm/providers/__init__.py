@@ -1,1 +1,1 @@
-"""Adapters to services that answer. They carry; what the words mean is in `cllm.wire`."""
+"""Adapters to services. They transport; `cllm.wire` translates."""

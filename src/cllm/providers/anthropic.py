@@ -31,7 +31,7 @@ KEY_HEADERS = ("authorization", "x-api-key")
 
 
 class AnthropicProvider(HttpProvider):
-    """The API at one address, with one key; every request has the beta flags `betas`."""
+    """The API at one address; every request has the beta flags `betas`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class AnthropicProvider(HttpProvider):
         self._is_token = False
 
     def with_key(self, key: CallersKey) -> Self:
-        """A copy over the same connections, with a caller's key instead of ours."""
+        """A copy with a caller's key instead of ours, over the same connections."""
         keyed = copy(self)
         keyed._key, keyed._is_token = key.secret.reveal(), key.token  # noqa: SLF001 - its own
         keyed._headers = {  # noqa: SLF001
@@ -90,7 +90,7 @@ class AnthropicProvider(HttpProvider):
         )
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """The API's count; None at an address without one."""
+        """None at an address without a count."""
         request = self._encoded(msgspec.structs.replace(prompt, stream=False))
         counted = msgspec.structs.replace(
             request,

@@ -1,4 +1,4 @@
-"""Amazon Bedrock's Converse API; botocore does credentials, signatures and frames, not HTTP."""
+"""Amazon Bedrock's Converse API. botocore does all but HTTP."""
 
 import asyncio
 import struct
@@ -41,8 +41,6 @@ AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The region and credentials; `endpoint_url` replaces the region's address."""
-
     region: str = DEFAULT_REGION
     profile: str | None = None
     endpoint_url: str | None = None
@@ -73,7 +71,6 @@ class BedrockProvider(HttpProvider):
         self._credentials: Any = None
 
     async def prepare(self) -> None:
-        """Find the credentials, which can involve files, services and commands."""
         if self._account.bearer is None and self._credentials is None:
             self._credentials = await asyncio.to_thread(self._find_credentials)
 
@@ -91,7 +88,7 @@ class BedrockProvider(HttpProvider):
         return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """Bedrock's count; None where it has none. It takes models only, no inference profiles."""
+        """Count by the model itself: Bedrock does not count for inference profiles."""
         request = self._encoded(msgspec.structs.replace(prompt, stream=False))
         model = base_id(bedrock_id(prompt.model, region=self._account.region))
         counted = msgspec.structs.replace(
@@ -157,9 +154,8 @@ class BedrockProvider(HttpProvider):
 class FrameDecoder:
     """Decodes the frames of an AWS event stream from pieces of any size.
 
-    botocore parses and validates each frame. Its buffer copies all of its bytes with every piece
-    and every frame, so it gets one frame at a time. Consume the frames of a piece before feeding
-    the next piece.
+    botocore's buffer copies all of its bytes for every piece and frame, so it gets one frame at a
+    time. Consume the frames of a piece before feeding the next.
     """
 
     def __init__(self) -> None:
@@ -168,7 +164,7 @@ class FrameDecoder:
         self._needed = PRELUDE_BYTES
 
     def feed(self, piece: bytes) -> Iterator[EventStreamMessage]:
-        """Yield the frames that `piece` completes; raises MalformedError for an invalid frame."""
+        """Yield the frames that `piece` completes."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size < self._needed:
@@ -189,7 +185,7 @@ class FrameDecoder:
 
 
 def _parse_frame(data: bytes) -> EventStreamMessage | None:
-    """Parse one frame; None if its end is missing."""
+    """None if the end is missing."""
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     try:
@@ -214,7 +210,6 @@ class _Reader:
 
 
 def _frame_name(headers: Mapping[str, Any]) -> str:
-    """The type of a frame's event or exception; ProviderSaidError for an error frame."""
     if headers.get(":message-type") == "error":
         details = ErrorDetails(
             message=str(headers.get(":error-message", "")), type=str(headers.get(":error-code", ""))

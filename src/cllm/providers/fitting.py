@@ -1,7 +1,4 @@
-"""Repairs a prompt's history for its provider, and sets the marks for the provider's prompt cache.
-
-Joins the rules of `cllm.assembly` with the formats of `cllm.wire`. Sends and stores nothing.
-"""
+"""Repairs a history for its provider, and marks it for the provider's prompt cache."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -45,7 +42,7 @@ ANY_ADVICE = "correct the messages and ask again"
 
 
 class Mending:
-    """Repairs histories for one provider by one profile; call it with the messages of a prompt."""
+    """Repairs histories for one provider by one profile."""
 
     def __init__(self, profile: Profile, *, provider: str) -> None:
         self._profile = profile
@@ -80,7 +77,6 @@ def _make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
 def mending_for(
     dialect: Dialect, model: str, *, provider: str, profile: str | None = None
 ) -> Mending:
-    """The repair for a model, by the profile of this name or by that of the dialect and model."""
     rules = profile_for(dialect, model) if profile is None else named_profile(profile)
     return Mending(rules, provider=provider)
 
@@ -103,14 +99,14 @@ UNMARKABLE = Block(tokens=0, takes_mark=False)
 
 
 def marking_for(dialect: Dialect, model: str, continuity: Continuity | None) -> Mark:
-    """The function that marks prompts; it does nothing if no later prompt starts with this one."""
+    """Marks nothing if no later prompt starts with this one."""
     if continuity is None or (dialect == "bedrock" and not _is_known_to_cache(model)):
         return unmarked
     return partial(_mark, continuity=continuity, minimum=minimum_for(model), takes=MARKED[dialect])
 
 
 def _is_known_to_cache(model: str) -> bool:
-    """Whether a Bedrock model has a cache; False if an ARN hides the model."""
+    """False if an ARN hides the model."""
     known = features(model)
     return known.cache and known.thinking != "as_said"
 
@@ -118,7 +114,6 @@ def _is_known_to_cache(model: str) -> bool:
 def _mark(
     prompt: Translated, *, continuity: Continuity, minimum: int, takes: tuple[type[AnyPart], ...]
 ) -> Translated:
-    """The prompt with marks; unchanged if the client has set one."""
     if _is_marked(prompt):
         return prompt
     system = prompt.system or ()
@@ -147,7 +142,7 @@ def _mark(
 def _blocks(
     messages: Sequence[Spoken], before: int, *, minimum: int, takes: tuple[type[AnyPart], ...]
 ) -> Iterator[Block]:
-    """The parts as blocks. Weighing stops at the minimum: later weights do not matter."""
+    """Weighing stops at the minimum: later weights do not matter."""
     total = before
     for spoken in messages:
         for part in spoken.parts:
@@ -161,7 +156,6 @@ def _blocks(
 
 
 def _is_marked(prompt: Translated) -> bool:
-    """Whether the client has set a mark."""
     parts = (part for spoken in prompt.messages for part in spoken.parts)
     if any(map(_has_mark, prompt.system or ())) or any(map(_has_mark, parts)):
         return True
@@ -190,7 +184,7 @@ def _parts_in_last(messages: Sequence[Spoken], count: int) -> int:
 
 
 def _mark_messages(messages: Sequence[Spoken], places: set[int]) -> Iterator[Spoken]:
-    """Mark the parts at these indices, which count the parts of all messages."""
+    """`places` count the parts of all messages."""
     start = 0
     for spoken in messages:
         end = start + len(spoken.parts)
@@ -207,7 +201,7 @@ def _with_marks(parts: Sequence[AnyPart], places: set[int]) -> tuple[AnyPart, ..
 
 
 def _weight(part: AnyPart) -> int:
-    """The estimated tokens of a part."""
+    """The estimated tokens."""
     match part:
         case Text() | Thinking():
             return weigh_text(part.text).tokens

@@ -1,7 +1,6 @@
-"""The interface of HTTP transports: `post`, then `read` or `chunks` of the response, then `close`.
+"""The interface of HTTP transports.
 
-Two transports implement it: a connection pool, and one that loads fast for a single request. No
-transport follows redirects, because a request carries a key. No time-out covers a whole response.
+No transport follows redirects: a request carries a key. No time-out covers a whole response.
 """
 
 import ipaddress
@@ -23,7 +22,7 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to connect, to the first byte of the response, and between two pieces of it."""
+    """Seconds; `idle` is between two pieces of a response."""
 
     connect: float = 10
     first_byte: float = 600
@@ -31,7 +30,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(ABC):
-    """A response whose head has arrived and whose body is still to be read."""
+    """A response whose head has arrived."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +40,6 @@ class Response(ABC):
         self._timeouts = timeouts
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body in pieces as they arrive; BadReplyError above MAX_ANSWER_BYTES."""
         size = 0
         limit = self._timeouts.first_byte
         while piece := await self._next(limit):
@@ -56,16 +54,15 @@ class Response(ABC):
             limit = self._timeouts.idle
 
     async def read(self) -> bytes:
-        """Return the whole body."""
         return b"".join([piece async for piece in self.chunks()])
 
     @abstractmethod
     async def _next(self, limit: float) -> bytes:
-        """Return the next piece within `limit` seconds; empty at the end."""
+        """The next piece; empty at the end."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Release the connection; an unfinished one is closed, so that the provider stops."""
+        """Close the connection unless the response is complete."""
 
 
 class Http(Protocol):
@@ -85,7 +82,7 @@ class Http(Protocol):
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this address; never one for loopback."""
+    """The proxy from the environment; never one for loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if _is_loopback(host):
@@ -104,7 +101,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """The scheme, host and port of an address, for an error: the rest can contain a secret."""
+    """The address for an error, without what can be secret."""
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"

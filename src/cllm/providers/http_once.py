@@ -1,7 +1,6 @@
 """The transport for a single request: the standard library's client, in a thread.
 
-It loads in a tenth of the time of the pool. Each request has its own connection and thread; closing
-the connection ends the thread.
+It loads in a tenth of the time of the pool.
 """
 
 import asyncio
@@ -42,8 +41,6 @@ T = TypeVar("T")
 
 
 class OnceResponse(Response):
-    """A response whose body a thread reads into a queue."""
-
     def __init__(self, exchange: "_Exchange", *, provider: str, timeouts: Timeouts) -> None:
         super().__init__(provider=provider, timeouts=timeouts)
         self.status = exchange.status
@@ -66,8 +63,6 @@ class OnceResponse(Response):
 
 
 class OnceHttp:
-    """Opens a connection for each request."""
-
     async def post(
         self,
         url: str,
@@ -91,7 +86,7 @@ class OnceHttp:
 
 
 class _Exchange:
-    """One request and its response; `run` executes in a thread and reports to the event loop."""
+    """One request; `run` executes in a thread and reports to the event loop."""
 
     def __init__(self, url: str, *, provider: str, timeouts: Timeouts) -> None:
         self.status = 0
@@ -108,7 +103,7 @@ class _Exchange:
         self._abandoned = False
 
     def abandon(self) -> None:
-        """Shut the connection down, so that a thread that still reads it ends."""
+        """Shut the connection down, which ends the thread."""
         self._abandoned = True
         self.room.release()
         if self._socket is not None:
@@ -144,7 +139,7 @@ class _Exchange:
             raise not_http(self._provider, self._url) from error
 
     def _connect(self) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-        """Return an open connection, the target of the request, and the headers for a proxy."""
+        """A connection, the target of the request, and the headers for a proxy."""
         try:
             connection, target, more = _prepare(self._url, timeout=self._timeouts.connect)
             connection.connect()
@@ -159,7 +154,7 @@ class _Exchange:
         return connection, target, more
 
     def _read(self, response: http.client.HTTPResponse) -> None:
-        """Queue the pieces of the body, without a time-out: the reader of the queue has one."""
+        """Queue the body without a time-out: the reader of the queue has one."""
         if self._socket is not None:
             self._socket.settimeout(None)
         expected, size = response.length, 0
@@ -178,7 +173,7 @@ class _Exchange:
         self._tell(self.pieces.put_nowait, b"" if is_whole else broken_off(self._provider))
 
     def _hand_over(self, piece: bytes) -> None:
-        """Queue a piece when there is room, so that a fast provider has to wait."""
+        """Queue a piece when there is room."""
         self.room.acquire()
         if self._abandoned:
             raise ConnectionAbortedError
@@ -193,13 +188,13 @@ class _Exchange:
             self.answered.set_exception(error)
 
     def _tell(self, function: Callable[[T], None], value: T) -> None:
-        """Call a function in the event loop's thread, unless the loop is closed."""
+        """Call a function in the event loop's thread."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, value)
 
 
 def _unpack(piece: bytes, inflater: "zlib._Decompress | None") -> Iterator[bytes]:
-    """Decompress a piece: some servers compress without a request for it."""
+    """Decompress a piece: some servers compress unasked."""
     if inflater is None:
         yield piece
         return
@@ -210,7 +205,6 @@ def _unpack(piece: bytes, inflater: "zlib._Decompress | None") -> Iterator[bytes
 
 
 def _reason(error: Exception, *, timeout: float) -> str:
-    """Why a connection could not be opened."""
     match error:
         case ssl.SSLError():
             return "the secure connection failed"
@@ -225,7 +219,7 @@ def _reason(error: Exception, *, timeout: float) -> str:
 
 
 class _PatientResponse(http.client.HTTPResponse):
-    """A response that skips up to MOST_INTERIM interim ones, such as 103."""
+    """Skips interim responses, such as 103."""
 
     def _read_status(self) -> tuple[str, int, str]:
         for _ in range(MOST_INTERIM):
@@ -237,7 +231,6 @@ class _PatientResponse(http.client.HTTPResponse):
 
 
 def _prepare(url: str, *, timeout: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-    """As `_connect`, with a connection that is not open yet."""
     parts = urlsplit(url)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError(url)

@@ -1,4 +1,4 @@
-"""The transport for long-running programs: a connection pool. Only this module uses aiohttp."""
+"""The transport for long-running programs: a connection pool on aiohttp."""
 
 import asyncio
 import os
@@ -68,10 +68,7 @@ class PooledResponse(Response):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Reuses no connection on which bytes arrived while it was idle.
-
-    aiohttp would return them to the next request as its response.
-    """
+    """Reuses no connection that received bytes while idle: they would become a response."""
 
     async def _get(self, *args: Any) -> Any:
         while (connection := await super()._get(*args)) is not None:
@@ -83,11 +80,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class PooledHttp:
-    """A pool of connections, opened by the first request.
-
-    The proxy of an address is found once: reading the environment takes longer than the rest of a
-    request.
-    """
+    """Finds the proxy of an address once: that takes longer than the rest of a request."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None

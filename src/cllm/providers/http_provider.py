@@ -1,7 +1,4 @@
-"""What providers of remote services have in common: one request, its events, and their errors.
-
-A subclass chooses the address, the headers and the codec, which is in `cllm.wire`.
-"""
+"""What providers of remote services share: one request, its events, and its errors."""
 
 import math
 from abc import ABC, abstractmethod
@@ -56,7 +53,6 @@ SHOWN_LENGTH = 300
 
 
 def meaning_of(status: int) -> Meaning:
-    """The class of the error for an HTTP status, and advice."""
     return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
 
 
@@ -70,7 +66,7 @@ def check_key(key: str | None, *, provider: str) -> None:
 
 
 def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
-    """The text of a server for an error: one line, at most SHOWN_LENGTH long, no secrets."""
+    """Shorten the text of a server for an error, and hide secrets."""
     line = " ".join(text.split())
     for secret in secrets:
         line = line.replace(secret, "***") if secret else line
@@ -78,7 +74,7 @@ def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """The seconds in the header `Retry-After`, which is a number or a date."""
+    """The seconds in `Retry-After`, a number or a date."""
     value = headers.get("Retry-After", "").strip()
     try:
         seconds = float(value)
@@ -92,11 +88,7 @@ def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An encoded request.
-
-    `names` maps aliases of tools to the client's names. `headers` are those of this request alone.
-    `verbatim`: the client uses the provider's protocol and gets the events of its stream unchanged.
-    """
+    """`names` maps aliases of tools to the client's names. `verbatim`: relay the stream."""
 
     url: str
     body: bytes
@@ -107,7 +99,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamDecoder(Protocol):
-    """Decodes one stream; after `done` nothing more is read."""
+    """After `done` nothing more is read."""
 
     @property
     def done(self) -> bool: ...
@@ -116,14 +108,10 @@ class StreamDecoder(Protocol):
 
 
 class StreamReader(StreamDecoder, Protocol):
-    """Reads the bytes of one stream into events; `finish` returns the last one if it is whole."""
-
     def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
 
 
 class SseReader:
-    """Reads a stream of server-sent events with a protocol's decoder."""
-
     def __init__(
         self, decoder: StreamDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
     ) -> None:
@@ -144,8 +132,6 @@ class SseReader:
 
 
 class AnyRequest(Protocol):
-    """What `RemoteProvider` reads of an encoded request."""
-
     @property
     def notices(self) -> tuple[Notice, ...]: ...
 
@@ -154,10 +140,7 @@ R = TypeVar("R", bound=AnyRequest)
 
 
 class RemoteProvider(ABC, Generic[R]):
-    """Encodes prompts for one service and builds the errors of its failures.
-
-    `secrets` are texts that no error may show, beside the values of `headers`.
-    """
+    """No error shows `secrets` or the values of `headers`."""
 
     def __init__(
         self,
@@ -174,10 +157,9 @@ class RemoteProvider(ABC, Generic[R]):
 
     @abstractmethod
     def _encode(self, prompt: Prompt) -> R:
-        """Encode a prompt; MalformedError if the protocol cannot express it."""
+        """MalformedError if the protocol cannot express the prompt."""
 
     def _encoded(self, prompt: Prompt) -> R:
-        """Encode a prompt; an error of `core.errors` if it cannot be sent."""
         try:
             request = self._encode(prompt)
         except MalformedError as error:
@@ -202,7 +184,7 @@ class RemoteProvider(ABC, Generic[R]):
         )
 
     def _broken_off(self, details: ErrorDetails) -> ProviderError:
-        """The error for an error in the middle of a stream, by the status it has before one."""
+        """The error for an error event in a stream."""
         text = self._clean(details.message or details.type).rstrip(".")
         shown = f"broke off its answer: {text or 'an error without a text'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
@@ -222,7 +204,6 @@ class RemoteProvider(ABC, Generic[R]):
         )
 
     def _ended_early(self, *, is_page: bool) -> Exception:
-        """The error for a stream that ends before its last event."""
         if is_page:
             return MalformedError("a web page")
         return BrokenStreamError(
@@ -235,7 +216,7 @@ class RemoteProvider(ABC, Generic[R]):
 
 
 class HttpProvider(RemoteProvider[Request]):
-    """Sends a prompt to one service over HTTP, once: the engine retries."""
+    """Sends a prompt once: the engine retries."""
 
     def __init__(
         self,
@@ -251,7 +232,7 @@ class HttpProvider(RemoteProvider[Request]):
 
     @abstractmethod
     async def _request_headers(self, request: Request) -> Mapping[str, str]:
-        """The headers of the request, with its key or signature."""
+        """All headers, with the key or signature."""
 
     @abstractmethod
     def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
@@ -299,7 +280,7 @@ class HttpProvider(RemoteProvider[Request]):
             await response.close()
 
     async def _post(self, request: Request) -> Response:
-        """Send a request; an error unless the status of the response is 200."""
+        """ProviderError unless the status is 200."""
         response = await self._http.post(
             request.url,
             headers=await self._request_headers(request),
@@ -319,7 +300,6 @@ class HttpProvider(RemoteProvider[Request]):
         raise self._error(details, shown, status=response.status, headers=response.headers)
 
     async def _fetch(self, request: Request) -> bytes:
-        """The body of the response to a request that is not a prompt."""
         response = await self._post(request)
         try:
             return await response.read()
@@ -327,7 +307,6 @@ class HttpProvider(RemoteProvider[Request]):
             await response.close()
 
     def _counted(self, body: bytes, name: str) -> int:
-        """The number of tokens in the field `name` of a response."""
         try:
             return msgspec.convert(msgspec.json.decode(body, type=dict[str, Any])[name], int)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:

@@ -1,8 +1,7 @@
 """Models of other services through LiteLLM, an optional package.
 
-LiteLLM reads no `.env` here, fetches neither prices nor media, retries nothing and prints nothing.
-A finish reason or counts that it invents are ignored. Its errors are distinguished by class and
-status, never by their text.
+LiteLLM only transports here; a finish reason or counts that it invents are ignored. Its errors are
+distinguished by class and status, never by their text.
 """
 
 import asyncio
@@ -52,8 +51,6 @@ SLIPS = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeEr
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):
-    """The loaded LiteLLM, the transport whose errors cause its own, and what both raise."""
-
     litellm: Any
     httpx: Any
     errors: tuple[type[Exception], ...]
@@ -77,10 +74,7 @@ def load_library() -> Library:
 
 
 class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
-    """LiteLLM with one set of credentials; it finds missing ones in the environment.
-
-    `options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`.
-    """
+    """`options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`."""
 
     def __init__(
         self,
@@ -102,7 +96,6 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         self._library: Library | None = None
 
     async def prepare(self) -> None:
-        """Load LiteLLM in a thread."""
         await self._loaded()
 
     async def close(self) -> None:
@@ -146,7 +139,6 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         )
 
     def _arguments(self, library: Library) -> dict[str, Any]:
-        """The arguments of a call that do not depend on the prompt."""
         limits = self._timeouts
         fields = {
             "api_base": self._api_base,
@@ -183,7 +175,6 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             await stream.aclose()
 
     async def _within(self, limit: float, call: Awaitable[T], library: Library) -> T:
-        """Await a call for at most `limit` seconds; raises errors of `core.errors`."""
         try:
             async with asyncio.timeout(limit):
                 return await call
@@ -193,7 +184,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             raise self._failure(error, library, limit) from error
 
     def _failure(self, error: Exception, library: Library, limit: float) -> ProviderError:
-        """The error for the cause of LiteLLM's, whose own status is 500 whatever the cause."""
+        """Look for the cause: LiteLLM's own status is 500 whatever it is."""
         httpx = library.httpx
         causes = _causes(error)
         in_stream = isinstance(error, library.litellm.exceptions.MidStreamFallbackError)
@@ -221,7 +212,6 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         )
 
     def _refusal(self, error: BaseException, library: Library, response: Any) -> ProviderError:
-        """The error for a service's response, or for LiteLLM's own error without a response."""
         details = ErrorDetails()
         headers: Mapping[str, str] = getattr(error, "litellm_response_headers", None) or {}
         status = getattr(error, "status_code", None)
@@ -244,20 +234,19 @@ def _json(answer: Any) -> bytes:
 
 
 def _has_finish_reason(stream: Any) -> bool:
-    """Whether the service sent a finish reason; LiteLLM adds one where it did not."""
+    """Whether the service sent one: LiteLLM invents it if not."""
     names = ("received_finish_reason", "intermittent_finish_reason")
     return any(getattr(stream, name, "unknown") is not None for name in names)
 
 
 def _is_page(stream: Any) -> bool:
-    """Whether the service sent a web page, by the headers that LiteLLM keeps."""
     hidden = getattr(stream, "_hidden_params", None) or {}
     headers = hidden.get("additional_headers") or {}
     return str(headers.get("llm_provider-content-type", "")).lower().startswith("text/html")
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and its causes, up to an error of ours, which belongs to an earlier attempt."""
+    """Up to an error of ours, which belongs to an earlier attempt."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes and not isinstance(cause, CllmError):

@@ -41,13 +41,13 @@ RESPONSES_MODELS = (
 
 @lru_cache(maxsize=1000)
 def api_of(model: str, *, url: str) -> Api:
-    """The API for a model; servers other than OpenAI's serve all models by chat."""
+    """Servers other than OpenAI serve all models by chat."""
     wanted = any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
     return "responses" if wanted and url.startswith(OPENAI) else "chat"
 
 
 def api_for(prompt: Prompt, *, url: str) -> Api:
-    """The API for a prompt: that of its model, or Responses for what OpenAI's chat refuses."""
+    """Responses also for prompts that chat refuses."""
     if url.startswith(OPENAI) and is_refused_by_chat(prompt):
         return "responses"
     return api_of(prompt.model, url=url)
@@ -57,11 +57,10 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class OpenAIProvider(HttpProvider):
-    """One server, by its address and key.
+    """One server.
 
-    `api`: the API for all models; None chooses it by model and prompt. `profile`: the name of the
-    rules for histories, if they are not OpenAI's. `defaults`: fields that a request gets unless it
-    has them. `reads_text_only`: describe the images of a history in words.
+    `api`: None chooses it by model and prompt. `profile` names the rules for histories. `defaults`:
+    fields that a request gets unless it has them. `reads_text_only`: describe images in words.
     """
 
     def __init__(
@@ -90,11 +89,9 @@ class OpenAIProvider(HttpProvider):
         self._reasoning = reasoning
 
     def body_of(self, prompt: Prompt) -> bytes:
-        """The body that `ask` would send."""
         return self._encoded(prompt).body
 
     async def embed(self, body: bytes) -> bytes:
-        """Send a request for embeddings and return the response, both unchanged."""
         return await self._fetch(Request(url=self._embeddings, body=body))
 
     def _encode(self, prompt: Prompt) -> Request:

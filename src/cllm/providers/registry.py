@@ -27,10 +27,7 @@ CLOSE_ENOUGH = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The address, the environment variable of the key, if one is needed, and the protocol.
-
-    `reasoning`: what an OpenAI-compatible server takes of past reasoning (docs/decisions/0016).
-    """
+    """`key`: the environment variable, if one is needed. `reasoning`: see docs/decisions/0016."""
 
     base_url: str
     key: str | None = None
@@ -38,59 +35,40 @@ class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningRule = AS_SENT
 
 
-ROWS: dict[str, ProviderRow] = {
+COMPATIBLE: dict[str, tuple[str, str | None, ReasoningRule]] = {
+    "cerebras": ("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", TAKES_REASONING),
+    "deepseek": ("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", NEEDS_REASONING_CONTENT),
+    "fireworks": (
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        TAKES_REASONING_CONTENT,
+    ),
+    "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY", TAKES_REASONING),
+    "llama-server": ("http://127.0.0.1:8080/v1", None, TAKES_REASONING_CONTENT),
+    "lmstudio": ("http://127.0.0.1:1234/v1", None, TAKES_EITHER),
+    "mistral": ("https://api.mistral.ai/v1", "MISTRAL_API_KEY", TAKES_THINKING_BLOCKS),
+    "moonshot": ("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", NEEDS_REASONING_CONTENT),
+    "nvidia": ("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", TAKES_EITHER),
+    "ollama": ("http://127.0.0.1:11434/v1", None, TAKES_REASONING),
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", TAKES_NONE),
+    "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", TAKES_DETAILS),
+    "perplexity": ("https://api.perplexity.ai", "PERPLEXITY_API_KEY", TAKES_EITHER),
+    "together": ("https://api.together.xyz/v1", "TOGETHER_API_KEY", TAKES_EITHER),
+    "vllm": ("http://127.0.0.1:8000/v1", None, PREFERS_REASONING),
+    "xai": ("https://api.x.ai/v1", "XAI_API_KEY", TAKES_NONE),
+}
+_rows = {
     "anthropic": ProviderRow(
         base_url="https://api.anthropic.com", key="ANTHROPIC_API_KEY", kind="anthropic"
     ),
     "bedrock": ProviderRow(base_url="", kind="bedrock"),
-    "cerebras": ProviderRow(
-        base_url="https://api.cerebras.ai/v1", key="CEREBRAS_API_KEY", reasoning=TAKES_REASONING
-    ),
-    "deepseek": ProviderRow(
-        base_url="https://api.deepseek.com/v1",
-        key="DEEPSEEK_API_KEY",
-        reasoning=NEEDS_REASONING_CONTENT,
-    ),
-    "fireworks": ProviderRow(
-        base_url="https://api.fireworks.ai/inference/v1",
-        key="FIREWORKS_API_KEY",
-        reasoning=TAKES_REASONING_CONTENT,
-    ),
-    "groq": ProviderRow(
-        base_url="https://api.groq.com/openai/v1", key="GROQ_API_KEY", reasoning=TAKES_REASONING
-    ),
     LITELLM: ProviderRow(base_url="", kind="litellm", reasoning=TAKES_REASONING_CONTENT),
-    "llama-server": ProviderRow(
-        base_url="http://127.0.0.1:8080/v1", reasoning=TAKES_REASONING_CONTENT
-    ),
-    "lmstudio": ProviderRow(base_url="http://127.0.0.1:1234/v1", reasoning=TAKES_EITHER),
-    "mistral": ProviderRow(
-        base_url="https://api.mistral.ai/v1", key="MISTRAL_API_KEY", reasoning=TAKES_THINKING_BLOCKS
-    ),
-    "moonshot": ProviderRow(
-        base_url="https://api.moonshot.ai/v1",
-        key="MOONSHOT_API_KEY",
-        reasoning=NEEDS_REASONING_CONTENT,
-    ),
-    "nvidia": ProviderRow(
-        base_url="https://integrate.api.nvidia.com/v1", key="NVIDIA_API_KEY", reasoning=TAKES_EITHER
-    ),
-    "ollama": ProviderRow(base_url="http://127.0.0.1:11434/v1", reasoning=TAKES_REASONING),
-    "openai": ProviderRow(
-        base_url="https://api.openai.com/v1", key="OPENAI_API_KEY", reasoning=TAKES_NONE
-    ),
-    "openrouter": ProviderRow(
-        base_url="https://openrouter.ai/api/v1", key="OPENROUTER_API_KEY", reasoning=TAKES_DETAILS
-    ),
-    "perplexity": ProviderRow(
-        base_url="https://api.perplexity.ai", key="PERPLEXITY_API_KEY", reasoning=TAKES_EITHER
-    ),
-    "together": ProviderRow(
-        base_url="https://api.together.xyz/v1", key="TOGETHER_API_KEY", reasoning=TAKES_EITHER
-    ),
-    "vllm": ProviderRow(base_url="http://127.0.0.1:8000/v1", reasoning=PREFERS_REASONING),
-    "xai": ProviderRow(base_url="https://api.x.ai/v1", key="XAI_API_KEY", reasoning=TAKES_NONE),
+    **{
+        name: ProviderRow(base_url=base_url, key=key, reasoning=reasoning)
+        for name, (base_url, key, reasoning) in COMPATIBLE.items()
+    },
 }
+ROWS: dict[str, ProviderRow] = dict(sorted(_rows.items()))
 KNOWN_PREFIXES: dict[str, str] = {
     "chatgpt-": "openai",
     "claude-": "anthropic",
@@ -106,9 +84,9 @@ KNOWN_PREFIXES: dict[str, str] = {
 
 
 def reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
-    """What a server takes of past reasoning, by its address if that is known, else by its name.
+    """By the address if it is known, else by the name.
 
-    An unknown server gets what the client sends, and so does `openai` at another address.
+    `openai` at another address gets what the client sends.
     """
     host = _host(base_url)
     # Rows without a key are servers on loopback, and any of them can use any port.
@@ -124,8 +102,6 @@ def _host(base_url: str) -> str:
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's provider and its name there."""
-
     provider: str
     name: str
 
@@ -136,10 +112,9 @@ def find_server(
     configured: Mapping[str, Sequence[str]],
     offered: Callable[[str], bool] = is_offered,
 ) -> ServedModel:
-    """The model's provider, by its prefix, else a configured list of models, else a known name.
+    """By its prefix, else a configured list of models, else a known name.
 
-    `configured` maps the providers of the settings to the models that they list. `offered` (by
-    another package) is checked last, so that no package can take over a name.
+    `offered` (by another package) is checked last, so that no package can take over a name.
     """
     providers = {LOCAL, *ROWS, *configured}
     prefix, slash, _ = model.partition("/")
@@ -191,11 +166,7 @@ MOST_NAMED = 20
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about a provider's models.
-
-    `names` maps other names to the provider's. `elsewhere`: the operator set its address, so its
-    models are not known.
-    """
+    """`names` maps other names to the provider's. `elsewhere`: the operator set the address."""
 
     provider: str
     kind: str
@@ -205,7 +176,6 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_name(name: str, catalogue: Catalogue) -> str:
-    """The provider's name for the model."""
     if name in catalogue.names:
         return catalogue.names[name]
     if catalogue.kind == "anthropic" and "anthropic." in name:
@@ -214,7 +184,7 @@ def own_name(name: str, catalogue: Catalogue) -> str:
 
 
 def has_model(name: str, catalogue: Catalogue) -> bool | None:
-    """Whether the provider has the model; None if unknown."""
+    """None if unknown."""
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":
@@ -230,12 +200,10 @@ def has_model(name: str, catalogue: Catalogue) -> bool | None:
 
 
 def _owner_of(name: str) -> str | None:
-    """The provider of a model, by the start of its name."""
     return next((p for start, p in KNOWN_PREFIXES.items() if name.startswith(start)), None)
 
 
 def no_such_model(name: str, catalogue: Catalogue) -> ModelNotFoundError:
-    """The error that lists the models of the provider."""
     names = dict.fromkeys((*catalogue.models, *catalogue.names))
     if catalogue.kind == "bedrock":
         names |= dict.fromkeys(_bedrock().MODELS)

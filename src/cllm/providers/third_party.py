@@ -51,11 +51,7 @@ def _usual_timeouts() -> "Timeouts":
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about a provider.
-
-    Keys are `Secret`; `reveal()` returns the text. `options` are the keys of `providers.NAME` that
-    cllm does not define. `environment` is that of the process.
-    """
+    """What the settings say about a provider; `options` are the keys that cllm does not define."""
 
     api_base: str | None = None
     api_key: Secret | None = None
@@ -71,12 +67,11 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_offered(name: str) -> bool:
-    """Whether an installed package offers a provider of this name."""
     return bool(_offers(name))
 
 
 def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
-    """Open the provider that a package offers, under `name`; SettingsError if that fails."""
+    """SettingsError if the package cannot open it."""
     found = _offers(offer)
     if len(found) != 1:
         rivals = " and ".join(sorted(map(_package, found))) or "no installed package"

@@ -1,1 +1,1 @@
-"""The local model: a GGUF file, fetched once and run in a child process on loopback."""
+"""The local model: a GGUF file, run in a child process on loopback."""

@@ -1,7 +1,7 @@
-"""The child process that runs the model: llama.cpp's server on loopback, behind a key.
+"""The child process: llama.cpp's server on loopback.
 
-Reads its settings and key as one line of JSON from standard input, where other users cannot see
-them, writes one line with its address, and ends when standard input ends.
+Reads its settings from standard input, where other users cannot see the key, writes its address,
+and ends when standard input ends.
 """
 
 import json

@@ -42,10 +42,7 @@ TOOLS_LEFT_OUT = Notice(
 def readable(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
-    """The prompt without the tools that the model cannot see, and notices of them.
-
-    UnsendableError if the prompt is about anything but text.
-    """
+    """Remove tools that the model cannot see; UnsendableError for anything but text."""
     found = asked_about(prompt)
     if found is not None:
         path, what = found
@@ -69,7 +66,7 @@ def readable(
 
 
 class Connection:
-    """A running child; `holds` is the cache key of the conversation in its slot."""
+    """A running child; `holds` is the cache key of its slot."""
 
     def __init__(
         self, child: Child, *, name: str, identity: str, http: Http, defaults: Mapping[str, Any]
@@ -106,7 +103,6 @@ class Connection:
             ) from error
 
     async def count(self, prompt: Prompt) -> int:
-        """The exact number of tokens of the prompt in the model's template."""
         templated = await self._call("apply-template", self._provider.body_of(prompt))
         text = {"content": templated["prompt"], "add_special": True, "parse_special": True}
         found = await self._call("tokenize", msgspec.json.encode(text))

@@ -1,7 +1,6 @@
 """Downloads a file, and resumes where an earlier process stopped.
 
-The file gets its name when its length and hash are right. No error contains an address, because
-addresses can contain credentials.
+No error contains an address, because addresses can contain credentials.
 """
 
 import base64
@@ -37,11 +36,11 @@ PLAIN_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class RefusedError(DownloadError):
-    """The server or a rule refuses this way; a package installer can have access."""
+    """A refusal that may not apply to a package installer."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of a file, and its name. `headers` are sent to the first host only."""
+    """`headers` are sent to the first host only."""
 
     url: str
     what: str
@@ -49,8 +48,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str | None = None
 
 
-class _TransientError(Exception):
-    """A failure that another attempt can repair."""
+class _TransientError(Exception): ...
 
 
 def download(
@@ -61,10 +59,7 @@ def download(
     stop: StopFlag | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """Write the file to `target` and return its SHA-256.
-
-    Call it under a lock: two writers would share one part.
-    """
+    """Return the SHA-256. Call it under a lock: two writers would share one part."""
     check_scheme(source.url)
     part = _Part(source, target, report=report, stop=stop or StopFlag())
     with disk_errors(source.what, target.parent):
@@ -105,7 +100,6 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(what: str, folder: Path) -> Iterator[None]:
-    """Raise DownloadError with advice for any OSError of the file system."""
     try:
         yield
     except OSError as error:
@@ -119,7 +113,7 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
 
 
 class _Part:
-    """The bytes so far in `<target>.part`, and the server's version of them beside it."""
+    """The bytes in `<target>.part`, and the server's version of them."""
 
     def __init__(self, source: Source, target: Path, *, report: Report, stop: StopFlag) -> None:
         self.path = target.with_name(f"{target.name}.part")
@@ -129,7 +123,6 @@ class _Part:
         self._stop = stop
 
     def fill(self, sleep: Callable[[float], None]) -> None:
-        """Request the rest until it is complete; stop after some attempts without progress."""
         fruitless = 0
         for _ in range(MAX_ATTEMPTS):
             before = self._size()
@@ -158,7 +151,7 @@ class _Part:
         )
 
     def _transfer(self) -> bool:
-        """Send one request for the rest; False if the part is of another version of the file."""
+        """Request the rest once; False if the part is of another version."""
         request, offset = self._request()
         opener = urllib.request.build_opener(_SafeRedirects())
         try:
@@ -191,7 +184,7 @@ class _Part:
         return total is None or self._size() == total
 
     def _request(self) -> tuple[urllib.request.Request, int]:
-        """Return the request for the rest, and where the rest starts."""
+        """The request for the rest, and where the rest starts."""
         parts = urlsplit(self._source.url)
         url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
@@ -229,8 +222,6 @@ class _Part:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirects to allowed addresses only, and never out of https."""
-
     def redirect_request(  # noqa: PLR0917 - the standard library's signature
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:

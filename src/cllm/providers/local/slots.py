@@ -1,8 +1,7 @@
 """Slot files: the state of the model after the last turn of a conversation.
 
-They only save time, so no failure here fails a turn. A damaged file crashes llama.cpp: each file is
-named `<conversation>.<model>.<checksum>.bin`, all hashes, and checked before use. A file never
-changes under its name.
+They only save time, so no failure here fails a turn. A damaged file crashes llama.cpp: a file is
+named `<conversation>.<model>.<checksum>.bin`, never changes, and is checked before use.
 """
 
 import contextlib
@@ -32,13 +31,12 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
     max_files: int = DEFAULT_MAX_FILES
 
     def open_folder(self) -> None:
-        """Create the folder, accessible to the user only."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
 
     def find(self, cache_key: str, model: str) -> Path | None:
-        """The newest valid file of the conversation for this model; marks it as used."""
-        for path in sorted(self._files(_stem(cache_key, model)), key=_used_at, reverse=True):
+        """The newest valid file; marks it as used."""
+        for path in sorted(self._files(_stem(cache_key, model)), key=_use_and_size, reverse=True):
             if _checksum(path) == path.name.split(".")[2]:
                 with contextlib.suppress(OSError):
                     os.utime(path)
@@ -47,7 +45,6 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def new_name(self) -> str:
-        """A unique name for a file that is being written."""
         return secrets.token_hex(8) + UNFINISHED
 
     def keep(self, unfinished: str, cache_key: str, model: str) -> Path | None:
@@ -84,12 +81,14 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def _make_room(self) -> None:
         size = 0
-        for count, path in enumerate(sorted(self._files(), key=_used_at, reverse=True), start=1):
-            size += _size(path)
+        for count, path in enumerate(
+            sorted(self._files(), key=_use_and_size, reverse=True), start=1
+        ):
+            size += _use_and_size(path)[1]
             if count > 1 and (count > self.max_files or size > self.max_bytes):
                 self.drop(path)
         for path in self.folder.glob(f"*{UNFINISHED}"):
-            if time.time() - _used_at(path) > ABANDONED_AFTER_SECONDS:
+            if time.time() - _use_and_size(path)[0] > ABANDONED_AFTER_SECONDS:
                 self.drop(path)
 
 
@@ -101,22 +100,17 @@ def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _used_at(path: Path) -> float:
+def _use_and_size(path: Path) -> tuple[float, int]:
+    """The time of the last use, and the length; zeros without a file."""
     try:
-        return path.stat().st_mtime
+        status = path.stat()
     except OSError:
-        return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        return 0.0, 0
+    return status.st_mtime, status.st_size
 
 
 def _checksum(path: Path) -> str | None:
-    """The CRC-32 and length of a file in hexadecimal; None if it cannot be read."""
+    """The CRC-32 and length; None if the file cannot be read."""
     checksum = size = 0
     try:
         # Opening a pipe or a device must not block.
