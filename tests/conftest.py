@@ -1,13 +1,7 @@
-"""What every tier of tests may use: the real local model, fetched once through our own code.
-
-And when coverage is measured: tracing doubles what a test costs, so it is on for the examples that
-name what a line is for, and off for random cases and for tests whose subject is another process.
-"""
+"""What every tier of tests may use: the real local model, fetched once through our own code."""
 
 import gc
 import os
-import sys
-import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -23,23 +17,6 @@ from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 # Random cases: enough to find what breaks often, in every run; many in `make torture`.
 settings.register_profile("scaled", max_examples=scaled(40, 1000), deadline=None)
 settings.load_profile("scaled")
-
-TESTS = Path(__file__).parent
-MEASURED = (
-    "unit",
-    "contract",
-    "fidelity",
-    "integration/providers",
-    "integration/stores",
-    "integration/wire",
-)
-"""The folders whose tests say which lines are covered."""
-
-
-def is_measured(item: pytest.Item) -> bool:
-    if item.get_closest_marker("hypothesis") is not None:
-        return False
-    return any(item.path.is_relative_to(TESTS / folder) for folder in MEASURED)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,21 +34,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Clear what a worker that was killed has left."""
     if not hasattr(config, "workerinput"):
         clear_run()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test that is not measured without the tracer, its fixtures and threads too."""
-    tracer, of_threads = sys.gettrace(), threading.gettrace()
-    if tracer is None or is_measured(item):
-        return (yield)
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        return (yield)
-    finally:
-        threading.settrace(of_threads)
-        sys.settrace(tracer)
 
 
 @pytest.fixture(scope="session")

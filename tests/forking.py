@@ -124,7 +124,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [python or sys.executable, *options.split(), str(PROGRAM), descriptor, *modules],
                 stdin=subprocess.PIPE,
-                env={"LANG": LANGUAGE, "PATH": os.environ["PATH"], "HOME": "/"},
+                env={"LANG": LANGUAGE, "PATH": os.environ["PATH"], "HOME": "/"} | _coverage(),
                 pass_fds=[listener.fileno()],
             )
         self._address = address
@@ -169,6 +169,11 @@ class ForkServer:
         for descriptor in theirs:
             os.close(descriptor)
         return Forked(connection, ours)
+
+
+def _coverage() -> dict[str, str]:
+    """What tells a process to measure the lines that it runs, in `make coverage`."""
+    return {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
 
 
 def open_pipes() -> tuple[Ours, list[int]]:

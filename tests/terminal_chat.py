@@ -5,9 +5,8 @@ import re
 import struct
 import termios
 import threading
-import time
 
-from tests.fake_provider import WAIT
+from tests.watching import wait_until
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()=>78][A-Z0-9]?")
 ASKS_FOR_CURSOR = "\x1b[6n"
@@ -40,11 +39,11 @@ class Talk:
         return ESCAPE.sub("", self.running.out[self._seen :])
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + WAIT
-        while text not in self.screen:
-            assert time.monotonic() < deadline, f"{text!r} was not shown: {self.screen!r}"
+        def is_shown() -> bool:
             assert self.running.process.poll() is None or text in self.screen, self.screen
-            time.sleep(0.01)
+            return text in self.screen
+
+        assert wait_until(is_shown), f"{text!r} was not shown: {self.screen!r}"
 
     def wait_for_prompt(self) -> None:
         self.wait_for("You:")
@@ -62,10 +61,9 @@ class Talk:
 
     def wait_for_prompt_after(self, text: str) -> None:
         """Wait until the prompt and the status line are drawn below this text."""
-        deadline = time.monotonic() + WAIT
-        while not re.search(r"You:.* · \d+ turn", self.screen.rpartition(text)[2], re.DOTALL):
-            assert time.monotonic() < deadline, f"no prompt: {self.screen!r}"
-            time.sleep(0.01)
+        prompt = re.compile(r"You:.* · \d+ turn", re.DOTALL)
+        shown = wait_until(lambda: prompt.search(self.screen.rpartition(text)[2]))
+        assert shown, f"no prompt: {self.screen!r}"
 
     def resize(self, columns: int, lines: int) -> None:
         size = struct.pack("HHHH", lines, columns, 0, 0)

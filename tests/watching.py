@@ -1,5 +1,6 @@
-"""Waiting until somebody opens a file, by inotify where there is one."""
+"""Bounded waits: for a condition, and for a file to be opened (by inotify where there is one)."""
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -8,7 +9,27 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.fake_provider import WAIT
+
 IN_OPEN = 0x20
+POLL_SECONDS = 0.005
+
+
+def wait_until(condition: Callable[[], object], timeout: float = WAIT) -> bool:
+    """Wait until the condition is true; False if the time ends first."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+async def wait_on_loop(condition: Callable[[], object], timeout: float = WAIT) -> None:
+    """Wait until the condition is true, while the event loop runs."""
+    async with asyncio.timeout(timeout):
+        while not condition():
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def _two_seconds(_: float) -> bool:

@@ -6,7 +6,6 @@ here are the fixtures. Tests look at what was sent and at what is on disk.
 
 import signal
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
 from tests.serving import OWN_STORES, STORES, Server, store_for
 from tests.terminal_chat import Talk
-from tests.watching import opened_files
+from tests.watching import opened_files, wait_until
 
 __all__ = ["postgres_server"]
 
@@ -107,16 +106,7 @@ def secret() -> str:
 @pytest.fixture
 def until() -> Callable[..., bool]:
     """Waits until something is true, or for the time given; says which of the two it was."""
-
-    def wait(condition: Callable[[], bool], timeout: float = WAIT) -> bool:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.005)
-        return True
-
-    return wait
+    return wait_until
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """`POST /v1/messages`: who is asked, with what, and what the client is told."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fake_provider import WAIT, FakeProvider, Head, Send, ToolCall
+from tests.fake_provider import FakeProvider, Head, Send, ToolCall
 from tests.messages import (
     BEDROCK_KEY,
     COUNT,
@@ -23,6 +22,7 @@ from tests.messages import (
     text_of,
 )
 from tests.serving import Answer, Server, stored_messages
+from tests.watching import wait_until
 
 HELLO = ("user", "Hello.")
 PROFILE = "us.anthropic.claude-3-7-sonnet-20250219-v1%3A0"
@@ -36,14 +36,15 @@ CALLERS_KEY = "sk-ant-caller-0123456789"
 def logged(server: Server, answer: Answer) -> dict[str, Any]:
     """The line in the log about a request, which is written a moment later."""
     wanted = answer.headers["x-request-id"]
-    until = time.monotonic() + WAIT
-    while time.monotonic() < until:
-        for line in server.log.splitlines():
-            if line.startswith("{") and json.loads(line).get("request") == wanted:
-                found: dict[str, Any] = json.loads(line)
-                return found
-        time.sleep(0.05)
-    raise TimeoutError("the request was not logged")
+    lines: list[dict[str, Any]] = []
+
+    def is_logged() -> bool:
+        records = [json.loads(line) for line in server.log.splitlines() if line[:1] == "{"]
+        lines[:] = [record for record in records if record.get("request") == wanted]
+        return bool(lines)
+
+    assert wait_until(is_logged)
+    return lines[0]
 
 
 @pytest.fixture(scope="module")

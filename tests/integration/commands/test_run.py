@@ -3,10 +3,10 @@
 import asyncio
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
+from tests.watching import wait_on_loop, wait_until
 
 from cllm.commands.command_line import Invocation, Pipeline, Surroundings, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
@@ -103,8 +103,7 @@ async def test_one_that_left_its_group_and_talks_on_is_not_heard(run):
 async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
     task = asyncio.ensure_future(run("echo $$ > child; exec sleep 600"))
     file = tmp_path / "child"
-    while not (file.exists() and file.read_text(encoding="utf-8").strip()):
-        await asyncio.sleep(0.02)
+    await wait_on_loop(lambda: file.exists() and file.read_text(encoding="utf-8").strip())
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -223,13 +222,13 @@ async def test_no_commands_are_no_outcomes(run):
 
 
 def is_gone(process: int) -> bool:
-    """Whether the process has ended; a moment is given to whoever reaps it."""
-    for _ in range(100):
+    """Whether the process has ended, within a moment."""
+
+    def has_ended() -> bool:
         try:
             state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1]
         except FileNotFoundError:
             return True
-        if state.split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False
+        return state.split()[0] == "Z"
+
+    return wait_until(has_ended, 2)

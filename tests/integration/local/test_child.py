@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.watching import wait_on_loop
 
 from cllm.core.errors import BrokenStreamError, LocalModelError, MissingExtraError
 from cllm.core.message import plain_message
@@ -47,13 +48,10 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def wait_until(condition: Any, *, seconds: float = 30) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        await asyncio.sleep(0.05)
-    return False
+def children() -> list[str]:
+    """The child processes of this one."""
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    return path.read_text(encoding="utf-8").split()
 
 
 def is_gone(pid: int) -> bool:
@@ -132,7 +130,7 @@ async def test_a_cancelled_answer_stops_the_computation(make_provider: Any):
         used.append(processor_seconds(pid))
         return used[-1] - used[-2] < 0.05
 
-    assert await wait_until(is_idle, seconds=10)
+    await wait_on_loop(is_idle, 10)
     answer = [event async for event in provider.ask(SHORT)]
     assert isinstance(answer[-1], ReplyFinished)
 
@@ -160,18 +158,17 @@ async def test_the_child_ends_when_its_parent_is_killed(local_model: Path, tmp_p
         pid = int(holder.stdout.readline())
         assert not is_gone(pid)
         holder.kill()
-    assert await wait_until(lambda: is_gone(pid))
+    await wait_on_loop(lambda: is_gone(pid))
 
 
 async def test_a_start_that_is_cancelled_leaves_no_child(make_provider: Any):
     provider = make_provider()
     starting = asyncio.create_task(provider.prepare())
-    await asyncio.sleep(0.2)
+    await wait_on_loop(children)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8")
-    assert children.split() == []
+    assert children() == []
 
 
 @pytest.mark.parametrize("kept", [200, 2_000_000])

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.watching import wait_until
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.download import RefusedError, Source, download
@@ -230,9 +230,7 @@ def test_a_killed_pull_is_taken_up_by_the_next_one(files: Any, paths: CachePaths
     killed = pull(files, paths)
     assert files.half_sent.wait(30)
     part = paths.downloads / "tiny.gguf.part"
-    deadline = time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_until(lambda: part.exists() and part.stat().st_size)
     killed.kill()
     killed.communicate()
     assert not (paths.models / "tiny.gguf").exists()

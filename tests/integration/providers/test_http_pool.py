@@ -248,17 +248,17 @@ async def test_a_path_cannot_add_a_header(path: str):
 
 @on_server_loop
 async def test_cancelling_a_request_closes_its_connection():
-    left = asyncio.Event()
+    arrived, left = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(100):
-            pass
+            arrived.set()
         left.set()
         writer.close()
 
     async with serving(serve) as url, pool() as http:
         request = asyncio.create_task(post(http, url))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(arrived.wait(), 5)
         request.cancel()
         await asyncio.wait_for(left.wait(), 5)
 

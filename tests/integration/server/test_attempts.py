@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.fake_provider import FakeProvider
 from tests.served import Served, served
+from tests.watching import wait_on_loop
 
 COMPLETIONS = "/v1/chat/completions"
 QUEUE_SECONDS = 0.3
@@ -110,8 +111,7 @@ async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
 
     meanwhile = await ask(server, KEY, stream=stream)
     gate.open()
-    while len(server.serving.turns):
-        await asyncio.sleep(0.01)
+    await wait_on_loop(lambda: not len(server.serving.turns))
     answered = await ask(server, KEY, stream=stream)
 
     assert waiting.cancelled()
@@ -129,11 +129,10 @@ async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}
     waiting = asyncio.create_task(ask(server, queued, begun))
-    await asyncio.sleep(QUEUE_SECONDS / 3)
+    await wait_on_loop(lambda: len(server.serving.turns) == 2)
     waiting.cancel()
     await asyncio.wait((waiting,))
-    while len(server.serving.turns) > 1:
-        await asyncio.sleep(0.01)
+    await wait_on_loop(lambda: len(server.serving.turns) == 1)
 
     gate.open()
     await running

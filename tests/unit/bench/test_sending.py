@@ -1,27 +1,29 @@
 """The clock of the benchmark stops when a request is handed to where the network would be."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
+from measure import Cost
 from sending import Stopwatch
 
 
 def test_what_comes_after_the_sending_is_not_counted():
-    watch = Stopwatch()
+    now = Cost(cpu=1.0, wall=2.0)
+    watch = Stopwatch(clock=lambda: now)
 
     def ask() -> None:
-        time.sleep(0.01)
+        nonlocal now
+        now = Cost(cpu=1.5, wall=3.0)
         watch.sent(b"the body")
-        time.sleep(0.2)
+        now = Cost(cpu=9.0, wall=9.0)
 
     cost = watch.time(ask)
 
-    assert 0.01 <= cost.wall < 0.2
+    assert cost == Cost(cpu=0.5, wall=1.0)
     assert watch.body == b"the body"
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.scripted import ScriptedProvider
+from tests.virtual_time import loop_clock
 
 from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Turn
@@ -18,6 +19,8 @@ from cllm.engine.log import Served
 from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
+
+__all__ = ["loop_clock"]
 
 HELLO = plain_message("user", "Hello")
 PROMPT = Prompt(model="m", messages=(HELLO,))
@@ -143,9 +146,9 @@ async def test_a_turn_that_is_cancelled_while_it_is_dropped_leaves_its_place_fre
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_a_turn_that_has_ended_is_not_renewed_any_more(clock, renewed: bool):
-    store = Renewing(clock=clock)
-    await end(await kept_by(store, clock), after=store.tried if renewed else None)
+async def test_a_turn_that_has_ended_is_not_renewed_any_more(loop_clock, renewed: bool):
+    store = Renewing(clock=loop_clock)
+    await end(await kept_by(store, loop_clock), after=store.tried if renewed else None)
 
     before = store.tries
     assert len(asyncio.all_tasks()) == 1

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.virtual_time import loop_clock
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
 from cllm.engine.keep import SHORTEST_PAUSE, Renewal
 from cllm.stores.json_files import JsonFileStore
 from cllm.stores.memory import MemoryStore
+
+__all__ = ["loop_clock"]
 
 START = TurnStart(id="t", messages=())
 
@@ -74,24 +77,24 @@ async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
     assert store.tries.empty()
 
 
-async def test_renewing_ends_with_the_block_also_when_it_fails(clock):
-    store = Recording(clock=clock, lease_seconds=0.1)
+async def test_renewing_ends_with_the_block_also_when_it_fails(loop_clock):
+    store = Recording(clock=loop_clock, lease_seconds=0.1)
     lease = await begun(store)
 
     with pytest.raises(ZeroDivisionError):
-        async with renewed(store, lease, clock):
+        async with renewed(store, lease, loop_clock):
             raise ZeroDivisionError
     await asyncio.sleep(3 * SHORTEST_PAUSE)
     assert store.tries.empty()
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_lease_that_does_not_expire_needs_no_renewing(clock, tmp_path):
-    store = JsonFileStore(str(tmp_path), clock=clock)
+async def test_a_lease_that_does_not_expire_needs_no_renewing(loop_clock, tmp_path):
+    store = JsonFileStore(str(tmp_path), clock=loop_clock)
     lease = await store.begin_turn("demo", START, create=NewConversation(id="demo"))
     assert lease.expires_at is None
 
-    async with renewed(store, lease, clock):
+    async with renewed(store, lease, loop_clock):
         await asyncio.sleep(2 * SHORTEST_PAUSE)
         assert len(asyncio.all_tasks()) == 1
     await store.drop_turn(lease)

@@ -12,7 +12,12 @@ from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, m
 from cllm.assembly.system import GivenPrompt
 from cllm.assembly.window import ByTokens, Summarise
 from cllm.core.conversation import StandingSummary
-from cllm.core.errors import BadReplyError, RateLimitedError, UsageError
+from cllm.core.errors import (
+    BadReplyError,
+    ConversationBusyError,
+    RateLimitedError,
+    UsageError,
+)
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
@@ -248,11 +253,22 @@ class TestMeanwhile:
         self, late, store, engine, ask, monkeypatch
     ):
         monkeypatch.setattr(store, "_patience", 0.01)
+        refused = asyncio.Event()
+        update = store.update
+
+        async def update_or_note(*given: Any, **named: Any) -> None:
+            try:
+                await update(*given, **named)
+            except ConversationBusyError:
+                refused.set()
+                raise
+
+        monkeypatch.setattr(store, "update", update_or_note)
         slow = PausingProvider([], spoken("Done."))
         turn = asyncio.ensure_future(say(engine(store, slow), ask("And now?")))
         await slow.reached.wait()
         late.gate.set()
-        await asyncio.sleep(0.2)
+        await refused.wait()
         slow.gate.set()
 
         await turn

@@ -2,33 +2,30 @@
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.virtual_time import loop_clock
 
 from cllm.core.errors import RequestInFlightError, StoreUnavailableError
-from cllm.core.ports import KeptResponse, RequestClaim
-from cllm.server.turns import idempotency
-from cllm.server.turns.idempotency import KeyClaim, claim
+from cllm.core.ports import Clock, KeptResponse, RequestClaim
+from cllm.server.turns.idempotency import CLAIM_SECONDS, KeyClaim, claim
 from cllm.stores.memory import MemoryStore
 
-SECONDS = 0.15
+__all__ = ["loop_clock"]
+
 HEAD = {"X-Turn-ID": "t1"}
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idempotency, "CLAIM_SECONDS", SECONDS)
-
-
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore(clock=lambda: datetime.now(UTC))
+def store(loop_clock: Clock) -> MemoryStore:
+    return MemoryStore(clock=loop_clock)
 
 
 async def ask(store: MemoryStore) -> KeyClaim | KeptResponse:
-    return await claim(store, owner="ann", key="once", asked=(b"body",), lifetime=60)
+    return await claim(
+        store, owner="ann", key="once", asked=(b"body",), lifetime=10 * CLAIM_SECONDS
+    )
 
 
 async def begin(store: MemoryStore) -> KeyClaim:
@@ -40,7 +37,7 @@ async def begin(store: MemoryStore) -> KeyClaim:
 async def test_a_claim_lasts_for_as_long_as_somebody_answers(store: MemoryStore):
     held = await begin(store)
 
-    await asyncio.sleep(3 * SECONDS)
+    await asyncio.sleep(3 * CLAIM_SECONDS)
 
     with pytest.raises(RequestInFlightError):
         await ask(store)
@@ -85,23 +82,23 @@ class Away(MemoryStore):
         raise StoreUnavailableError("away")
 
 
-async def test_a_store_that_is_away_takes_nothing_from_an_answer():
-    away = Away(clock=lambda: datetime.now(UTC))
+async def test_a_store_that_is_away_takes_nothing_from_an_answer(loop_clock: Clock):
+    away = Away(clock=loop_clock)
     held = await begin(away)
 
     await held.note(HEAD)
     await held.keep(HEAD, b"said")
     await held.drop()
 
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(CLAIM_SECONDS)
     await (await begin(away)).drop()
 
 
 class Slow(MemoryStore):
     """A store that takes its time: after it has renewed a claim, before it writes anything else."""
 
-    def __init__(self) -> None:
-        super().__init__(clock=lambda: datetime.now(UTC))
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock=clock)
         self.is_waiting = asyncio.Event()
         self.may_go_on = asyncio.Event()
 
@@ -135,10 +132,9 @@ async def cancelled_while_it_writes(store: Slow, work: Coroutine[Any, Any, None]
 
 
 async def test_a_key_is_free_at_once_when_its_turn_is_broken_off_while_the_claim_is_written(
-    monkeypatch: pytest.MonkeyPatch,
+    loop_clock: Clock,
 ):
-    monkeypatch.setattr(idempotency, "CLAIM_SECONDS", 60)
-    store = Slow()
+    store = Slow(loop_clock)
     held = await begin(store)
     await cancelled_while_it_writes(store, held.note(HEAD))
 
@@ -151,10 +147,9 @@ async def test_a_key_is_free_at_once_when_its_turn_is_broken_off_while_the_claim
 
 
 async def test_who_is_cancelled_while_a_key_is_given_back_has_given_it_back(
-    monkeypatch: pytest.MonkeyPatch,
+    loop_clock: Clock,
 ):
-    monkeypatch.setattr(idempotency, "CLAIM_SECONDS", 60)
-    store = Slow()
+    store = Slow(loop_clock)
     held = await begin(store)
 
     await cancelled_while_it_writes(store, held.drop())
@@ -163,8 +158,8 @@ async def test_who_is_cancelled_while_a_key_is_given_back_has_given_it_back(
     await (await begin(store)).drop()
 
 
-async def test_an_answer_is_kept_though_its_turn_is_broken_off_meanwhile():
-    store = Slow()
+async def test_an_answer_is_kept_though_its_turn_is_broken_off_meanwhile(loop_clock: Clock):
+    store = Slow(loop_clock)
     held = await begin(store)
 
     await cancelled_while_it_writes(store, held.keep(HEAD, b"said"))

@@ -3,12 +3,12 @@
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
+from tests.watching import wait_on_loop, wait_until
 
 from cllm.stores.sqlite.worker import MOST_TOGETHER, Outcome, Worker
 
@@ -28,10 +28,7 @@ def threads(name: str) -> list[threading.Thread]:
 
 
 def wait_for_end(name: str) -> None:
-    until = time.monotonic() + 5
-    while threads(name):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert wait_until(lambda: not threads(name))
 
 
 async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
@@ -78,15 +75,17 @@ async def test_a_worker_that_is_forgotten_ends_its_thread():
 
 def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
     worker, done = Worker("loops", one_by_one), threading.Event()
+    loop_is_gone = threading.Event()
 
     def slowly() -> None:
-        time.sleep(0.1)
+        loop_is_gone.wait(5)
         done.set()
 
     async def leave() -> None:
         worker.run(slowly)
 
     asyncio.run(leave())
+    loop_is_gone.set()
     assert done.wait(5)
 
     async def again() -> int:
@@ -107,8 +106,7 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
 
     worker = Worker("together", note)
     first = worker.run(0)
-    while not together:
-        await asyncio.sleep(0.001)
+    await wait_on_loop(lambda: together)
     rest = [worker.run(n) for n in range(1, MOST_TOGETHER + 3)]
     begun.set()
     assert await asyncio.gather(first, *rest) == list(range(MOST_TOGETHER + 3))
@@ -135,8 +133,7 @@ async def test_others_are_waited_for_only_after_several_came_together():
 
     worker = Worker("gathering", note, pause=pause)
     alone = worker.run(0)
-    while not together:
-        await asyncio.sleep(0.001)
+    await wait_on_loop(lambda: together)
     several = [worker.run(1), worker.run(2)]
     at_work.release(2)
     await asyncio.gather(alone, *several)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server, own_server
 from tests.scale import scaled
+from tests.watching import wait_on_loop
 
 from cllm.core.errors import StoreError
 from cllm.stores.postgres.store import PostgresStore
@@ -60,9 +61,7 @@ class Writers:
     async def wait_for_another(self) -> None:
         """Until somebody has been acknowledged once more."""
         known = len(self.acknowledged)
-        async with asyncio.timeout(60):
-            while len(self.acknowledged) == known:
-                await asyncio.sleep(0.005)
+        await wait_on_loop(lambda: len(self.acknowledged) > known, 60)
 
     async def check(self) -> None:
         """Everything that was acknowledged is there, once, whole and in order."""
@@ -84,9 +83,13 @@ class Writers:
 
 
 async def kill_worker(server: Server, chance: random.Random) -> None:
-    async with asyncio.timeout(60):
-        while not (victims := working_processes(server)):
-            await asyncio.sleep(0.005)
+    victims: list[int] = []
+
+    def find_victims() -> list[int]:
+        victims[:] = working_processes(server)
+        return victims
+
+    await wait_on_loop(find_victims, 60)
     os.kill(chance.choice(victims), signal.SIGKILL)
 
 

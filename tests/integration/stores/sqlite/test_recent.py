@@ -226,8 +226,7 @@ async def held_up(store: SqliteStore, *writes):
         free.wait(5)
 
     holding = asyncio.ensure_future(store._file.write(hold))
-    while not begun.is_set():
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(begun.wait, 5)
     waiting = [asyncio.ensure_future(write) for write in writes]
     await asyncio.sleep(0)
     free.set()

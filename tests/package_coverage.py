@@ -1,0 +1,46 @@
+"""Checks that every package is covered by tests; `make coverage` runs it.
+
+Argument: the file that `coverage json` writes. The limit is `fail_under` in pyproject.toml.
+"""
+
+import json
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def limit() -> float:
+    """Return the least percentage that a package must have."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return float(settings["tool"]["coverage"]["report"]["fail_under"])
+
+
+def percentages(report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the percentage of lines and branches that ran, by package."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for path, measured in report["files"].items():
+        parts = PurePath(path).parts
+        parts = parts[parts.index("cllm") :]
+        package = ".".join(parts[:2]) if len(parts) > 2 else "cllm"
+        counts = measured["summary"]
+        found[package][0] += counts["covered_lines"] + counts["covered_branches"]
+        found[package][1] += counts["num_statements"] + counts["num_branches"]
+    return {name: 100 * ran / (total or 1) for name, (ran, total) in sorted(found.items())}
+
+
+def main() -> None:
+    report = json.loads(Path(sys.argv[1]).read_bytes())
+    least, covered = limit(), percentages(report)
+    for name, percentage in covered.items():
+        print(f"{name:20}{percentage:6.1f} %")  # noqa: T201
+    if below := [name for name, percentage in covered.items() if percentage < least]:
+        sys.exit(f"Less than {least:g} % of the lines and branches ran: {', '.join(below)}")
+
+
+if __name__ == "__main__":
+    main()
