@@ -73,8 +73,7 @@ class Server:
     async def create_database(self, *, template: str = "template1") -> str:
         """A new database; gives its name."""
         name = f"test_{uuid.uuid4().hex}"
-        # To copy files takes half of the time that to log every page takes.
-        await self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        await self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     async def head_template(self) -> str:

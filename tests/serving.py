@@ -25,6 +25,7 @@ from tests.fake_provider import WAIT
 from tests.forking import Forked, fork_server, is_forkable, modules_for, open_joined_output
 from tests.postgres import Server as PostgresServer
 from tests.scale import scaled
+from tests.sqlite_template import write_database
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
 DATABASE = "served.db"
@@ -186,8 +187,12 @@ OWN_STORES = scaled(("sqlite",), ("memory", "sqlite", "postgresql"))
 @contextmanager
 def store_for(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty store of this kind, for as long as it is needed."""
-    if kind != "postgresql":
-        yield "memory:" if kind == "memory" else f"sqlite:{folder / DATABASE}"
+    if kind == "memory":
+        yield "memory:"
+        return
+    if kind == "sqlite":
+        write_database(folder / DATABASE)
+        yield f"sqlite:{folder / DATABASE}"
         return
     postgres: PostgresServer = request.getfixturevalue("postgres_server")
     template = asyncio.run(postgres.head_template())

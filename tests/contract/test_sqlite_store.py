@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.sqlite_template import write_database
 
 from cllm.core.ports import Store
 from cllm.stores.sqlite.store import SqliteStore
@@ -23,4 +24,5 @@ class SqliteHarness:
 class TestSqliteStore(ServerStoreContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StoreHarness:
+        write_database(tmp_path / "cllm.db")
         return SqliteHarness(tmp_path / "cllm.db")

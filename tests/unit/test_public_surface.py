@@ -25,7 +25,12 @@ def loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has after this statement."""
     program = f"import sys; {statement}; print(' '.join(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+        env={},  # without the variables of `make coverage`, whose modules would count
     )
     return {name.split(".")[0] for name in done.stdout.split()}
 

@@ -8,6 +8,7 @@ from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
 from tests.scale import scaled
 from tests.served import KEYED, Served, served
+from tests.sqlite_template import write_database
 
 __all__ = ["database", "postgres_server"]
 
@@ -21,6 +22,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory:"
     if request.param == "sqlite":
+        write_database(tmp_path / "server.db")
         return f"sqlite:{tmp_path / 'server.db'}?synchronous=normal"
     running: PostgresServer = request.getfixturevalue("postgres_server")
     return running.url(request.getfixturevalue("database"))

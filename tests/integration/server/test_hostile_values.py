@@ -14,56 +14,54 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-async def test_a_title_is_kept_as_given_or_refused(server, text):
-    answer = await server("POST", LIST, json={"title": text, "metadata": {text: [text, 1.5e300]}})
+async def test_a_title_is_kept_as_given_or_refused(server):
+    for text in TEXTS:
+        metadata = {text: [text, 1.5e300]}
+        answer = await server("POST", LIST, json={"title": text, "metadata": metadata})
 
-    if "\0" in text and answer.status_code == 422:
-        return
-    assert answer.status_code == 201
-    detail = await server.get(f"{LIST}/{answer.json()['id']}")
-    assert detail["title"] == text
-    assert detail["metadata"] == {text: [text, 1.5e300]}
+        if "\0" in text and answer.status_code == 422:
+            continue
+        assert answer.status_code == 201, text
+        detail = await server.get(f"{LIST}/{answer.json()['id']}")
+        assert detail["title"] == text
+        assert detail["metadata"] == metadata
 
 
-@pytest.mark.parametrize("text", TEXTS)
-async def test_a_search_for_anything_is_answered(server, text):
+async def test_a_search_for_anything_is_answered(server):
     conversation = await server.begin()
     await server.say(conversation, "Hello", "Hi")
 
-    answer = await server("GET", f"{LIST}/search", params={"q": text})
+    for text in TEXTS:
+        answer = await server("GET", f"{LIST}/search", params={"q": text})
+        assert answer.status_code in (200, 422), text
 
-    assert answer.status_code in (200, 422)
 
-
-@pytest.mark.parametrize("text", TEXTS)
-async def test_no_cursor_breaks_anything(server, text):
+async def test_no_cursor_breaks_anything(server):
     await server.begin()
-    for cursor in (text, f"2026-11-15T00:00:00+00:00~{text}", f"0001-01-01T00:00:00+00:00~{text}"):
-        answer = await server("GET", LIST, params={"cursor": cursor})
-        assert answer.status_code in (200, 422)
+    for text in TEXTS:
+        for moment in ("", "2026-11-15T00:00:00+00:00~", "0001-01-01T00:00:00+00:00~"):
+            answer = await server("GET", LIST, params={"cursor": moment + text})
+            assert answer.status_code in (200, 422), (moment, text)
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"title": "\\ud800"}', b'{"title": "\\u0000"}', b'{"metadata": {"a": 1e999}}']
-)
-async def test_json_that_is_hardly_any_is_answered(server, body):
-    answer = await server("POST", LIST, content=body)
+async def test_json_that_is_hardly_any_is_answered(server):
+    for body in (b'{"title": "\\ud800"}', b'{"title": "\\u0000"}', b'{"metadata": {"a": 1e999}}'):
+        answer = await server("POST", LIST, content=body)
 
-    assert answer.status_code in (201, 422)
-    if answer.status_code == 201:
-        assert await server.get(f"{LIST}/{answer.json()['id']}")
+        assert answer.status_code in (201, 422), body
+        if answer.status_code == 201:
+            assert await server.get(f"{LIST}/{answer.json()['id']}")
 
 
-@pytest.mark.parametrize("query", ["limit=1e3", "limit=%00", "limit=null", "offset=2147483647"])
-async def test_numbers_that_are_hardly_any_are_answered(server, query):
-    assert (await server("GET", f"{LIST}?{query}")).status_code in (200, 422)
+async def test_numbers_that_are_hardly_any_are_answered(server):
+    for query in ("limit=1e3", "limit=%00", "limit=null", "offset=2147483647"):
+        assert (await server("GET", f"{LIST}?{query}")).status_code in (200, 422), query
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01", "9999-12-31", "9999-12-31T23:59:59-23:59"])
-async def test_the_ends_of_time_are_answered(server, moment):
-    for query in (f"from={moment}", f"to={moment}"):
-        assert (await server("GET", f"/v1/usage?{query}")).status_code in (200, 422)
+async def test_the_ends_of_time_are_answered(server):
+    for moment in ("0001-01-01", "9999-12-31", "9999-12-31T23:59:59-23:59"):
+        for query in (f"from={moment}", f"to={moment}"):
+            assert (await server("GET", f"/v1/usage?{query}")).status_code in (200, 422), query
 
 
 async def test_turns_and_messages_by_hostile_names_are_not_found(server):

@@ -1,12 +1,12 @@
 import asyncio
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.postgres import Server, postgres_server
+from tests.sqlite_template import write_database
 
 __all__ = ["postgres_server"]
 
@@ -41,12 +41,25 @@ def work(folder: Path) -> Iterator[Work]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The store URL of an empty database, of each engine."""
+    """The store URL of a database with our tables and no rows, of each engine."""
+    if request.param == "sqlite":
+        write_database(tmp_path / "cllm.db")
+        yield f"sqlite:{tmp_path / 'cllm.db'}"
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    template = asyncio.run(server.head_template())
+    name = asyncio.run(server.create_database(template=template))
+    yield server.url(name)
+    asyncio.run(server.drop_database(name))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The store URL of a database without tables, of each engine."""
     if request.param == "sqlite":
         yield f"sqlite:{tmp_path / 'cllm.db'}"
         return
     server: Server = request.getfixturevalue("postgres_server")
-    name = f"empty_{uuid.uuid4().hex}"
-    asyncio.run(server.execute(f"CREATE DATABASE {name}"))
+    name = asyncio.run(server.create_database())
     yield server.url(name)
-    asyncio.run(server.execute(f"DROP DATABASE {name} WITH (FORCE)"))
+    asyncio.run(server.drop_database(name))

@@ -32,6 +32,11 @@ FORGED: tuple[Any, ...] = (
 )
 
 
+@pytest.fixture
+def url(empty_url: str) -> str:
+    return empty_url
+
+
 def fill(url: str, **changes: Any) -> None:
     """An older deployment's database, with columns of the first conversation changed."""
 

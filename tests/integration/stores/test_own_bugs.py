@@ -89,13 +89,13 @@ async def test_a_bug_in_an_operation_is_not_reported_as_a_damaged_database(
 
 @pytest.mark.parametrize("bug", BUGS[:-1], ids=lambda bug: type(bug).__name__)
 def test_a_bug_in_a_migration_is_not_reported_as_a_damaged_database(
-    url: str, bug: Exception, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, bug: Exception, monkeypatch: pytest.MonkeyPatch
 ):
     def fill(bind: sa.Connection) -> None:
         migrate.upgrade(bind, "0001")
         older.fill(bind)
 
-    database = Database(url)
+    database = Database(empty_url)
     database.run(fill, create=True)
     break_with(bug, ("cllm.stores.sql.migrations.conversion._grouped",), monkeypatch)
     with pytest.raises(type(bug)) as raised:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.scripted import ScriptedProvider
+from tests.sqlite_template import write_database
 from tests.turns import turn_request
 from tests.unit.engine.talking import LONG, say, summarise
 
@@ -88,6 +89,7 @@ async def store(
     if request.param == "memory":
         made = MemoryStore(clock=clock)
     elif request.param == "sqlite":
+        write_database(tmp_path / "cllm.db")
         made = SqliteStore(tmp_path / "cllm.db", clock=clock, synchronous="NORMAL")
     else:
         made = JsonFileStore(str(tmp_path / "conversations"), clock=clock)
