@@ -6,8 +6,9 @@ The environments are real ones that have nothing but cllm's dependencies and som
 import json
 
 import pytest
+from tests.command import Result
 from tests.fake_provider import WAIT
-from tests.forking import ForkServer
+from tests.forking import DATABASE_MODULES, ForkServer, fork_server
 from tests.minimal_environment import make_environment, required
 
 ALL = ("bedrock", "local", "postgres", "server")
@@ -91,7 +92,7 @@ def test_the_lists_name_every_extra_that_users_can_install():
 def installed(request, tmp_path_factory):
     """The extras of an environment, and a process in it that has imported cllm."""
     python = make_environment(tmp_path_factory.mktemp("environment") / "venv", request.param)
-    server = ForkServer(python=python)
+    server = ForkServer(DATABASE_MODULES, python=python)
     yield request.param, server
     server.close()
 
@@ -161,12 +162,10 @@ def test_the_doctor_says_which_extras_are_installed(installed, cllm, settings):
 @pytest.mark.parametrize(
     "module", ["starlette", "uvicorn", "httptools", "uvloop", "asyncpg", "greenlet"]
 )
-def test_a_single_package_that_is_missing_is_no_traceback(module, tmp_path, cllm, settings):
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import sys\nsys.modules[{module!r}] = None\n", encoding="utf-8"
-    )
-    blocked = {"PYTHONPATH": str(tmp_path)}
+def test_a_single_package_that_is_missing_is_no_traceback(module, cllm, settings):
+    program = f"import sys; sys.modules[{module!r}] = None; from cllm.__main__ import main; main()"
 
     for arguments in (("serve", "--host", "0.0.0.0"), ("db", "current", "--store", NOWHERE)):
-        done = cllm(*arguments, env=blocked)
-        done.failed_with_one_sentence()
+        forked = fork_server().start(arguments, cllm.environment(), cllm.home.work, source=program)
+        done = forked.communicate(b"", WAIT)
+        Result(done.returncode, "", done.stderr.decode()).failed_with_one_sentence()
