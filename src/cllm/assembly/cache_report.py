@@ -38,7 +38,8 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _amount(dollars: float | None) -> Amount:
+def amount_of(dollars: float | None) -> Amount:
+    """Return the amount of one reply; None is an unknown price."""
     return Amount(unknown=1) if dollars is None else Amount(dollars=dollars, known=1)
 
 
@@ -129,7 +130,7 @@ def _turn_report(turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
         missed=missed.tokens,
         trimmed=missed.tokens if missed.trimmed else 0,
         expired=missed.expired,
-        lost=_amount(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
+        lost=amount_of(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
     )
 
 
@@ -139,8 +140,8 @@ def _usage_report(usage: Usage | None, cost: float | None, priced: Priced) -> Ca
     return CacheReport(
         usage=usage,
         counted=0 if usage.estimated else usage.prompt,
-        cost=_amount(cost),
-        saved=_amount(_saved(usage, priced)) if _is_cached(usage) else Amount(),
+        cost=amount_of(cost),
+        saved=amount_of(_saved(usage, priced)) if _is_cached(usage) else Amount(),
     )
 
 

@@ -6,7 +6,7 @@ from shlex import quote
 import msgspec
 
 from cllm.app import App
-from cllm.assembly.cache_report import Amount, CacheReport
+from cllm.assembly.cache_report import Amount, CacheReport, amount_of
 from cllm.core.conversation import Conversation, StandingSummary, Summary, Turn
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
@@ -28,7 +28,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, usage: Usage | None, cost: float | None) -> "Spent":
         return Spent(
-            usage=self.usage if usage is None else self.usage + usage, cost=self.cost.plus(cost)
+            usage=self.usage if usage is None else self.usage + usage,
+            cost=self.cost + amount_of(cost),
         )
 
 
@@ -44,7 +45,7 @@ def cost_of(conversation: Conversation | None) -> Amount:
     amount = Amount()
     for record in paid:
         if record.usage is not None:
-            amount = amount.plus(record.cost)
+            amount += amount_of(record.cost)
     return amount
 
 
