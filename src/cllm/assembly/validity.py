@@ -165,11 +165,16 @@ def check(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]
     """Return what this provider would refuse, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
-    found = [*_order_problems(messages, profile)]
-    for position, message in enumerate(messages):
-        found += _message_problems(position, message, profile)
-    for exchange in exchanges(enumerate(messages), one_by_one=profile.repeats == "kept"):
-        found += exchange_problems(exchange)
+    one_by_one = profile.repeats == "kept"
+    found = [
+        *_order_problems(messages, profile),
+        *(p for n, one in enumerate(messages) for p in _message_problems(n, one, profile)),
+        *(
+            problem
+            for exchange in exchanges(enumerate(messages), one_by_one=one_by_one)
+            for problem in exchange_problems(exchange)
+        ),
+    ]
     return tuple(sorted(found, key=lambda problem: problem.position))
 
 
@@ -233,6 +238,8 @@ def _message_problems(position: int, message: HasParts, profile: Profile) -> Ite
         yield Problem(code=code, position=position)
 
 
+# A union in isinstance() would be built with every call.
+TEXTS = (Text, Refusal)
 THINKING = (Thinking, RedactedThinking)
 ROLES: dict[type, tuple[Role, ...]] = {
     RedactedThinking: ("assistant",),
@@ -244,18 +251,24 @@ ROLES: dict[type, tuple[Role, ...]] = {
 
 
 def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
-    if role not in ROLES.get(type(part), (role,)):
+    if isinstance(part, TEXTS):
+        return None if profile.takes_blank or part.text.strip() else "blank_text"
+    roles = ROLES.get(type(part))
+    if roles is not None and role not in roles:
         return "misplaced_part"
     if isinstance(part, Thinking) and profile.thinking == "signed" and not part.signature:
         return "unsigned_thinking"
-    if profile.takes_blank:
-        return None
-    texts = part.content if isinstance(part, ToolResult) else (part,)
-    return "blank_text" if any(map(is_blank, texts)) else None
+    if (
+        isinstance(part, ToolResult)
+        and not profile.takes_blank
+        and any(map(is_blank, part.content))
+    ):
+        return "blank_text"
+    return None
 
 
 def is_blank(part: AnyPart) -> bool:
-    return isinstance(part, Text | Refusal) and not part.text.strip()
+    return isinstance(part, Text) and not part.text.strip()
 
 
 def only_thinking(parts: tuple[AnyPart, ...]) -> bool:

@@ -29,6 +29,8 @@ from cllm.engine.request import Attempt, OnInterrupt
 from cllm.engine.rounds import RoundEnded
 
 SHORTEST_PAUSE = 0.05
+# A union in isinstance() would be built with every event.
+TEXT_DELTAS = (TextDelta, RefusalDelta)
 
 
 class Renewal:
@@ -128,7 +130,7 @@ class Keeper:
 
     def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
         """Record a piece of the reply, in case the turn is interrupted."""
-        if isinstance(event, TextDelta | RefusalDelta):
+        if isinstance(event, TEXT_DELTAS):
             self._heard.append(event.text)
         elif isinstance(event, RoundEnded):
             self._rounds.append(event)
