@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "cllm"
-MAKERS = ("Notice", "dropped", "_dropped")
-GATHERERS = ("notes", "_notes", "under_way")
+MAKERS = ("Notice",)
+GATHERERS = ("notes", "_notes", "notices", "under_way")
 GATHERING = ("add", "changed")
 
 
@@ -24,8 +24,6 @@ def codes_in(source: str) -> Iterator[str]:
                 yield from _codes_of_call(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as table):
                 yield from _codes_of_table(name, table)
-            case ast.FunctionDef(name="dropped"):
-                yield from _texts(*node.args.kw_defaults)
 
 
 class Named(ast.NodeTransformer):

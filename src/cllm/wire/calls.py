@@ -58,15 +58,12 @@ class Aliases:
     def name(self, name: str) -> str:
         known = self._known.get(name)
         if known is None:
-            known = self._known[name] = self._new_name(name)
+            known = name
+            if self._name_rule is not None and not self._name_rule.takes(name):
+                known = self._name_rule.alias(name)
+                self.names[known] = name
+            self._known[name] = known
         return known
-
-    def _new_name(self, name: str) -> str:
-        if self._name_rule is None or self._name_rule.takes(name):
-            return name
-        alias = self._name_rule.alias(name)
-        self.names[alias] = name
-        return alias
 
     def id(self, call_id: str, *, again: int = 0, own: bool = False) -> str:
         """Return the id to send; `again` numbers calls that share one id in a message."""
@@ -105,41 +102,33 @@ def _says_nothing(parts: Sequence[AnyPart]) -> bool:
 def _called(
     spoken: Spoken, aliases: Aliases, seen: dict[str, int], waiting: dict[str, deque[str]]
 ) -> Spoken:
-    parts: list[AnyPart] = []
+    parts = list(spoken.parts)
     own = spoken.raw is not None
     changed = False
-    for part in spoken.parts:
-        if type(part) is not ToolCall:
-            parts.append(part)
-            continue
-        again = seen.get(part.id, 0)
-        seen[part.id] = again + 1
-        sent = aliases.id(part.id, again=again, own=own)
-        name = aliases.name(part.name)
-        waiting.setdefault(part.id, deque()).append(sent)
-        if sent == part.id and name == part.name:
-            parts.append(part)
-        else:
-            changed = True
-            parts.append(msgspec.structs.replace(part, id=sent, name=name))
+    for index, part in enumerate(spoken.parts):
+        if type(part) is ToolCall:
+            again = seen.get(part.id, 0)
+            seen[part.id] = again + 1
+            sent = aliases.id(part.id, again=again, own=own)
+            name = aliases.name(part.name)
+            waiting.setdefault(part.id, deque()).append(sent)
+            if sent != part.id or name != part.name:
+                changed = True
+                parts[index] = msgspec.structs.replace(part, id=sent, name=name)
     return rewritten(spoken, parts) if changed else spoken
 
 
 def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, deque[str]]) -> Spoken:
-    parts: list[AnyPart] = []
+    parts = list(spoken.parts)
     own = spoken.raw is not None
     changed = False
-    for part in spoken.parts:
-        if type(part) is not ToolResult:
-            parts.append(part)
-            continue
-        queue = waiting.get(part.call_id)
-        sent = queue.popleft() if queue else aliases.id(part.call_id, own=own)
-        if sent == part.call_id:
-            parts.append(part)
-        else:
-            changed = True
-            parts.append(msgspec.structs.replace(part, call_id=sent))
+    for index, part in enumerate(spoken.parts):
+        if type(part) is ToolResult:
+            queue = waiting.get(part.call_id)
+            sent = queue.popleft() if queue else aliases.id(part.call_id, own=own)
+            if sent != part.call_id:
+                changed = True
+                parts[index] = msgspec.structs.replace(part, call_id=sent)
     return rewritten(spoken, parts) if changed else spoken
 
 
@@ -233,7 +222,6 @@ class ObjectScanner:
             self._is_object = False
 
     def _scan(self, piece: str) -> None:
-        """Count the brackets outside of strings."""
         at = 0
         while at < len(piece):
             if self._is_escaped:

@@ -1,10 +1,8 @@
-"""LiteLLM's format: OpenAI's, with additions for thinking and caches. Extends the OpenAI codec.
+"""LiteLLM's format: OpenAI's, with additions for thinking and caches.
 
-Requests only contain fields for the model: those that could redirect LiteLLM are dropped. Signed
-thinking is stored as `reasoning_details` and sent back as the blocks it was.
+Fields that could redirect LiteLLM are dropped. Signed thinking is stored as `reasoning_details`.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,55 +13,22 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
 from cllm.wire.malformed import FieldError, MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.openai.options import SENTENCES
+from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
 from cllm.wire.spoken import Mend, Notes, unmended
 from cllm.wire.translate import encode_openai
 
-KEPT_THINKING = DETAILS
 SENT_THINKING = "thinking_blocks"
 # Fields that LiteLLM adds to messages and calls.
 ADDED_FIELDS = ("provider_specific_fields", SENT_THINKING)
 ADDED_CALL_FIELDS = ("index", "provider_specific_fields")
-REQUEST_FIELDS = frozenset(
-    {
-        "audio",
-        "frequency_penalty",
-        "function_call",
-        "functions",
-        "logit_bias",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "modalities",
-        "model",
-        "n",
-        "parallel_tool_calls",
-        "prediction",
-        "presence_penalty",
-        "prompt_cache_key",
-        "reasoning_effort",
-        "response_format",
-        "safety_identifier",
-        "seed",
-        "service_tier",
-        "stop",
-        "store",
-        "stream",
-        "stream_options",
-        "temperature",
-        "thinking",
-        "tool_choice",
-        "tools",
-        "top_k",
-        "top_logprobs",
-        "top_p",
-        "user",
-        "verbosity",
-        "web_search_options",
-    }
-)
+# An allow list: other fields could make LiteLLM call another server.
+REQUEST_FIELDS = (OWN_FIELDS | KNOWN | {"messages", "model", "stream", "thinking"}) - {
+    "metadata",
+    "moderation",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+}
 
 
 class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +53,7 @@ def encode_request(
     if "://" in prompt.model:
         raise FieldError("model", "the name of a model holds no address")
     rule = msgspec.structs.replace(
-        reasoning, fields=reasoning.fields | {KEPT_THINKING}, signed_blocks=True
+        reasoning, fields=reasoning.fields | {DETAILS}, signed_blocks=True
     )
     encoded = encode_openai(
         prompt, mend=mend, takes_texts_as_they_are=takes_texts_as_they_are, reasoning=rule
@@ -110,20 +75,18 @@ def _left_out(name: str) -> Notice:
 
 
 def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
-    """Move signed thinking back to its field; drop details of other servers."""
     notes = Notes(SENTENCES)
     for place, fields in enumerate(encoded):
-        details = fields.pop(KEPT_THINKING, None)
+        details = fields.pop(DETAILS, None)
         blocks = _blocks(details)
         if blocks:
             fields[SENT_THINKING] = blocks
         elif details:
-            notes.tell("reasoning", f"messages[{place}].{KEPT_THINKING}")
+            notes.tell("reasoning", f"messages[{place}].{DETAILS}")
     return notes.notices()
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:
-    """Return the signed thinking blocks of a list."""
     listed = value if isinstance(value, list) else []
     return [b for b in listed if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
 
@@ -159,30 +122,27 @@ def decode_answer(body: bytes) -> list[ReplyEvent]:
     if not isinstance(finished, ReplyFinished):
         raise MalformedError("a chat completion without an end")
     fields = finished.message.json()
-    blocks = [_without_place(block) for block in _blocks(fields.get(SENT_THINKING))]
+    blocks = [
+        {name: value for name, value in block.items() if name != "index" and value is not None}
+        for block in _blocks(fields.get(SENT_THINKING))
+    ]
     usage = _checked_usage(finished.usage, msgspec.json.decode(body).get("usage"))
     message = _kept(fields, blocks)
     if blocks:
         deltas = [event for event in deltas if not isinstance(event, ThinkingDelta)]
-        deltas = [*_whole_blocks(blocks), *deltas]
+        thinking = (_block_event(block, place) for place, block in enumerate(blocks))
+        deltas = [*(event for event in thinking if event is not None), *deltas]
     return [*deltas, msgspec.structs.replace(finished, message=message, usage=usage)]
 
 
 def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
-    """Drop events that only carry a field of LiteLLM's."""
-    return [event for event in events if type(event) is not PartAdded or not _is_added(event)]
-
-
-def _is_added(event: PartAdded) -> bool:
-    part = event.part
-    return isinstance(part, Unknown) and part.field in ADDED_FIELDS
-
-
-def _whole_blocks(blocks: list[dict[str, Any]]) -> Iterator[ReplyEvent]:
-    for place, block in enumerate(blocks):
-        event = _block_event(block, place)
-        if event is not None:
-            yield event
+    return [
+        event
+        for event in events
+        if not isinstance(event, PartAdded)
+        or not isinstance(event.part, Unknown)
+        or event.part.field not in ADDED_FIELDS
+    ]
 
 
 def _block_event(block: dict[str, Any], place: int) -> ReplyEvent | None:
@@ -194,25 +154,19 @@ def _block_event(block: dict[str, Any], place: int) -> ReplyEvent | None:
     return ThinkingDelta(text=text, signature=signature, index=place)
 
 
-def _without_place(block: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in block.items() if name != "index" and value is not None}
-
-
 def _kept(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Message:
-    """Return the reply to save: without LiteLLM's fields, its thinking as `reasoning_details`."""
     said = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
     calls = said.get("tool_calls")
     if isinstance(calls, list):
-        said["tool_calls"] = [_plain_call(call) for call in calls]
+        said["tool_calls"] = [
+            {name: value for name, value in call.items() if name not in ADDED_CALL_FIELDS}
+            if isinstance(call, dict)
+            else call
+            for call in calls
+        ]
     if blocks:
-        said[KEPT_THINKING] = blocks
+        said[DETAILS] = blocks
     return Message(role="assistant", raw=msgspec.json.encode(said))
-
-
-def _plain_call(call: Any) -> Any:
-    if not isinstance(call, dict):
-        return call
-    return {name: value for name, value in call.items() if name not in ADDED_CALL_FIELDS}
 
 
 def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
@@ -252,9 +206,10 @@ class StreamDecoder:
         if not pieces:
             return events
         others = [event for event in events if not isinstance(event, ThinkingDelta)]
-        return [*(event for piece in pieces for event in self._thinking(piece)), *others]
+        thinking = [self._thinking(piece) for piece in pieces]
+        return [*(event for event in thinking if event is not None), *others]
 
-    def _thinking(self, piece: dict[str, Any]) -> Iterator[ReplyEvent]:
+    def _thinking(self, piece: dict[str, Any]) -> ReplyEvent | None:
         place = self._place(piece)
         if place == len(self._blocks):
             self._blocks.append({"type": piece["type"]})
@@ -264,12 +219,9 @@ class StreamDecoder:
             block.setdefault("thinking", "")
             self._texts[place].append(piece["thinking"])
         block.update({k: piece[k] for k in ("signature", "data") if piece.get(k)})
-        event = _block_event(piece, place)
-        if event is not None:
-            yield event
+        return _block_event(piece, place)
 
     def _place(self, piece: dict[str, Any]) -> int:
-        """Return the block of a piece: by its index, else the last block while it is open."""
         number = piece.get("index")
         if isinstance(number, int):
             return self._places.setdefault(number, len(self._blocks))

@@ -1,8 +1,8 @@
 """Images and files: media types, base64 checks, and histories for models that read text only."""
 
 import binascii
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeGuard, TypeVar
 
 import msgspec
 
@@ -26,8 +26,7 @@ def first_media(prompt: Prompt) -> tuple[str, str] | None:
 
 def asked_about(prompt: Prompt) -> tuple[str, str] | None:
     """Return the same for user messages after the last answer, ignoring tool results."""
-    for place in range(len(prompt.messages) - 1, -1, -1):
-        message = prompt.messages[place]
+    for place, message in reversed(list(enumerate(prompt.messages))):
         if message.role == "assistant":
             break
         for part in parts_of(message):
@@ -64,30 +63,20 @@ def _told(spoken: Spoken) -> Spoken:
 
 def _told_part(part: AnyPart) -> AnyPart:
     if isinstance(part, ToolResult) and any(map(_is_media, part.content)):
-        content = tuple(_named(inner) if _is_media(inner) else inner for inner in part.content)
-        return msgspec.structs.replace(part, content=content)
-    return _named(part) if _is_media(part) else part
-
-
-def _named(part: AnyPart) -> Text:
+        return msgspec.structs.replace(part, content=tuple(map(_told_part, part.content)))
+    if not _is_media(part):
+        return part
     return Text(text=f"({KINDS[type(part)]}, which this model cannot see)", cache=part.cache)
 
 
-def _is_media(part: AnyPart) -> bool:
+def _is_media(part: AnyPart) -> TypeGuard[Image | Document]:
     return isinstance(part, Image) or (isinstance(part, Document) and part.text is None)
 
 
 def media_in(message: Message) -> Iterator[Image | Document]:
     """Yield the images and files of a message, including those in tool results."""
-    return _media(parts_of(message))
-
-
-def _media(parts: Iterable[AnyPart]) -> Iterator[Image | Document]:
-    for part in parts:
-        if isinstance(part, ToolResult):
-            yield from _media(part.content)
-        elif isinstance(part, Image) or (isinstance(part, Document) and part.text is None):
-            yield part
+    for part in parts_of(message):
+        yield from filter(_is_media, part.content if isinstance(part, ToolResult) else (part,))
 
 
 IMAGE_FORMATS = {
@@ -96,7 +85,6 @@ IMAGE_FORMATS = {
     "image/gif": "gif",
     "image/webp": "webp",
 }
-"""The image types that Claude accepts, and their short names."""
 
 OTHER_NAMES = {
     "image/jpg": "image/jpeg",

@@ -1,7 +1,6 @@
 """Reasoning in OpenAI-compatible messages, for which OpenAI's own protocol has no field.
 
-A rule says which past reasoning a server accepts; messages are fitted to it here. Streamed
-`reasoning_details` are joined here. Knows no provider by name.
+A rule says which past reasoning a server accepts. Knows no provider by name.
 """
 
 import re
@@ -87,7 +86,8 @@ def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) 
     dropped = {k: v for k, v in found.items() if k not in kept}
     sent = reasoning_text(kept)
     moved = reasoning_text(dropped) if rule.text is not None and not sent else ""
-    fills = may_fill and not sent and not moved and _has_calls(fields)
+    fills = may_fill and not sent and not moved
+    fills = fills and bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
     if not dropped and not fills:
         return Fitted(raw)
     said = {k: v for k, v in fields.items() if k == CONTENT or k not in dropped}
@@ -100,7 +100,6 @@ def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) 
 
 
 def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    """Return the decoded reasoning fields, and the thinking blocks of the content."""
     found = {name: msgspec.json.decode(fields[name]) for name in REASONING_FIELDS if name in fields}
     content = fields.get(CONTENT)
     if content is not None and THINKING_BLOCK in bytes(content):
@@ -110,22 +109,15 @@ def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
 
 
 def _find_sealed(found: Mapping[str, Any], rule: ReasoningRule, *, is_foreign: bool) -> set[str]:
-    """Return the fields that are not sent because another server sealed them."""
     sealed: set[str] = set()
-    if is_foreign or (_are_signed_blocks(found.get(DETAILS)) and not rule.signed_blocks):
+    details = found.get(DETAILS)
+    listed = details if isinstance(details, list) else []
+    signed = any(isinstance(item, dict) and item.get("type") in SIGNED_BLOCKS for item in listed)
+    if is_foreign or (signed and not rule.signed_blocks):
         sealed.add(DETAILS)
     if is_foreign and any(map(_is_sealed, found.get(CONTENT, ()))):
         sealed.add(CONTENT)
     return sealed
-
-
-def _are_signed_blocks(details: Any) -> bool:
-    listed = details if isinstance(details, list) else []
-    return any(isinstance(item, dict) and item.get("type") in SIGNED_BLOCKS for item in listed)
-
-
-def _has_calls(fields: Mapping[str, msgspec.Raw]) -> bool:
-    return bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
 
 
 def put_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
@@ -146,19 +138,13 @@ def reasoning_text(fields: Mapping[str, Any]) -> str:
     for name in TEXT_FIELDS:
         if isinstance(fields.get(name), str) and fields[name]:
             return str(fields[name])
-    return _details_text(fields.get(DETAILS)) or "\n".join(
-        map(block_text, thinking_blocks(fields.get(CONTENT)))
+    details = fields.get(DETAILS)
+    items = (
+        [item for item in details if isinstance(item, dict)] if isinstance(details, list) else []
     )
-
-
-def _details_text(details: Any) -> str:
-    listed = details if isinstance(details, list) else []
-    texts = (
-        item.get(JOINED.get(str(item.get("type")), "text"))
-        for item in listed
-        if isinstance(item, dict)
-    )
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
+    texts = [item.get(JOINED.get(str(item.get("type")), "text")) for item in items]
+    found = "\n".join(text for text in texts if isinstance(text, str) and text)
+    return found or "\n".join(map(block_text, thinking_blocks(fields.get(CONTENT))))
 
 
 def thinking_blocks(content: Any) -> list[dict[str, Any]]:
@@ -180,7 +166,6 @@ def block_text(block: Mapping[str, Any]) -> str:
 
 
 def _without_blocks(content: list[Any]) -> Any:
-    """Drop thinking blocks; a single plain text becomes a string, which all servers accept."""
     rest = [block for block in content if not is_thinking(block)]
     only = rest[0] if len(rest) == 1 and isinstance(rest[0], dict) else {}
     is_plain = only.keys() == {"type", "text"} and only["type"] == "text"
@@ -226,7 +211,6 @@ class StreamedDetails:
             self._merge(place, JOINED[kind], piece)
 
     def _find(self, kind: str, index: int | None, named: Any) -> int | None:
-        """Return the item that a piece continues; without `index` only the last one."""
         place = self._places.get((kind, index))
         if place is None or (index is None and place != len(self._items) - 1):
             return None
@@ -282,7 +266,6 @@ def _text_block(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _joined(pieces: Iterable[Any]) -> list[Any]:
-    """Join consecutive plain texts."""
     joined: list[Any] = []
     texts: list[str] = []
     for piece in (*pieces, None):

@@ -5,13 +5,30 @@ A codec imports this module and core, and no other codec.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from cllm.core.message import AnyPart, Dialect, RedactedThinking, Role, Thinking, ToolCall
+from cllm.core.message import (
+    AnyPart,
+    Dialect,
+    RedactedThinking,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+)
 from cllm.core.notice import MAX_NOTICES, Notice, NoticeCollector, notices_left_out
-from cllm.wire.malformed import NotExpressibleError
+from cllm.core.reply import (
+    PartAdded,
+    RefusalDelta,
+    ReplyDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from cllm.wire.malformed import FieldError, NotExpressibleError
 from cllm.wire.reasoning import TEXT_FIELDS
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -66,6 +83,39 @@ def telling_fields(part: AnyPart) -> set[str]:
     }
 
 
+def delta_of(part: AnyPart, index: int) -> ReplyDelta:
+    """Return a whole part as one delta; PartAdded for kinds without a delta of their own."""
+    match part:
+        case Text():
+            return TextDelta(text=part.text, index=index)
+        case Refusal():
+            return RefusalDelta(text=part.text, index=index)
+        case Thinking():
+            return ThinkingDelta(text=part.text, signature=part.signature, index=index)
+        case ToolCall():
+            return ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+        case _:
+            return PartAdded(part=part, index=index)
+
+
+Shape = TypeVar("Shape")
+
+
+def convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
+    """Convert JSON to a type; raises FieldError with the path below `path`."""
+    try:
+        return msgspec.convert(value, shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise field_error(error, path) from error
+
+
+def field_error(error: Exception, path: str = "") -> FieldError:
+    """Return a FieldError with the path of msgspec's error: `messages[3].content`."""
+    problem, _, place = str(error).partition(" - at `$")
+    place = place.removesuffix("`")
+    return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
+
+
 class Mended(msgspec.Struct, frozen=True, kw_only=True):
     """A history that the target accepts, and what was changed for that."""
 
@@ -118,8 +168,7 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
         Notice(
             code="field_left_out",
             path=f"messages[{where[0]}].{name}",
-            message=f"The field {name} of a message cannot be sent with it."
-            + (f" ({len(where)} times)" if where[1:] else ""),
+            message=f"The field {name} of a message cannot be sent with it.{times(len(where))}",
         )
         for name, where in places.items()
     )
@@ -164,7 +213,7 @@ class Notes:
 
     def notices(self) -> tuple[Notice, ...]:
         told = (
-            Notice(code=code, path=path, message=message + _times(count))
+            Notice(code=code, path=path, message=message + times(count))
             for (code, message, _), (path, count) in self._told.items()
         )
         return (*told, notices_left_out(self._left_out)) if self._left_out else tuple(told)
@@ -175,5 +224,5 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
-def _times(count: int) -> str:
+def times(count: int) -> str:
     return "" if count == 1 else f" ({count} times)"

@@ -37,14 +37,13 @@ class SseDecoder:
         for line in self._lines(piece):
             if line:
                 self._take(line)
-            elif self._data:
-                yield self._dispatch()
             else:
-                self._name = ""
+                if self._data:
+                    yield SseEvent(data=b"\n".join(self._data), name=self._name)
+                self._name, self._data, self._data_bytes = "", [], 0
         self._check_size(self._pending_bytes)
 
     def _lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that this piece completes, and hold the rest."""
         if not piece:
             return []
         if self._after_cr:
@@ -71,11 +70,6 @@ class SseDecoder:
             self._data_bytes += len(value) + 1
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
-
-    def _dispatch(self) -> SseEvent:
-        event = SseEvent(data=b"\n".join(self._data), name=self._name)
-        self._name, self._data, self._data_bytes = "", [], 0
-        return event
 
     def _check_size(self, more: int) -> None:
         if self._data_bytes + more > self._max:

@@ -3,7 +3,7 @@
 What a target cannot express comes back as notices. The `mend` callback repairs histories.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from operator import is_
@@ -23,6 +23,7 @@ from cllm.core.message import (
 from cllm.core.notice import Notice
 from cllm.core.options import Options
 from cllm.core.prompt import Prompt
+from cllm.wire.malformed import FieldError
 from cllm.wire.openai.functions import (
     is_legacy,
     restricted_to_allowed,
@@ -32,12 +33,6 @@ from cllm.wire.openai.functions import (
 )
 from cllm.wire.openai.models import calls_elsewhere, knows_developer
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
-from cllm.wire.openai.passthrough import (
-    check_contents,
-    is_ordinary,
-    splice_request,
-    without_developer,
-)
 from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 from cllm.wire.spoken import (
     NOTHING,
@@ -47,13 +42,18 @@ from cllm.wire.spoken import (
     Spoken,
     left_out_fields,
     rewritten,
+    times,
     unmended,
 )
+
+OPENAI_DIALECTS = ("openai", "responses")
+TOOL_PARTS = (ToolCall, ToolResult)
 
 
 class RequestCodec(Protocol):
     """The interface of a dialect's request module."""
 
+    # Bedrock has none: no client sends requests in Converse's format.
     def decode_options(self, parameters: dict[str, Any]) -> Options: ...
 
     def encode_options(
@@ -121,8 +121,10 @@ def unmarked(said: Translated) -> Translated:
 
 def translate(prompt: Prompt, target: Dialect) -> Translated:
     """Convert the pieces of a prompt for a dialect; its codec makes the body."""
-    kept = with_ids_of_calls(prompt.messages, call_ids)
-    kept = kept if target == "openai" else with_calls_for_functions(kept)
+    kept: Sequence[Message] = prompt.messages
+    if any(message.dialect == "openai" for message in kept):
+        kept = with_ids_of_calls(kept, call_ids)
+        kept = kept if target == "openai" else with_calls_for_functions(kept)
     messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
     messages, notices = _without_foreign_fields(messages)
     foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
@@ -133,7 +135,9 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
     if prompt.dialect != target:
         options = _options_for(target, prompt)
         # Only Bedrock requires descriptions of tools that the history calls.
-        known = {"history_has_tools": _has_tools(messages)} if target == "bedrock" else {}
+        parts = (part for message in messages for part in message.parts)
+        has_tools = target == "bedrock" and any(type(p) in TOOL_PARTS for p in parts)
+        known = {"history_has_tools": True} if has_tools else {}
         codec = request_codec(target)
         parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
         notices = (*notices, *unsaid)
@@ -152,19 +156,18 @@ def call_ids(message: Message) -> list[str]:
 
 
 def _options_for(target: Dialect, prompt: Prompt) -> Options:
-    """Return the prompt's options without forms that only its own protocol has."""
     parameters = prompt.parameters
     if prompt.dialect == "openai":
         parameters = with_tools_for_functions(parameters)
     options = request_codec(prompt.dialect).decode_options(parameters)
-    # Both OpenAI protocols can restrict the choice to some tools.
-    return options if target in ("openai", "responses") else restricted_to_allowed(options)
+    # Only OpenAI's protocols can restrict the choice to some tools.
+    keeps_choice = target in OPENAI_DIALECTS or prompt.dialect not in OPENAI_DIALECTS
+    return options if keeps_choice else restricted_to_allowed(options)
 
 
 def _without_foreign_fields(
     messages: tuple[Spoken, ...],
 ) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
-    """Drop message fields of other protocols."""
     lost = [spoken for spoken in messages if spoken.extra and spoken.raw is None]
     if not lost:
         return messages, ()
@@ -173,11 +176,6 @@ def _without_foreign_fields(
         for spoken in messages
     )
     return tuple(kept), left_out_fields(lost)
-
-
-def _has_tools(messages: tuple[Spoken, ...]) -> bool:
-    tools = (ToolCall, ToolResult)
-    return any(isinstance(part, tools) for message in messages for part in message.parts)
 
 
 def _sealed_by_openai(
@@ -208,11 +206,11 @@ def _without_foreign_thinking(
         places += [] if same else [spoken.place]
     if not places:
         return messages, ()
-    times = f" ({len(places)} times)" if places[1:] else ""
+    sentence = "Thinking belongs to the model that wrote it; another is not sent it."
     notice = Notice(
         code="thinking_left_out",
         path=f"messages[{places[0]}]",
-        message=f"Thinking belongs to the model that wrote it; another is not sent it.{times}",
+        message=sentence + times(len(places)),
     )
     return tuple(kept), (notice,)
 
@@ -244,7 +242,7 @@ def encode_openai(
     check_contents(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
-    prompt = _for_model(_with_ids(prompt))
+    prompt = _for_model(prompt)
     own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
     plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
     parameters, unfit = _fitted(prompt)
@@ -271,7 +269,6 @@ def encode_openai(
 def _with_fitted_reasoning(
     prompt: Prompt, rule: ReasoningRule
 ) -> tuple[Prompt, tuple[Notice, ...]]:
-    """Fit past reasoning in OpenAI messages to what the server accepts."""
     notes = Notes(SENTENCES)
     messages = list(prompt.messages)
     for place, message in enumerate(messages):
@@ -289,25 +286,17 @@ def _with_fitted_reasoning(
     return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
 
 
-def _with_ids(prompt: Prompt) -> Prompt:
-    """Give answers of functions the ids of their calls, if these have any."""
-    messages = tuple(with_ids_of_calls(prompt.messages, call_ids))
-    same = all(map(is_, messages, prompt.messages))
-    return prompt if same else msgspec.structs.replace(prompt, messages=messages)
-
-
 def _for_model(prompt: Prompt) -> Prompt:
-    """Replace the developer role for models that do not know it."""
-    if knows_developer(prompt.model):
-        return prompt
-    messages = tuple(map(without_developer, prompt.messages))
-    system = prompt.system and without_developer(prompt.system)
+    messages = tuple(with_ids_of_calls(prompt.messages, call_ids))
+    system = prompt.system
+    if not knows_developer(prompt.model):
+        messages = tuple(map(without_developer, messages))
+        system = system and without_developer(system)
     same = system is prompt.system and all(map(is_, messages, prompt.messages))
     return prompt if same else msgspec.structs.replace(prompt, messages=messages, system=system)
 
 
 def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
-    """Fit OpenAI parameters to the model, unless the client's body is sent unchanged."""
     parameters = prompt.parameters
     if prompt.dialect != "openai":
         return parameters, ()
@@ -319,7 +308,6 @@ def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
 
 
 def _original_for_openai(prompt: Prompt) -> bytes | None:
-    """Return the client's body if splicing would give the same request."""
     original = prompt.original
     if original is None or original.dialect != "openai" or not original.says(prompt):
         return None
@@ -389,7 +377,6 @@ def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
 
 
 def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
-    """Return the client's own body if it has the same meaning as the encoded one."""
     original = prompt.original
     if original is None or original.dialect != target or not original.says(prompt):
         return encoded
@@ -404,3 +391,91 @@ def _meaning(body: bytes) -> dict[str, Any]:
     """Decode a body without the fields whose absence means the same."""
     fields: dict[str, Any] = msgspec.json.decode(body)
     return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}
+
+
+CALLS = b'"tool_calls"'
+CONTENT = b'"content"'
+DEVELOPER = b'"developer"'
+FUNCTION = b'"function"'
+NULL = b"null"
+
+
+class _Call(msgspec.Struct):
+    id: str
+
+
+class _Caller(msgspec.Struct):
+    tool_calls: list[_Call] | None = None
+
+
+class _Answer(msgspec.Struct):
+    tool_call_id: str
+
+
+_callers = msgspec.json.Decoder(_Caller)
+_answers = msgspec.json.Decoder(_Answer)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def check_contents(messages: Sequence[Message]) -> None:
+    """Raise FieldError for an OpenAI message without content, which only an assistant may send."""
+    for place, message in enumerate(messages):
+        if message.dialect != "openai" or message.role == "assistant":
+            continue
+        if CONTENT in message.raw and NULL not in message.raw:
+            continue
+        if _is_without_content(message):
+            path = f"messages[{place}].content"
+            raise FieldError(path, "a text or a list of parts is needed")
+
+
+def _is_without_content(message: Message) -> bool:
+    try:
+        fields = _fields.decode(message.raw)
+    except msgspec.MsgspecError:
+        return False
+    content, role = fields.get("content"), bytes(fields.get("role", b""))
+    return role != FUNCTION and (content is None or bytes(content) == NULL)
+
+
+def is_ordinary(messages: Sequence[Message]) -> bool:
+    """Whether every call is answered immediately, in order and once."""
+    waiting: list[str] = []
+    try:
+        for message in messages:
+            if message.role == "tool":
+                if not waiting or _answers.decode(message.raw).tool_call_id != waiting.pop():
+                    return False
+            elif waiting:
+                return False
+            elif CALLS in message.raw:
+                waiting = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
+                if message.role != "assistant" or len(set(waiting)) < len(waiting):
+                    return False
+                waiting.reverse()
+    except msgspec.MsgspecError:
+        return False
+    return bool(messages) and not waiting
+
+
+def without_developer(message: Message) -> Message:
+    """Return a developer message as a system message; others unchanged."""
+    if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
+        return message
+    fields = _fields.decode(message.raw)
+    if msgspec.json.decode(fields["role"]) != "developer":
+        return message
+    raw = msgspec.json.encode({**fields, "role": "system"})
+    return Message(role="system", raw=raw)
+
+
+def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
+    """Build the request body around the bytes of OpenAI's own messages."""
+    raws = b",".join([message.raw for message in prompt.all_messages])
+    own: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
+    body = {**own, **parameters, **own}
+    if prompt.stream:
+        options = parameters.get("stream_options")
+        chosen = options if isinstance(options, dict) else {}
+        body |= {"stream": True, "stream_options": {"include_usage": True, **chosen}}
+    return msgspec.json.encode(body)

@@ -51,9 +51,8 @@ from cllm.core.reply import (
 )
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.request import decode_request, encode_options, encode_request
-from cllm.wire.responses.response_body import Heading, encode_answer
 from cllm.wire.responses.response_decoder import StreamDecoder
-from cllm.wire.responses.response_encoder import StreamEncoder
+from cllm.wire.responses.response_encoder import Heading, StreamEncoder, encode_answer
 from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
 

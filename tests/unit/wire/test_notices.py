@@ -28,7 +28,7 @@ def test_the_codes_are_read_from_every_form_they_are_written_in():
     source = """
 SENTENCES = {"why": ("a", "A sentence.")}
 NOTICES = {"b": "A sentence."}
-def dropped(path, *, code="c"): ...
+notices.add("c", "path", "message")
 notes.add("d", "path", "message")
 self._notes.add("e" if x else "f", "path", "message")
 under_way.changed("g", 3)

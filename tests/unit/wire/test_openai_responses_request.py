@@ -35,7 +35,7 @@ from cllm.wire.responses.request import (
     encode_options,
     encode_request,
 )
-from cllm.wire.responses.response_body import Heading, encode_answer
+from cllm.wire.responses.response_encoder import Heading, encode_answer
 from cllm.wire.spoken import Encoded, Spoken
 from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 

@@ -97,12 +97,6 @@ PARAMETERS: dict[str, Any] = {
         "stop_sequences": ["END"],
         "tools": [{"name": "read", "input_schema": {"type": "object"}}],
     },
-    "bedrock": {
-        "inferenceConfig": {"temperature": 0, "maxTokens": 99, "stopSequences": ["END"]},
-        "toolConfig": {
-            "tools": [{"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}]
-        },
-    },
 }
 SAID: dict[str, Any] = {"openai": OPENAI, "anthropic": ANTHROPIC, "bedrock": BEDROCK}
 ENCODERS: dict[str, Any] = {
@@ -114,12 +108,14 @@ ENCODERS: dict[str, Any] = {
 
 def encoded(source: Any, target: Any) -> tuple[Encoded, Encoded]:
     encode, model = ENCODERS[target]
+    # No client sends requests in Converse's format: only its messages are stored.
+    client = "openai" if source == "bedrock" else source
     prompt = Prompt(
         model=model,
         system=plain_message("system", "You are a pirate."),
         messages=SAID[source],
-        parameters=PARAMETERS[source],
-        dialect=source,
+        parameters=PARAMETERS[client],
+        dialect=client,
     )
     return encode(prompt), encode(prompt)
 

@@ -1,7 +1,7 @@
 """Events of an Anthropic stream, errors and citations: shapes without state."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -99,22 +99,8 @@ AnyEvent = (
 events = msgspec.json.Decoder(AnyEvent)
 loose_events = msgspec.json.Decoder(LooseEvent)
 
-KNOWN_PIECES = frozenset(
-    ("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta")
-)
-KNOWN_EVENTS = frozenset(
-    (
-        "content_block_delta",
-        "content_block_start",
-        "content_block_stop",
-        "error",
-        "message_delta",
-        "message_start",
-        "message_stop",
-        "ping",
-    )
-)
-
+KNOWN_PIECES = frozenset(piece.__struct_config__.tag for piece in get_args(AnyPiece))
+KNOWN_EVENTS = frozenset(event.__struct_config__.tag for event in get_args(AnyEvent))
 
 INVALID_REQUEST = "invalid_request_error"
 STATUSES = {
@@ -203,7 +189,6 @@ def shared_citation(given: Any) -> dict[str, Any] | None:
 
 
 def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
-    """Return what is cited: a document of the prompt or a search result."""
     if kind != "searchResultLocation":
         return {"document_index": place.document_index, "document_title": citation.title}
     index = place.search_result_index

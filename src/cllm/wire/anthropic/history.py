@@ -1,13 +1,13 @@
 """A history in Anthropic's format: parts converted, system messages moved, cache marks limited.
 
-What Anthropic cannot express is left out with a notice. An unchanged message keeps its bytes. The
-order of messages is not checked here.
+An unchanged message keeps its bytes. The order of messages is not checked here.
 """
 
 import base64
+import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -56,7 +56,6 @@ class Turn(msgspec.Struct):
 
 
 def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
-    """Yield the parts that a system prompt can contain: text that is not blank."""
     for part in parts:
         if not isinstance(part, Text):
             notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
@@ -98,7 +97,6 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
 
 
 def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
-    """Return the message in parts that Anthropic has; the same object if nothing changes."""
     if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
         return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
@@ -117,7 +115,6 @@ def _has_empty_result(spoken: Spoken) -> bool:
 def _clean_parts(
     parts: Sequence[AnyPart], path: str, notes: Notes, *, foreign: bool
 ) -> Sequence[AnyPart]:
-    """Return the parts that can be sent; an unchanged part is the same object."""
     said: list[AnyPart] = []
     for part in parts:
         if type(part) is Text and not (foreign and part.extra):
@@ -143,9 +140,8 @@ def _clean_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
     if Unknown not in map(type, part.content):
         return part
     content: Any = tuple(_clean_parts(part.content, path, notes, foreign=False))
-    if len(content) == len(part.content):
-        return part
-    return msgspec.structs.replace(part, content=content)
+    same = len(content) == len(part.content)
+    return part if same else msgspec.structs.replace(part, content=content)
 
 
 CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
@@ -157,7 +153,6 @@ REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("na
 
 
 def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
-    """Convert a part of another protocol, without the fields that only that one knows."""
     if part.extra:
         names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
@@ -165,6 +160,8 @@ def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
                 "field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}"
             )
         part = msgspec.structs.replace(part, extra={})
+    if isinstance(part, Thinking | RedactedThinking) and part.cache is not None:
+        return msgspec.structs.replace(part, cache=None)
     change = NATURALISERS.get(type(part))
     return part if change is None else change(part, path, notes)
 
@@ -187,7 +184,6 @@ def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
 
 
 def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | None:
-    """Accept a PDF, plain text or a URL."""
     if part.data is not None:
         return _naturalise_data(checked(part, part.data))
     if part.text is not None or part.url is not None:
@@ -202,8 +198,7 @@ def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | N
 def _naturalise_data(part: Document) -> AnyPart:
     kind = plain_type(part.media_type)
     if kind == PDF:
-        same = kind == part.media_type
-        return part if same else msgspec.structs.replace(part, media_type=kind)
+        return msgspec.structs.replace(part, media_type=kind)
     if not kind.startswith("text/"):
         raise NotExpressibleError(
             f"Anthropic takes no document of type {part.media_type}: give it as PDF or as text."
@@ -222,12 +217,6 @@ def _naturalise_call(part: ToolCall, path: str, notes: Notes) -> AnyPart | None:
     return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
 
 
-def _naturalise_thought(
-    part: Thinking | RedactedThinking, _path: str, _notes: Notes
-) -> AnyPart | None:
-    return part if part.cache is None else msgspec.structs.replace(part, cache=None)
-
-
 def _naturalise_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
     content = [_naturalise(inner, path, notes) for inner in part.content]
     if all(map(operator.is_, content, part.content)):
@@ -241,20 +230,54 @@ NATURALISERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
     Document: _naturalise_document,
     ToolCall: _naturalise_call,
     ToolResult: _naturalise_result,
-    Thinking: _naturalise_thought,
-    RedactedThinking: _naturalise_thought,
 }
 
 
+# Stands for the mark of an unknown block, whose lifetime is not read.
+OPAQUE = CacheMark()
 # Parts that can contain marks of other parts.
-HOLDERS = frozenset({ToolResult, Unknown})
+HOLDERS = (ToolResult, Unknown)
+ChangeMark = Callable[[CacheMark], CacheMark | None]
 
 
-def _marks_of(part: AnyPart) -> int:
-    if type(part) is Unknown:
-        return int(MARK.search(part.raw) is not None)
-    inner = sum(map(_marks_of, part.content)) if type(part) is ToolResult else 0
-    return inner + (part.cache is not None)
+def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
+    """Yield the marks of a part in order; those in the content of a result come first."""
+    if type(part) is Unknown and MARK.search(part.raw) is not None:
+        yield OPAQUE
+    if type(part) is ToolResult:
+        for inner in part.content:
+            if inner.cache is not None or type(inner) is Unknown:
+                yield from _marks_of(inner)
+    if part.cache is not None:
+        yield part.cache
+
+
+def _change_marks(part: AnyPart, change: ChangeMark) -> AnyPart:
+    """Return the part with changed marks; the same object if none changes."""
+    if isinstance(part, Unknown):
+        fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
+        if "cache_control" not in fields or change(OPAQUE) is not None:
+            return part
+        del fields["cache_control"]
+        return msgspec.structs.replace(part, raw=msgspec.json.encode(fields))
+    if isinstance(part, ToolResult):
+        content: Any = tuple(_change_marks(inner, change) for inner in part.content)
+        if not all(map(operator.is_, content, part.content)):
+            part = msgspec.structs.replace(part, content=content)
+    mark = None if part.cache is None else change(part.cache)
+    return part if mark is part.cache else msgspec.structs.replace(part, cache=mark)
+
+
+def _change_turns(turns: Sequence[Turn], change: ChangeMark) -> None:
+    for turn in turns:
+        if any(part.cache or type(part) in HOLDERS for part in turn.parts):
+            turn.change([_change_marks(part, change) for part in turn.parts])
+
+
+def _drop_first(surplus: int) -> ChangeMark:
+    """Return a change that drops this many marks."""
+    left = iter(range(surplus))
+    return lambda mark: mark if next(left, None) is None else None
 
 
 def _tools_of(fields: Fields) -> list[Any]:
@@ -266,14 +289,18 @@ def _is_marked(tool: Any) -> bool:
     return isinstance(tool, dict) and bool(tool.get("cache_control"))
 
 
-def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
-    tools = sum(map(_is_marked, _tools_of(fields)))
-    marks = 1 if fields.get("cache_control") else 0
-    for turn in (head, *turns):
+def _count(turns: Iterable[Turn]) -> int:
+    marks = 0
+    for turn in turns:
         for part in turn.parts:
             if part.cache is not None or type(part) in HOLDERS:
-                marks += _marks_of(part)
-    return marks + tools
+                marks += len(list(_marks_of(part)))
+    return marks
+
+
+def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
+    own = 1 if fields.get("cache_control") else 0
+    return own + sum(map(_is_marked, _tools_of(fields))) + _count((head, *turns))
 
 
 def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
@@ -281,36 +308,23 @@ def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
 
     Of tools and system prompt the last three stay if the messages have a mark.
     """
-    surplus = count_marks(fields, head, turns) - MAX_MARKS
+    own = 1 if fields.get("cache_control") else 0
+    moving, fixed = _count(turns), count_marks(fields, head, ()) - own
+    surplus = own + moving + fixed - MAX_MARKS
     notes.add(
         "cache_mark_left_out", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
     )
-    moving = sum(_marks_in(turn) for turn in turns)
-    fixed = count_marks(fields, head, ()) - (1 if fields.get("cache_control") else 0)
-    room = MAX_MARKS - (1 if fields.get("cache_control") else 0)
-    still = min(fixed, room if room < MAX_MARKS or not moving else room - 1)
-    _unmark_first(turns, moving - min(moving, room - still))
+    room = MAX_MARKS - own
+    still = min(fixed, room if own or not moving else room - 1)
+    _change_turns(turns, _drop_first(moving - min(moving, room - still)))
     surplus = fixed - still
     tools = []
     for tool in _tools_of(fields):
         marked = surplus > 0 and _is_marked(tool)
         tools.append({k: tool[k] for k in tool if k != "cache_control"} if marked else tool)
         surplus -= marked
-    _unmark_first((head,), surplus)
+    _change_turns((head,), _drop_first(surplus))
     return {**fields, "tools": tools} if tools else fields
-
-
-def _marks_in(turn: Turn) -> int:
-    return sum(map(_marks_of, turn.parts))
-
-
-def _unmark_first(turns: Sequence[Turn], surplus: int) -> None:
-    """Remove the first `surplus` marks of the turns."""
-    for turn in turns:
-        if surplus > 0:
-            before = _marks_in(turn)
-            turn.change(_unmark(turn.parts, surplus))
-            surplus -= before - _marks_in(turn)
 
 
 def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
@@ -318,74 +332,28 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
     tools = _tools_of(fields)
     marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
     ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
-    ttls += [ttl for turn in (head, *turns) for part in turn.parts for ttl in _ttls_of(part)]
+    parts = (part for turn in (head, *turns) for part in turn.parts)
+    ttls += [mark.ttl for part in parts for mark in _marks_of(part) if mark is not OPAQUE]
     hours = [ttl == HOUR for ttl in ttls]
     if hours == sorted(hours, reverse=True):
         return fields
     notes.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
-    long_ones = hours.index(False)
-    changed = [_shortened(tool) if long_ones <= n else tool for n, tool in _numbered(tools)]
-    left = long_ones - len(marks)
-    for turn in (head, *turns):
-        parts = []
-        for part in turn.parts:
-            parts.append(part if left > 0 else _with_short_marks(part))
-            left -= len(list(_ttls_of(part)))
-        turn.change(parts)
+    long_ones = itertools.count(-hours.index(False))
+    changed = [
+        _shortened(tool) if _is_marked(tool) and next(long_ones) >= 0 else tool for tool in tools
+    ]
+
+    def shorten(mark: CacheMark) -> CacheMark:
+        if mark is OPAQUE or next(long_ones) < 0 or mark.ttl != HOUR:
+            return mark
+        return CacheMark()
+
+    _change_turns((head, *turns), shorten)
     return {**fields, "tools": changed} if tools else fields
 
 
-def _numbered(tools: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield each tool with the number of marks before it."""
-    before = 0
-    for tool in tools:
-        yield before, tool
-        before += _is_marked(tool)
-
-
-def _shortened(tool: Any) -> Any:
-    if not _is_marked(tool) or not isinstance(tool["cache_control"], dict):
+def _shortened(tool: Fields) -> Fields:
+    mark = tool["cache_control"]
+    if not isinstance(mark, dict):
         return tool
-    mark = {name: value for name, value in tool["cache_control"].items() if name != "ttl"}
-    return {**tool, "cache_control": mark}
-
-
-def _ttls_of(part: AnyPart) -> Iterator[str | None]:
-    if isinstance(part, ToolResult):
-        for inner in part.content:
-            yield from _ttls_of(inner)
-    if part.cache is not None:
-        yield part.cache.ttl
-
-
-def _with_short_marks(part: AnyPart) -> AnyPart:
-    if isinstance(part, ToolResult) and any(inner.cache for inner in part.content):
-        content: Any = tuple(map(_with_short_marks, part.content))
-        part = msgspec.structs.replace(part, content=content)
-    if part.cache is None or part.cache.ttl != HOUR:
-        return part
-    return msgspec.structs.replace(part, cache=CacheMark())
-
-
-def _unmark(parts: Sequence[AnyPart], surplus: int) -> list[AnyPart]:
-    """Remove the first `surplus` marks of the parts."""
-    unmarked: list[AnyPart] = []
-    for part in parts:
-        had = _marks_of(part) if surplus > 0 else 0
-        kept = _without_marks(part, surplus) if had else part
-        surplus -= had - _marks_of(kept) if had else 0
-        unmarked.append(kept)
-    return unmarked
-
-
-def _without_marks(part: AnyPart, surplus: int) -> AnyPart:
-    if isinstance(part, Unknown):
-        fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
-        fields.pop("cache_control", None)
-        return msgspec.structs.replace(part, raw=msgspec.json.encode(fields))
-    if isinstance(part, ToolResult):
-        inner = sum(map(_marks_of, part.content))
-        content: Any = tuple(_unmark(part.content, surplus))
-        cache = None if surplus > inner else part.cache
-        return msgspec.structs.replace(part, content=content, cache=cache)
-    return msgspec.structs.replace(part, cache=None)
+    return {**tool, "cache_control": {name: mark[name] for name in mark if name != "ttl"}}

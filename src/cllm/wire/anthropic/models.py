@@ -1,7 +1,6 @@
-"""What the models of the Claude family accept, and which beta flags the API accepts.
+"""What Claude models accept on any service, and which beta flags the API accepts.
 
-Collected in November 2026 from the models' documentation. Which service has a model, under which
-id, is not here. The API refuses a request with an unknown beta flag, so these are never sent.
+Collected in November 2026. The API refuses a request with an unknown beta flag.
 """
 
 import re
@@ -193,7 +192,6 @@ def version_of(model: str) -> tuple[int, int]:
 
 
 Fields = dict[str, Any]
-Notices = NoticeCollector
 
 DISABLED = {"type": "disabled"}
 LEAST_EFFORT = "low"
@@ -218,8 +216,9 @@ WHILE_THINKING: dict[str, Callable[[float], bool]] = {
 }
 
 
-def dropped(path: str, message: str, *, code: str = "parameter_left_out") -> Notice:
-    return Notice(code=code, path=path, message=message)
+class Notices(NoticeCollector):
+    def add(self, code: str, path: str, message: str) -> None:
+        self.append(Notice(code=code, path=path, message=message))
 
 
 def fit(fields: Fields, model: str, notices: Notices) -> Fields:
@@ -237,8 +236,7 @@ def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
     """Drop a tool choice without tools, which the API refuses."""
     if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
-    why = "there are no tools to choose from"
-    notices.append(dropped("tool_choice", why, code="tool_choice_left_out"))
+    notices.add("tool_choice_left_out", "tool_choice", "there are no tools to choose from")
     return _without(fields, "tool_choice")
 
 
@@ -261,12 +259,11 @@ def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: Notices) -> 
         return fields
     if known is not None and not known.forced_tools:
         why = "this model cannot be made to call a tool; it may call one"
-        notices.append(dropped("tool_choice", why, code="tool_choice_changed"))
+        notices.add("tool_choice_changed", "tool_choice", why)
         auto = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
         return {**fields, "tool_choice": auto}
     if _thinks(fields) and (known is None or known.thinking != "always"):
-        why = "a forced tool excludes thinking"
-        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        notices.add("thinking_disabled", "thinking", "a forced tool excludes thinking")
         return {**fields, "thinking": DISABLED}
     return fields
 
@@ -283,22 +280,22 @@ def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notic
     kind = thinking.get("type")
     if known.thinking == "none":
         if kind != "disabled":
-            why = f"{model} does not think"
-            notices.append(dropped("thinking", why, code="thinking_disabled"))
+            notices.add("thinking_disabled", "thinking", f"{model} does not think")
         return _without(fields, "thinking")
     if known.thinking == "always" and kind == "disabled":
-        why = f"{model} always thinks: the least effort is asked for"
-        notices.append(dropped("thinking", why, code="thinking_kept"))
+        notices.add(
+            "thinking_kept", "thinking", f"{model} always thinks: the least effort is asked for"
+        )
         return _without(_with_effort(fields, _effort(fields) or LEAST_EFFORT), "thinking")
     if known.thinking in ("adaptive", "always") and kind == "enabled":
-        why = f"{model} chooses its own budget"
-        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        notices.add("thinking_changed", "thinking.budget_tokens", f"{model} chooses its own budget")
         shown = {"display": thinking["display"]} if "display" in thinking else {}
         return {**fields, "thinking": {"type": "adaptive", **shown}}
     if known.thinking == "budget" and kind == "adaptive":
         budget = BUDGETS.get(_effort(fields) or "medium", SMALLEST_BUDGET)
-        why = f"{model} thinks up to a budget: {budget} tokens"
-        notices.append(dropped("thinking", why, code="thinking_changed"))
+        notices.add(
+            "thinking_changed", "thinking", f"{model} thinks up to a budget: {budget} tokens"
+        )
         fields = {**fields, "thinking": {"type": "enabled", "budget_tokens": budget}}
     return _fit_budget(fields, notices)
 
@@ -313,12 +310,11 @@ def _fit_budget(fields: Fields, notices: Notices) -> Fields:
     if isinstance(limit, int) and INTERLEAVED not in read_betas(fields.get("betas")):
         fitting = min(fitting, limit - 1)
     if fitting < SMALLEST_BUDGET:
-        why = "max_tokens leaves no room for thinking"
-        notices.append(dropped("thinking", why, code="thinking_disabled"))
+        notices.add("thinking_disabled", "thinking", "max_tokens leaves no room for thinking")
         return _without(fields, "thinking")
     if fitting != budget:
         why = f"a budget is at least {SMALLEST_BUDGET} and less than max_tokens: {fitting} sent"
-        notices.append(dropped("thinking.budget_tokens", why, code="thinking_changed"))
+        notices.add("thinking_changed", "thinking.budget_tokens", why)
         return {**fields, "thinking": {**thinking, "budget_tokens": fitting}}
     return fields
 
@@ -328,7 +324,9 @@ def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices
     if wanted is None:
         return fields
     if not known.efforts:
-        notices.append(dropped("output_config.effort", f"{model} cannot be asked for an effort"))
+        notices.add(
+            "parameter_left_out", "output_config.effort", f"{model} cannot be asked for an effort"
+        )
         return _with_effort(fields, None)
     # Without thinking the highest efforts are refused.
     efforts = known.efforts if fields.get("thinking") != DISABLED else known.efforts[:3]
@@ -336,7 +334,7 @@ def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices
     if effort in (None, wanted):
         return fields
     why = f"{model} does not take the effort {wanted!r} here: {effort!r} sent"
-    notices.append(dropped("output_config.effort", why, code="effort_changed"))
+    notices.add("effort_changed", "output_config.effort", why)
     return _with_effort(fields, effort)
 
 
@@ -361,7 +359,7 @@ def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: Notic
     }
     for name, why in refused.items():
         if fields[name] != SAMPLING_DEFAULTS.get(name):
-            notices.append(dropped(name, why))
+            notices.add("parameter_left_out", name, why)
     return _without(fields, *refused) if refused else fields
 
 
@@ -369,13 +367,13 @@ def _fit_temperature(fields: Fields, notices: Notices) -> Fields:
     temperature = fields.get("temperature")
     if not isinstance(temperature, int | float) or temperature <= HIGHEST_TEMPERATURE:
         return fields
-    why = f"the highest temperature is {HIGHEST_TEMPERATURE}"
-    notices.append(dropped("temperature", why, code="parameter_changed"))
+    notices.add(
+        "parameter_changed", "temperature", f"the highest temperature is {HIGHEST_TEMPERATURE}"
+    )
     return {**fields, "temperature": HIGHEST_TEMPERATURE}
 
 
 def _why_refused(name: str, fields: Fields, model: str, known: ClaudeModel) -> str | None:
-    """Return why this parameter cannot be sent, or None."""
     if known.sampling == "none":
         return f"{model} takes no {name}"
     if name == "top_p" and known.sampling == "one" and fields.get("temperature") is not None:

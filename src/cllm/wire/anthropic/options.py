@@ -1,11 +1,4 @@
-"""Parameters of the Messages API: between JSON and options.
-
-What a model does not accept becomes a notice; a tool that only another protocol has is an error.
-"""
-
-import itertools
-from collections.abc import Iterator
-from typing import Any, TypeVar
+"""Parameters of the Messages API: between JSON and options."""
 
 import msgspec
 
@@ -29,10 +22,9 @@ from cllm.wire.anthropic.models import (
     fit,
     version_of,
 )
-from cllm.wire.anthropic.models import dropped as _dropped
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.malformed import FieldError, NotExpressibleError
-from cllm.wire.spoken import shortened
+from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.spoken import convert, shortened
 
 OWN_FIELDS = frozenset(
     (
@@ -58,7 +50,6 @@ LIMIT_BESIDE_WINDOW_SINCE = (4, 5)
 ROOMY_LIMIT = 32_000
 UNKNOWN_MODELS_LIMIT = 8_192
 TOOL_NAMES = frozenset(("name", "input_schema", "description", "strict"))
-Shape = TypeVar("Shape")
 
 
 class _ToolChoice(msgspec.Struct):
@@ -68,8 +59,6 @@ class _ToolChoice(msgspec.Struct):
 
 
 class _Parameters(msgspec.Struct):
-    """The parameters that `Options` has a name for."""
-
     max_tokens: int | None = None
     temperature: int | float | None = None
     top_p: int | float | None = None
@@ -107,30 +96,19 @@ class _Metadata(msgspec.Struct):
     user_id: str | None = None
 
 
-def _convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
-    try:
-        return msgspec.convert(value, shape)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise field_error(error, path) from error
-
-
-def field_error(error: Exception, path: str = "") -> FieldError:
-    """Return a FieldError with the path of msgspec's error: `messages[3].content`."""
-    problem, _, place = str(error).partition(" - at `$")
-    place = place.removesuffix("`")
-    return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
-
-
 def decode_options(parameters: Fields) -> Options:
     """Decode request parameters; those without a name in `Options` are in `extra`."""
-    said = _convert(parameters, _Parameters)
+    said = convert(parameters, _Parameters)
     extra = {name: parameters[name] for name in parameters if name not in PARAMETERS}
-    config = _convert(said.output_config or {}, _OutputConfig, "output_config")
-    user = _convert(said.metadata or {}, _Metadata, "metadata").user_id
+    config = convert(said.output_config or {}, _OutputConfig, "output_config")
+    user = convert(said.metadata or {}, _Metadata, "metadata").user_id
     _keep_rest(extra, "output_config", said.output_config, ("effort", "format"))
     _keep_rest(extra, "metadata", said.metadata, ("user_id",))
     choice = said.tool_choice
-    tools = None if said.tools is None else tuple(map(_decode_tool, said.tools, _tool_paths()))
+    schema = (config.format or said.output_format or {}).get("schema")
+    tools = None
+    if said.tools is not None:
+        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(said.tools))
     disabled = None if choice is None else choice.disable_parallel_tool_use
     return Options(
         max_tokens=said.max_tokens,
@@ -141,7 +119,7 @@ def decode_options(parameters: Fields) -> Options:
         tools=tools,
         tool_choice=None if choice is None else ToolChoice(kind=choice.type, name=choice.name),
         parallel_tool_calls=None if disabled is None else not disabled,
-        output=_decode_output(config.format or said.output_format),
+        output=JsonOutput(schema=schema) if isinstance(schema, dict) else None,
         reasoning=_decode_reasoning(said.thinking, config.effort),
         user=user,
         extra=extra,
@@ -154,21 +132,16 @@ def _keep_rest(extra: Fields, name: str, given: Fields | None, known: tuple[str,
         extra[name] = rest
 
 
-def _tool_paths() -> Iterator[str]:
-    return (f"tools[{index}]" for index in itertools.count())
-
-
 def _decode_tool(fields: Fields, path: str) -> AnyTool:
     if fields.get("type") not in (None, "custom"):
         name = fields.get("name") or fields["type"]
         return ForeignTool(dialect=DIALECT, name=str(name), raw=fields)
-    tool = _convert(fields, _Tool, path)
-    cache, rest = fields.get("cache_control"), {k: fields[k] for k in fields if k not in TOOL_NAMES}
+    tool = convert(fields, _Tool, path)
+    rest = {name: fields[name] for name in fields if name not in TOOL_NAMES}
+    cache, mark = rest.get("cache_control"), None
     if isinstance(cache, dict) and set(cache) <= {"type", "ttl"}:
         del rest["cache_control"]
         mark = CacheMark(ttl=cache.get("ttl"))
-    else:
-        mark = None
     return Tool(
         name=tool.name,
         description=tool.description,
@@ -179,15 +152,10 @@ def _decode_tool(fields: Fields, path: str) -> AnyTool:
     )
 
 
-def _decode_output(given: Fields | None) -> JsonOutput | None:
-    schema = (given or {}).get("schema")
-    return JsonOutput(schema=schema) if isinstance(schema, dict) else None
-
-
 def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning | None:
     if thinking is None and effort is None:
         return None
-    said = None if thinking is None else _convert(thinking, _ThinkingConfig, "thinking")
+    said = None if thinking is None else convert(thinking, _ThinkingConfig, "thinking")
     return Reasoning(
         enabled=said is None or said.type != "disabled",
         effort=effort,
@@ -200,10 +168,7 @@ def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning 
 def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Encode options for a model, with notices for what it does not accept."""
     notices = Notices()
-    fields: Fields = {}
-    if options.max_tokens is not None:
-        fields["max_tokens"] = options.max_tokens
-    fields |= _encode_sampling(options, notices)
+    fields = _encode_limits(options, notices)
     if options.tools is not None:
         fields["tools"] = [_encode_tool(tool, notices) for tool in options.tools]
     fields |= _encode_choice(options)
@@ -215,20 +180,18 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     return fit(fields, model, notices), tuple(notices)
 
 
-def _unknown(path: str, message: str) -> Notice:
-    return _dropped(path, message, code="field_left_out")
-
-
-def _encode_sampling(options: Options, notices: Notices) -> Fields:
-    said = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
-    fields: Fields = {name: value for name, value in said.items() if value is not None}
+def _encode_limits(options: Options, notices: Notices) -> Fields:
+    names = ("max_tokens", "temperature", "top_p", "top_k")
+    said = ((name, getattr(options, name)) for name in names)
+    fields: Fields = {name: value for name, value in said if value is not None}
     if options.stop is not None:
         fields["stop_sequences"] = [text for text in options.stop if text.strip()]
         if len(fields["stop_sequences"]) < len(options.stop):
-            why = "a stop sequence of white space left out"
-            notices.append(_dropped("stop_sequences", why, code="parameter_changed"))
+            notices.add(
+                "parameter_changed", "stop_sequences", "a stop sequence of white space left out"
+            )
     if options.seed is not None:
-        notices.append(_unknown("seed", "Anthropic has no seed"))
+        notices.add("field_left_out", "seed", "Anthropic has no seed")
     return fields
 
 
@@ -248,7 +211,7 @@ def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
             fields[name] = value
         else:
             path = f"tools.{shortened(tool.name)}.{name}"
-            notices.append(_unknown(path, f"Anthropic has no {name}"))
+            notices.add("field_left_out", path, f"Anthropic has no {name}")
     if tool.cache is not None:
         ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}
         fields["cache_control"] = {"type": "ephemeral", **ttl}
@@ -268,7 +231,6 @@ def _encode_choice(options: Options) -> Fields:
 
 
 def _encode_reasoning(options: Options, model: str) -> Fields:
-    """Encode thinking and effort; the client's own fields if they are Anthropic's."""
     reasoning = options.reasoning
     if reasoning is None:
         return {}
@@ -283,7 +245,9 @@ def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) 
     if output is None:
         return
     if output.schema is None:
-        notices.append(_unknown("output_config.format", "Anthropic has no JSON without a schema"))
+        notices.add(
+            "field_left_out", "output_config.format", "Anthropic has no JSON without a schema"
+        )
         return
     form = {"format": {"type": "json_schema", "schema": output.schema}}
     fields["output_config"] = {**fields.get("output_config", {}), **form}
@@ -296,7 +260,7 @@ def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
         elif name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             fields[name] = value
         else:
-            notices.append(_unknown(name, f"Anthropic has no such {name}"))
+            notices.add("field_left_out", name, f"Anthropic has no such {name}")
 
 
 def default_max_tokens(model: str) -> int:
@@ -313,4 +277,4 @@ def limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[
     if dialect != DIALECT or parameters.get("max_tokens") is not None:
         return ()
     why = f"a request says how long its answer may be: {limit} tokens, the model's limit"
-    return (_dropped("max_tokens", why, code="max_tokens_added"),)
+    return (Notice(code="max_tokens_added", path="max_tokens", message=why),)

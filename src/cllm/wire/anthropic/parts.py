@@ -1,7 +1,7 @@
-"""Anthropic messages as typed parts, and parts as blocks.
+"""Anthropic messages as typed parts and back. Unknown blocks are preserved.
 
-Decoding changes nothing; unknown blocks are preserved. Usual blocks are decoded by typed structs in
-one pass; a message with any other block is decoded block by block.
+Usual blocks are decoded by typed structs in one pass; a message with any other block, block by
+block.
 """
 
 from collections.abc import Callable, Mapping
@@ -175,16 +175,11 @@ def decode_block(raw: bytes) -> AnyPart:
         return _decode_with_extra(raw) or Unknown(dialect=DIALECT, raw=raw)
     except UNREADABLE as error:
         raise MalformedError(f"not a content block: {error}") from error
-    return _part(block)
-
-
-def _part(block: Any) -> AnyPart:
     part: AnyPart = DECODERS[type(block)](block)
     return part
 
 
 def _decode_with_extra(raw: bytes) -> AnyPart | None:
-    """Decode a block of a known kind with unknown fields; None if it is none."""
     try:
         fields = _fields.decode(raw)
         kind = msgspec.json.decode(fields["type"], type=str)
@@ -214,12 +209,11 @@ def _with_extra(known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
         block = _blocks.decode(msgspec.json.encode(known))
     except UNREADABLE:
         return None
-    part = _part(block)
+    part: AnyPart = DECODERS[type(block)](block)
     return msgspec.structs.replace(part, extra={**part.extra, **extra})
 
 
 def _decode_loose_result(raw: bytes, known: dict[str, msgspec.Raw], extra: Block) -> AnyPart | None:
-    """Decode a tool result block by block."""
     known.pop("content", None)
     try:
         content = _loose_results.decode(raw).content
@@ -260,7 +254,7 @@ def _given(**fields: Any) -> Block:
 
 
 def _decode_text(block: _Text) -> Text:
-    if block.citations is msgspec.UNSET and block.cache_control is msgspec.UNSET:
+    if block.citations is block.cache_control is msgspec.UNSET:
         return Text(text=block.text)
     extra = _given(citations=block.citations)
     return Text(text=block.text, cache=_mark(block.cache_control), extra=extra)
@@ -275,17 +269,16 @@ def _decode_image(block: _Image) -> Image:
 
 
 def _decode_document(block: _Document) -> Document:
+    extra = _given(context=block.context, citations=block.citations)
+    if isinstance(block.source, _Content):
+        # Keep a document of blocks as it came; other protocols get its text.
+        extra["source"] = msgspec.to_builtins(block.source)
     return Document(
         name=None if isinstance(block.title, msgspec.UnsetType) else block.title,
         cache=_mark(block.cache_control),
-        extra=_given(context=block.context, citations=block.citations) | _blocks_of(block.source),
+        extra=extra,
         **_document_source(block.source),
     )
-
-
-def _blocks_of(source: Any) -> Block:
-    """Keep a document of blocks as it came; other protocols get its text."""
-    return {"source": msgspec.to_builtins(source)} if isinstance(source, _Content) else {}
 
 
 def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> dict[str, str]:
@@ -335,22 +328,14 @@ def _decode_result(block: _ToolResult) -> ToolResult:
     )
 
 
-def _decode_thinking(block: _Thinking) -> Thinking:
-    return Thinking(text=block.thinking, signature=block.signature)
-
-
-def _decode_redacted(block: _RedactedThinking) -> RedactedThinking:
-    return RedactedThinking(data=block.data)
-
-
 DECODERS: dict[type, Callable[[Any], Any]] = {
     _Text: _decode_text,
     _Image: _decode_image,
     _Document: _decode_document,
     _ToolUse: _decode_call,
     _ToolResult: _decode_result,
-    _Thinking: _decode_thinking,
-    _RedactedThinking: _decode_redacted,
+    _Thinking: lambda block: Thinking(text=block.thinking, signature=block.signature),
+    _RedactedThinking: lambda block: RedactedThinking(data=block.data),
 }
 
 
@@ -361,16 +346,9 @@ def encode_block(part: AnyPart) -> Block | msgspec.Raw:
         if part.extra:
             block.update(part.extra)
         if part.cache is not None:
-            block["cache_control"] = _encode_mark(part.cache)
+            ttl = part.cache.ttl
+            block["cache_control"] = {"type": "ephemeral"} | ({} if ttl is None else {"ttl": ttl})
     return block
-
-
-def _encode_mark(mark: CacheMark) -> Block:
-    return {"type": "ephemeral"} if mark.ttl is None else {"type": "ephemeral", "ttl": mark.ttl}
-
-
-def _encode_text(part: Text | Refusal) -> Block:
-    return {"type": "text", "text": part.text}
 
 
 def _encode_image(part: Image) -> Block:
@@ -385,9 +363,7 @@ def _encode_image(part: Image) -> Block:
 
 def _encode_document(part: Document) -> Block:
     block: Block = {"type": "document", "source": _encode_source(part)}
-    if part.name is not None:
-        block["title"] = part.name
-    return block
+    return block if part.name is None else {**block, "title": part.name}
 
 
 def _encode_source(part: Document) -> Block:
@@ -403,7 +379,6 @@ def _encode_source(part: Document) -> Block:
 
 
 def _encode_call(part: ToolCall) -> Block:
-    """Encode a call; arguments that are no JSON are wrapped."""
     arguments = part.arguments or "{}"
     given = msgspec.Raw((arguments if is_json(arguments) else wrapped(arguments)).encode())
     return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
@@ -419,10 +394,8 @@ def _encode_result(part: ToolResult) -> Block:
 
 
 def _encode_content(parts: tuple[ResultPart, ...]) -> str | list[Block | msgspec.Raw]:
-    """Encode one plain text as a string, anything else as blocks."""
-    only = parts[0]
-    plain = isinstance(only, Text) and only.text and not only.extra and only.cache is None
-    if plain and len(parts) == 1 and isinstance(only, Text):
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and only.text and not only.extra and only.cache is None:
         return only.text
     return [encode_block(part) for part in parts]
 
@@ -432,10 +405,6 @@ def _encode_thinking(part: Thinking) -> Block:
     return block if part.signature is None else {**block, "signature": part.signature}
 
 
-def _encode_redacted(part: RedactedThinking) -> Block:
-    return {"type": "redacted_thinking", "data": part.data}
-
-
 def _encode_unknown(part: Unknown) -> msgspec.Raw:
     if part.dialect != DIALECT:
         raise NotExpressibleError(f"a block that only {part.dialect} has")
@@ -443,13 +412,13 @@ def _encode_unknown(part: Unknown) -> msgspec.Raw:
 
 
 ENCODERS: dict[type, Callable[[Any], Block | msgspec.Raw]] = {
-    Text: _encode_text,
-    Refusal: _encode_text,
+    Text: lambda part: {"type": "text", "text": part.text},
+    Refusal: lambda part: {"type": "text", "text": part.text},
     Image: _encode_image,
     Document: _encode_document,
     ToolCall: _encode_call,
     ToolResult: _encode_result,
     Thinking: _encode_thinking,
-    RedactedThinking: _encode_redacted,
+    RedactedThinking: lambda part: {"type": "redacted_thinking", "data": part.data},
     Unknown: _encode_unknown,
 }

@@ -34,7 +34,7 @@ from cllm.wire.anthropic.models import (
     read_betas,
     without_idle_choice,
 )
-from cllm.wire.anthropic.options import decode_options, encode_options, field_error
+from cllm.wire.anthropic.options import decode_options, encode_options
 from cllm.wire.anthropic.parts import DIALECT, encode_block
 from cllm.wire.calls import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import UNREADABLE
@@ -44,6 +44,7 @@ from cllm.wire.spoken import (
     Notes,
     Spoken,
     called_names,
+    field_error,
     starts_with_thinking,
     unmended,
 )
@@ -79,8 +80,17 @@ def encode_request(
     aliases = Aliases(names=NAMES, ids=IDS)
     said, moved = arrange(messages, model, notes)
     mended = mend(tuple(address(said, aliases)))
-    turns = [_as_turn(spoken) for spoken in mended.messages]
-    head = _head(system or (), moved, system_raw, notes)
+    turns = [
+        Turn(
+            role="user" if spoken.role == "tool" else spoken.role,
+            parts=spoken.parts,
+            raw=spoken.raw,
+            extra=spoken.extra,
+        )
+        for spoken in mended.messages
+    ]
+    head = Turn(role="system", parts=tuple(system or ()), raw=system_raw)
+    head.change([*system_parts(head.parts, notes), *moved])
     fitted = Notices()
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = fit(without_idle_choice(fields, fitted), model, fitted)
@@ -131,24 +141,10 @@ def _without(fields: Fields, names: Iterable[str]) -> Fields:
 
 
 def _is_own(messages: Sequence[Spoken], turns: Sequence[Turn]) -> bool:
-    """Whether every message is sent as the bytes it came as."""
     return len(messages) == len(turns) and all(
         spoken.raw is not None and spoken.raw is turn.raw
         for spoken, turn in zip(messages, turns, strict=True)
     )
-
-
-def _as_turn(spoken: Spoken) -> Turn:
-    role: Role = "user" if spoken.role == "tool" else spoken.role
-    return Turn(role=role, parts=spoken.parts, raw=spoken.raw, extra=spoken.extra)
-
-
-def _head(
-    system: Sequence[AnyPart], moved: Sequence[AnyPart], raw: bytes | None, notes: Notes
-) -> Turn:
-    head = Turn(role="system", parts=tuple(system), raw=raw)
-    head.change([*system_parts(system, notes), *moved])
-    return head
 
 
 def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
@@ -158,7 +154,6 @@ def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw
 
 
 def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
-    """Add the tools that the history calls if the parameters have none."""
     if parameters.get("tools"):
         return parameters
     called = called_names(part for turn in turns for part in turn.parts)
@@ -192,7 +187,6 @@ def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields
 
 
 def _begins_answer(turn: Turn) -> bool:
-    """Whether it is assistant text to be continued; a paused turn ends in another block."""
     return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
 
 
@@ -282,20 +276,16 @@ NOT_COUNTED = frozenset(
         "top_p",
     )
 )
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_count(body: bytes, prompt: Prompt) -> bytes:
     """Convert a message body to a token count body; the client's own if it is equal."""
-    fields = {name: raw for name, raw in _fields.decode(body).items() if name not in NOT_COUNTED}
+    fields = {
+        name: raw for name, raw in _raw_fields.decode(body).items() if name not in NOT_COUNTED
+    }
     original = prompt.original
     if original is None or original.model != prompt.model:
         return msgspec.json.encode(fields)
-    same = _bytes(_fields.decode(original.body)) == _bytes(fields)
-    if same:
-        return original.body
-    return msgspec.json.encode(fields)
-
-
-def _bytes(fields: dict[str, msgspec.Raw]) -> dict[str, bytes]:
-    return {name: bytes(raw) for name, raw in fields.items()}
+    own = _raw_fields.decode(original.body)
+    same = own.keys() == fields.keys() and all(bytes(own[k]) == bytes(fields[k]) for k in own)
+    return original.body if same else msgspec.json.encode(fields)

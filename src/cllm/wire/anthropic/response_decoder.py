@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from cllm.core.message import AnyPart, Message, Text, Thinking, ToolCall
+from cllm.core.message import AnyPart, Message, Text
 from cllm.core.reply import (
     PartAdded,
     ReplyEvent,
@@ -35,6 +35,7 @@ from cllm.wire.anthropic.events import (
     SignaturePiece,
     TextPiece,
     ThinkingPiece,
+    cited_text,
     decode_error,
     error_details,
     events,
@@ -50,6 +51,7 @@ from cllm.wire.malformed import (
     ProviderSaidError,
     check_utf8,
 )
+from cllm.wire.spoken import delta_of
 from cllm.wire.sse import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error"]
@@ -154,7 +156,6 @@ def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished
 
 
 def _with_names(content: bytes, names: Mapping[str, str]) -> bytes:
-    """Replace aliases in the blocks by the client's tool names."""
     try:
         blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
     except UNREADABLE as error:
@@ -175,31 +176,23 @@ def _message(content: bytes) -> Message:
 
 
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
-    match part:
-        case Text():
-            if part.text:
-                yield TextDelta(text=part.text, index=index)
-            for citation in _as_list(part.extra.get("citations")):
-                yield _cited(citation, index)
-        case Thinking():
-            yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
-        case ToolCall():
-            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-        case _:
-            yield PartAdded(part=part, index=index)
+    if not isinstance(part, Text):
+        yield delta_of(part, index)
+        return
+    if part.text:
+        yield TextDelta(text=part.text, index=index)
+    for citation in _as_list(part.extra.get("citations")):
+        yield _cited(citation, index)
 
 
 def _cited(citation: Any, index: int) -> PartAdded:
-    """Return a citation as an empty text that only carries it."""
-    return PartAdded(part=Text(text="", extra={"citations": [citation]}), index=index)
+    return PartAdded(part=cited_text(citation), index=index)
 
 
 _block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Block(msgspec.Struct):
-    """A block so far: its fields at the start, and what the deltas added."""
-
     fields: dict[str, Any]
     kind: str
     pieces: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -280,7 +273,6 @@ class StreamDecoder:
         return []
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
-        """Skip an unknown event; store an unknown delta in its block."""
         try:
             event = loose_events.decode(data)
         except UNREADABLE as error:
@@ -307,10 +299,10 @@ class StreamDecoder:
                 block.fields[name] = value
 
     def _block(self, index: int) -> _Block:
-        try:
-            return self._blocks[index]
-        except KeyError:
-            raise MalformedError(f"a delta for block {index}, which was not opened") from None
+        block = self._blocks.get(index)
+        if block is None:
+            raise MalformedError(f"a delta for block {index}, which was not opened")
+        return block
 
     def _begin(self, message: Fields) -> None:
         if self._fields:
@@ -338,8 +330,8 @@ class StreamDecoder:
         if self._names:
             fields = _named(fields, self._names)
         self._blocks[event.index] = _Block(fields=fields, kind=kind)
-        begin = BEGINNINGS.get(kind)
-        return [] if begin is None else begin(fields, event.index)
+        begun = BEGINNINGS[kind](fields, event.index) if kind in BEGINNINGS else None
+        return [] if begun is None else [begun]
 
     def _delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
         block = self._block(index)
@@ -393,26 +385,25 @@ class StreamDecoder:
         return b"[" + b",".join(block.encode() for _, block in sorted(self._blocks.items())) + b"]"
 
 
-def _begin_text(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+def _begin_text(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
     text = _as_text(fields.get("text"))
-    return [TextDelta(text=text, index=index)] if text else []
+    return TextDelta(text=text, index=index) if text else None
 
 
-def _begin_thinking(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+def _begin_thinking(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
     text, signature = _as_text(fields.get("thinking")), _as_text(fields.get("signature"))
-    if not text and not signature:
-        return []
-    return [ThinkingDelta(text=text, signature=signature or None, index=index)]
+    delta = ThinkingDelta(text=text, signature=signature or None, index=index)
+    return delta if text or signature else None
 
 
-def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> list[ReplyEvent]:
+def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent:
     given = bytes(fields.get("input", b"")).decode()
     arguments = "" if given.replace(" ", "") in ("", "{}") else given
     call_id, name = _as_text(fields.get("id")), _as_text(fields.get("name"))
-    return [ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)]
+    return ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
 
 
-BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], list[ReplyEvent]]] = {
+BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], ReplyEvent | None]] = {
     "text": _begin_text,
     "thinking": _begin_thinking,
     "tool_use": _begin_call,

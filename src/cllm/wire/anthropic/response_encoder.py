@@ -1,8 +1,4 @@
-"""Answers of any provider for Anthropic clients: whole messages, streams and errors.
-
-Incomplete arguments of a call are streamed as written, and wrapped in a whole answer (see `calls`).
-Blocks that only another protocol has are left out.
-"""
+"""Answers of any provider for Anthropic clients: whole messages, streams and errors."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,6 +23,7 @@ from cllm.wire.anthropic.events import citations_of
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
 from cllm.wire.calls import ObjectScanner, as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.spoken import delta_of
 
 Fields = dict[str, Any]
 
@@ -69,16 +66,12 @@ def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
 
 
 def _shown(part: AnyPart) -> AnyPart:
-    """Return a part of another protocol without its foreign fields."""
     if isinstance(part, Text):
-        return Text(text=part.text, extra=_given_citations(citations_of(part)))
+        citations = citations_of(part)
+        return Text(text=part.text, extra={"citations": citations} if citations else {})
     if isinstance(part, ToolCall):
         return ToolCall(id=part.id, name=part.name, arguments=as_object(part.arguments))
     return msgspec.structs.replace(part, extra={}) if part.extra else part
-
-
-def _given_citations(citations: list[Any]) -> Fields:
-    return {"citations": citations} if citations else {}
 
 
 def _signed(part: AnyPart) -> AnyPart:
@@ -93,7 +86,6 @@ def _head(message_id: str, model: str) -> Fields:
 
 
 def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
-    """Return stop reason and usage, as the provider sent them if it is Anthropic."""
     word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
     said: Fields = {"stop_reason": word, "stop_sequence": sequence}
     usage = encode_usage(finished.usage)
@@ -143,12 +135,21 @@ OPENINGS: dict[Kind, Fields] = {
     "refusal": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
-DELTAS: dict[Kind, tuple[str, str]] = {
-    "text": ("text_delta", "text"),
-    "refusal": ("text_delta", "text"),
-    "thinking": ("thinking_delta", "thinking"),
-    "tool_use": ("input_json_delta", "partial_json"),
+TEXTS = (TextDelta, RefusalDelta)
+KINDS: dict[type, Kind] = {
+    TextDelta: "text",
+    RefusalDelta: "refusal",
+    ThinkingDelta: "thinking",
+    ToolCallDelta: "tool_use",
 }
+# The bytes of a delta around its index and its value.
+DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
+TEXT_DELTA = DELTA + b'"delta":{"type":"text_delta","text":%b}}\n\n'
+THINKING_DELTA = DELTA + b'"delta":{"type":"thinking_delta","thinking":%b}}\n\n'
+JSON_DELTA = DELTA + b'"delta":{"type":"input_json_delta","partial_json":%b}}\n\n'
+SIGNATURE_DELTA = DELTA + b'"delta":{"type":"signature_delta","signature":%b}}\n\n'
+CITATION_DELTA = DELTA + b'"delta":{"type":"citations_delta","citation":%b}}\n\n'
+encode_json = msgspec.json.Encoder().encode
 
 
 class StreamEncoder:
@@ -163,7 +164,6 @@ class StreamEncoder:
         self._usage = encode_usage(usage)
         self._started = False
         self._open: Key | None = None
-        self._kind: Kind = "text"
         self._index = -1
         self._arguments: list[str] = []
         self._scanner = ObjectScanner(self._arguments)
@@ -177,13 +177,8 @@ class StreamEncoder:
         if self._started:
             return b""
         self._started = True
-        begun: Fields = {
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": self._usage,
-        }
-        return _frame("message_start", {"message": self._head | begun})
+        begun: Fields = {"content": [], "stop_reason": None, "stop_sequence": None}
+        return _frame("message_start", {"message": {**self._head, **begun, "usage": self._usage}})
 
     def error(self, error_type: str, message: str) -> bytes:
         return b"event: error\ndata: %b\n\n" % encode_error(error_type, message)
@@ -215,7 +210,6 @@ class StreamEncoder:
             self._hold(piece)
 
     def _belongs_to_known(self, piece: ReplyDelta, out: list[bytes]) -> bool:
-        """Write a piece of the open block; returns True also for a call that is closed."""
         key = _key(piece)
         if key is not None and key == self._open:
             self._write(piece, out)
@@ -237,7 +231,6 @@ class StreamEncoder:
         self._waiting.append(pieces)
 
     def _write_next(self, out: list[bytes]) -> None:
-        """Write what has waited longest."""
         first, *more = self._waiting.popleft()
         if isinstance(first, ToolCallDelta):
             del self._waiting_calls[first.index]
@@ -248,7 +241,6 @@ class StreamEncoder:
             self._write(piece, out)
 
     def _may_close(self) -> bool:
-        """Whether the open block can end: a call only after complete arguments."""
         if self._open is None or self._open[0] != "tool_use":
             return True
         return self._scanner.is_object()
@@ -258,7 +250,7 @@ class StreamEncoder:
             self._whole(piece, out)
         else:
             self._index += 1
-            self._open, self._kind, self._arguments = key, key[0], []
+            self._open, self._arguments = key, []
             self._scanner = ObjectScanner(self._arguments)
             out.append(self._opening(piece, key[0]))
             self._write(piece, out)
@@ -271,27 +263,25 @@ class StreamEncoder:
         return _frame("content_block_start", {"index": self._index, "content_block": block})
 
     def _write(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        if isinstance(piece, TextDelta | RefusalDelta):
-            out.append(self._delta(*DELTAS[self._kind], piece.text))
+        if isinstance(piece, TEXTS):
+            out.append(self._delta(TEXT_DELTA, piece.text))
         elif isinstance(piece, ToolCallDelta):
             if piece.arguments:
                 self._arguments.append(piece.arguments)
-                out.append(self._delta(*DELTAS[self._kind], piece.arguments))
+                out.append(self._delta(JSON_DELTA, piece.arguments))
         elif isinstance(piece, ThinkingDelta):
             if piece.text:
-                out.append(self._delta(*DELTAS[self._kind], piece.text))
+                out.append(self._delta(THINKING_DELTA, piece.text))
             if piece.signature:
                 self._signature.append(piece.signature)
         else:
             citations = piece.part.extra.get("citations") or ()
-            out.extend(self._delta("citations_delta", "citation", one) for one in citations)
+            out.extend(self._delta(CITATION_DELTA, one) for one in citations)
 
-    def _delta(self, kind: str, field: str, piece: Any) -> bytes:
-        delta = {"type": kind, field: piece}
-        return _frame("content_block_delta", {"index": self._index, "delta": delta})
+    def _delta(self, form: bytes, piece: Any) -> bytes:
+        return form % (self._index, encode_json(piece))
 
     def _whole(self, piece: ReplyDelta, out: list[bytes]) -> None:
-        """Write a part as a block that is opened and closed at once."""
         for block in _sayable([piece.part] if isinstance(piece, PartAdded) else []):
             self._index += 1
             start = {"index": self._index, "content_block": block}
@@ -302,8 +292,7 @@ class StreamEncoder:
         if self._open is not None:
             if self._signature:
                 # Clients expect a whole signature, so its pieces are joined.
-                signature = "".join(self._signature)
-                out.append(self._delta("signature_delta", "signature", signature))
+                out.append(self._delta(SIGNATURE_DELTA, "".join(self._signature)))
                 self._signature = []
             out.append(_frame("content_block_stop", {"index": self._index}))
             if self._open[0] == "tool_use":
@@ -323,7 +312,6 @@ class StreamEncoder:
 
 
 def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
-    """Yield the pieces in which an event is streamed; none if it is empty."""
     if isinstance(event, PartAdded):
         yield from _pieces_of_part(event)
     elif isinstance(event, ToolCallDelta) or event.text or getattr(event, "signature", None):
@@ -331,31 +319,18 @@ def _pieces(event: ReplyDelta) -> Iterator[ReplyDelta]:
 
 
 def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
-    part, index = event.part, event.index
-    if isinstance(part, Text):
-        if part.text:
-            yield TextDelta(text=part.text, index=index)
-        if part.extra.get("citations"):
-            yield event
-    elif isinstance(part, Refusal):
-        if part.text:
-            yield RefusalDelta(text=part.text, index=index)
-    elif isinstance(part, Thinking):
-        yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
-    elif isinstance(part, ToolCall):
-        yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-    elif not isinstance(part, Unknown) or part.dialect == DIALECT:
+    part = event.part
+    if isinstance(part, Unknown) and part.dialect != DIALECT:
+        return
+    delta = delta_of(part, event.index)
+    if not isinstance(part, Text | Refusal) or part.text:
+        yield delta
+    if isinstance(part, Text) and part.extra.get("citations"):
         yield event
 
 
 def _key(piece: ReplyDelta) -> Key | None:
     """Return the block that a piece belongs to; None for a block by itself."""
-    if isinstance(piece, TextDelta):
-        return ("text", piece.index)
-    if isinstance(piece, ToolCallDelta):
-        return ("tool_use", piece.index)
-    if isinstance(piece, ThinkingDelta):
-        return ("thinking", piece.index)
-    if isinstance(piece, RefusalDelta):
-        return ("refusal", piece.index)
-    return ("text", piece.index) if isinstance(piece.part, Text) else None
+    if type(piece) is PartAdded:
+        return ("text", piece.index) if isinstance(piece.part, Text) else None
+    return KINDS[type(piece)], piece.index

@@ -1,7 +1,6 @@
 """Anthropic's stream for an Anthropic client: every event unchanged, and the reply events in it.
 
-Unknown events, fields and deltas reach the client. Events before the first piece of the answer are
-held: until then another model can be called.
+Events before the first piece of the answer are held: until then another model can be called.
 """
 
 from collections.abc import Iterator
@@ -34,8 +33,6 @@ _openings = msgspec.json.Decoder(_Opening)
 
 
 class VerbatimReader:
-    """Reads one stream: bytes in, unchanged events and reply events out."""
-
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
         self._sse = SseDecoder()
@@ -76,7 +73,9 @@ class VerbatimReader:
         frame = encode_frame(name, data)
         if self._held is not None:
             self._held.append(frame)
-            if name in BEFORE or (not events and _begins_plainly(name, data)):
+            # A block of these kinds has no content before its first delta.
+            opens = name == OPENING and _openings.decode(data).content_block.type in PLAIN
+            if name in BEFORE or (opens and not events):
                 return
             frame, self._held = END.join(self._held), None
         if name == ENDING and not self._closes:
@@ -86,7 +85,6 @@ class VerbatimReader:
         self._events += events
 
     def _pass_on(self) -> None:
-        """Put the frames so far before their reply events."""
         if self._frames:
             self._events.insert(0, self._passed())
 
@@ -95,13 +93,7 @@ class VerbatimReader:
         return Verbatim(dialect=DIALECT, data=data, closes=self._closes)
 
 
-def _begins_plainly(name: str, data: bytes) -> bool:
-    """Whether it opens a block that is empty before its first delta."""
-    return name == OPENING and _openings.decode(data).content_block.type in PLAIN
-
-
 def encode_frame(name: str, data: bytes) -> bytes:
-    """Encode one event without the blank line at its end."""
     if b"\n" in data:
         data = data.replace(b"\n", b"\ndata: ")
     return b"event: %b\ndata: %b" % (name.encode(), data)

@@ -1,7 +1,4 @@
-"""Bedrock's models: names, inference profiles, and what each family accepts.
-
-An unknown name is an error. A request never leaves its geography unless allowed.
-"""
+"""Bedrock's models: names, inference profiles, and what each family accepts."""
 
 import difflib
 import re
@@ -38,64 +35,37 @@ class BedrockModel(msgspec.Struct, frozen=True):
 _PLACES = frozenset(("us", "us-gov", "eu", "jp", "au", "apac", "global"))
 _EVERYWHERE = ("us", "eu", "jp", "au", "apac", "global")
 
-MODELS: dict[str, BedrockModel] = {
-    "claude-3-haiku-20240307": BedrockModel(
-        "anthropic.claude-3-haiku-20240307-v1:0", ("us", "eu", "apac"), on_demand=True
-    ),
-    "claude-3-sonnet-20240229": BedrockModel(
-        "anthropic.claude-3-sonnet-20240229-v1:0", ("us", "eu", "apac"), on_demand=True
-    ),
-    "claude-3-opus-20240229": BedrockModel(
-        "anthropic.claude-3-opus-20240229-v1:0", ("us",), on_demand=True
-    ),
-    "claude-3-5-sonnet-20240620": BedrockModel(
-        "anthropic.claude-3-5-sonnet-20240620-v1:0", ("us", "eu", "apac"), on_demand=True
-    ),
-    "claude-3-5-sonnet-20241022": BedrockModel(
-        "anthropic.claude-3-5-sonnet-20241022-v2:0", ("us", "eu", "apac"), on_demand=True
-    ),
-    "claude-3-5-haiku-20241022": BedrockModel(
-        "anthropic.claude-3-5-haiku-20241022-v1:0", ("us",), on_demand=True
-    ),
-    "claude-3-7-sonnet-20250219": BedrockModel(
-        "anthropic.claude-3-7-sonnet-20250219-v1:0", ("us", "eu", "apac")
-    ),
-    "claude-sonnet-4-20250514": BedrockModel(
-        "anthropic.claude-sonnet-4-20250514-v1:0", ("us", "eu", "apac", "global")
-    ),
-    "claude-opus-4-20250514": BedrockModel("anthropic.claude-opus-4-20250514-v1:0", ("us",)),
-    "claude-opus-4-1-20250805": BedrockModel("anthropic.claude-opus-4-1-20250805-v1:0", ("us",)),
-    "claude-sonnet-4-5-20250929": BedrockModel(
-        "anthropic.claude-sonnet-4-5-20250929-v1:0", ("us", "eu", "jp", "au", "global")
-    ),
-    "claude-haiku-4-5-20251001": BedrockModel(
-        "anthropic.claude-haiku-4-5-20251001-v1:0", ("us", "eu", "jp", "au", "global")
-    ),
-    "claude-opus-4-5-20251101": BedrockModel(
-        "anthropic.claude-opus-4-5-20251101-v1:0", ("us", "eu", "global")
-    ),
-    "claude-opus-4-6": BedrockModel(
-        "anthropic.claude-opus-4-6-v1", ("us", "eu", "jp", "au", "apac", "global")
-    ),
-    "claude-sonnet-4-6": BedrockModel(
-        "anthropic.claude-sonnet-4-6", ("us", "eu", "jp", "au", "global")
-    ),
-    "claude-opus-4-7": BedrockModel("anthropic.claude-opus-4-7", _EVERYWHERE),
-    "claude-opus-4-8": BedrockModel("anthropic.claude-opus-4-8", (*_EVERYWHERE, "us-gov")),
-    "claude-opus-5": BedrockModel("anthropic.claude-opus-5", (*_EVERYWHERE, "us-gov")),
-    "claude-sonnet-5": BedrockModel("anthropic.claude-sonnet-5", (*_EVERYWHERE, "us-gov")),
-    "claude-fable-5": BedrockModel(
-        "anthropic.claude-fable-5", ("us", "eu", "au", "apac", "global")
-    ),
-    "claude-mythos-5": BedrockModel("anthropic.claude-mythos-5", ("us",)),
-    "claude-fable-5-1": BedrockModel(
-        "anthropic.claude-fable-5-1", ("us", "eu", "global", "us-gov")
-    ),
-    "claude-mythos-5-1": BedrockModel("anthropic.claude-mythos-5-1", ("us", "global")),
-    "claude-opus-5-5": BedrockModel("anthropic.claude-opus-5-5", (*_EVERYWHERE, "us-gov")),
-    "claude-sonnet-5-5": BedrockModel("anthropic.claude-sonnet-5-5", (*_EVERYWHERE, "us-gov")),
-    "claude-haiku-5-5": BedrockModel("anthropic.claude-haiku-5-5", (*_EVERYWHERE, "us-gov")),
-}
+_REVISION = re.compile(r"-v\d+(:\d+)?$")
+_MODELS = (
+    BedrockModel("anthropic.claude-3-haiku-20240307-v1:0", ("us", "eu", "apac"), on_demand=True),
+    BedrockModel("anthropic.claude-3-sonnet-20240229-v1:0", ("us", "eu", "apac"), on_demand=True),
+    BedrockModel("anthropic.claude-3-opus-20240229-v1:0", ("us",), on_demand=True),
+    BedrockModel("anthropic.claude-3-5-sonnet-20240620-v1:0", ("us", "eu", "apac"), on_demand=True),
+    BedrockModel("anthropic.claude-3-5-sonnet-20241022-v2:0", ("us", "eu", "apac"), on_demand=True),
+    BedrockModel("anthropic.claude-3-5-haiku-20241022-v1:0", ("us",), on_demand=True),
+    BedrockModel("anthropic.claude-3-7-sonnet-20250219-v1:0", ("us", "eu", "apac")),
+    BedrockModel("anthropic.claude-sonnet-4-20250514-v1:0", ("us", "eu", "apac", "global")),
+    BedrockModel("anthropic.claude-opus-4-20250514-v1:0", ("us",)),
+    BedrockModel("anthropic.claude-opus-4-1-20250805-v1:0", ("us",)),
+    BedrockModel("anthropic.claude-sonnet-4-5-20250929-v1:0", ("us", "eu", "jp", "au", "global")),
+    BedrockModel("anthropic.claude-haiku-4-5-20251001-v1:0", ("us", "eu", "jp", "au", "global")),
+    BedrockModel("anthropic.claude-opus-4-5-20251101-v1:0", ("us", "eu", "global")),
+    BedrockModel("anthropic.claude-opus-4-6-v1", ("us", "eu", "jp", "au", "apac", "global")),
+    BedrockModel("anthropic.claude-sonnet-4-6", ("us", "eu", "jp", "au", "global")),
+    BedrockModel("anthropic.claude-opus-4-7", _EVERYWHERE),
+    BedrockModel("anthropic.claude-opus-4-8", (*_EVERYWHERE, "us-gov")),
+    BedrockModel("anthropic.claude-opus-5", (*_EVERYWHERE, "us-gov")),
+    BedrockModel("anthropic.claude-sonnet-5", (*_EVERYWHERE, "us-gov")),
+    BedrockModel("anthropic.claude-fable-5", ("us", "eu", "au", "apac", "global")),
+    BedrockModel("anthropic.claude-mythos-5", ("us",)),
+    BedrockModel("anthropic.claude-fable-5-1", ("us", "eu", "global", "us-gov")),
+    BedrockModel("anthropic.claude-mythos-5-1", ("us", "global")),
+    BedrockModel("anthropic.claude-opus-5-5", (*_EVERYWHERE, "us-gov")),
+    BedrockModel("anthropic.claude-sonnet-5-5", (*_EVERYWHERE, "us-gov")),
+    BedrockModel("anthropic.claude-haiku-5-5", (*_EVERYWHERE, "us-gov")),
+)
+# Anthropic's name → model: the name is the id without vendor and revision.
+MODELS = {_REVISION.sub("", model.id).removeprefix("anthropic."): model for model in _MODELS}
 
 SHORT_NAMES = {
     "claude-3-haiku-latest": "claude-3-haiku-20240307",
@@ -130,7 +100,7 @@ def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = Fal
 
     A Bedrock id or ARN stays unchanged. The global profile is used only with `allow_global`.
     """
-    if name.startswith("arn:") or _BEDROCK_ID.fullmatch(name):
+    if _is_own_id(name):
         return name
     model = MODELS.get(SHORT_NAMES.get(name, name))
     if model is None:
@@ -140,8 +110,11 @@ def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = Fal
 
 def is_known(name: str) -> bool:
     """Whether the name is a Bedrock model or one of Bedrock's own ids."""
-    own = name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
-    return own or SHORT_NAMES.get(name, name) in MODELS
+    return _is_own_id(name) or SHORT_NAMES.get(name, name) in MODELS
+
+
+def _is_own_id(name: str) -> bool:
+    return name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
 
 
 def base_id(model: str) -> str:

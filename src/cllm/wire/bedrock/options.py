@@ -1,155 +1,28 @@
-"""Parameters of Converse: between JSON and options.
-
-What a model does not accept becomes a notice; a tool that only another protocol has is an error.
-"""
+"""Parameters of Converse: between JSON and options."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from cllm.core.message import CacheMark
-from cllm.core.notice import Notice, NoticeCollector
+from cllm.core.notice import Notice
 from cllm.core.options import (
     AnyTool,
     ForeignTool,
     JsonOutput,
     Options,
-    Reasoning,
     Tool,
     ToolChoice,
 )
-from cllm.wire.anthropic.models import DISABLED, SAMPLING, asked_thinking, fit
+from cllm.wire.anthropic.models import DISABLED, SAMPLING, Notices, asked_thinking, fit
 from cllm.wire.anthropic.options import default_max_tokens
 from cllm.wire.bedrock.models import BETAS, Features, features
 from cllm.wire.bedrock.parts import Block, encode_mark
-from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.spoken import Notes, shortened
 
 MATCHED_STOP = "/stop_sequence"
 """Where Claude reports the stop sequence; our encoder requests it."""
-
-
-class _Inference(msgspec.Struct, rename="camel"):
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    stop_sequences: tuple[str, ...] | None = None
-
-
-class _InputSchema(msgspec.Struct):
-    json: dict[str, Any]
-
-
-class _ToolSpec(msgspec.Struct, rename="camel"):
-    name: str
-    input_schema: _InputSchema
-    description: str | None = None
-    strict: bool | None = None
-
-
-class _Tool(msgspec.Struct, rename="camel"):
-    tool_spec: _ToolSpec | None = None
-    system_tool: dict[str, Any] | None = None
-    cache_point: CacheMark | None = None
-
-
-class _ChosenTool(msgspec.Struct):
-    name: str
-
-
-class _Choice(msgspec.Struct):
-    auto: dict[str, Any] | None = None
-    any: dict[str, Any] | None = None
-    tool: _ChosenTool | None = None
-
-
-class _ToolConfig(msgspec.Struct, rename="camel"):
-    tools: list[_Tool] = msgspec.field(default_factory=list)
-    tool_choice: _Choice | None = None
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    inference_config: _Inference = msgspec.field(default_factory=_Inference)
-    tool_config: _ToolConfig | None = None
-    additional_model_request_fields: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-def decode_options(parameters: dict[str, Any]) -> Options:
-    """Decode the fields of a Converse request beside its messages."""
-    try:
-        request = msgspec.convert(parameters, _Request)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise MalformedError(f"not a request of Converse's: {error}") from error
-    said = request.inference_config
-    config = request.tool_config
-    own = dict(request.additional_model_request_fields)
-    return Options(
-        max_tokens=said.max_tokens,
-        temperature=said.temperature,
-        top_p=said.top_p,
-        top_k=own.pop("top_k") if isinstance(own.get("top_k"), int) else None,
-        stop=said.stop_sequences,
-        tools=None if config is None else _decode_tools(config.tools),
-        tool_choice=None if config is None else _decode_choice(config.tool_choice),
-        reasoning=_decode_reasoning(own),
-        extra=_decode_extra(parameters, own),
-    )
-
-
-def _decode_tools(tools: list[_Tool]) -> tuple[AnyTool, ...]:
-    decoded: list[AnyTool] = []
-    for tool in tools:
-        last = decoded[-1] if decoded else None
-        if tool.tool_spec is not None:
-            decoded.append(_decode_tool(tool.tool_spec))
-        elif tool.system_tool is not None:
-            name = str(tool.system_tool.get("name", ""))
-            raw = {"systemTool": tool.system_tool}
-            decoded.append(ForeignTool(dialect="bedrock", name=name, raw=raw))
-        elif tool.cache_point is not None and isinstance(last, Tool):
-            decoded[-1] = msgspec.structs.replace(last, cache=tool.cache_point)
-    return tuple(decoded)
-
-
-def _decode_tool(spec: _ToolSpec) -> Tool:
-    return Tool(
-        name=spec.name,
-        description=spec.description,
-        schema=spec.input_schema.json,
-        strict=spec.strict,
-    )
-
-
-def _decode_choice(choice: _Choice | None) -> ToolChoice | None:
-    if choice is None:
-        return None
-    if choice.tool is not None:
-        return ToolChoice(kind="tool", name=choice.tool.name)
-    return ToolChoice(kind="auto" if choice.any is None else "any")
-
-
-def _decode_reasoning(own: Block) -> Reasoning | None:
-    thinking = own.get("thinking")
-    if not isinstance(thinking, dict):
-        return None
-    budget = thinking.get("budget_tokens")
-    return Reasoning(
-        enabled=thinking.get("type") != "disabled",
-        budget_tokens=budget if isinstance(budget, int) else None,
-        dialect="bedrock",
-        raw=own.pop("thinking"),
-    )
-
-
-def _decode_extra(parameters: Block, own: Block) -> Block:
-    named = ("inferenceConfig", "toolConfig", "additionalModelRequestFields")
-    extra = {key: value for key, value in parameters.items() if key not in named}
-    if "anthropic_beta" in own:
-        extra["betas"] = own.pop("anthropic_beta")
-    if extra.get("additionalModelResponseFieldPaths") == [MATCHED_STOP]:
-        del extra["additionalModelResponseFieldPaths"]
-    return extra | ({"additionalModelRequestFields": own} if own else {})
 
 
 OWN_FIELDS = (
@@ -186,10 +59,8 @@ def encode_options(
     body |= _own_fields(options, notes)
     more = thinking | _model_fields(options, known, notes)
     if more:
-        body["additionalModelRequestFields"] = {
-            **body.get("additionalModelRequestFields", {}),
-            **more,
-        }
+        name = "additionalModelRequestFields"
+        body[name] = {**body.get(name, {}), **more}
     if options.output is not None:
         _add_output(body, options.output, known, notes)
     if options.stop and known.claude:
@@ -199,14 +70,12 @@ def encode_options(
 
 
 def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tuple[Options, Block]:
-    """Apply the rules of Claude models; returns the options, and thinking in Claude's fields."""
     if not known.claude:
         if options.reasoning is not None and options.reasoning.enabled:
-            why = "this model cannot be asked to think"
-            notes.add("thinking_disabled", "thinking", why)
+            notes.add("thinking_disabled", "thinking", "this model cannot be asked to think")
         return options, {}
     asked = _asked(options, model)
-    noticed = NoticeCollector()
+    noticed = Notices()
     fitted = fit(asked, model, noticed)
     notes.extend(noticed)
     choice = options.tool_choice
@@ -217,21 +86,16 @@ def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tupl
     thinking: Block = {name: fitted[name] for name in asked_of if name in fitted}
     if thinking.get("thinking") == DISABLED != asked.get("thinking"):
         del thinking["thinking"]
-    limit = fitted["max_tokens"] if _has_budget(thinking) else options.max_tokens
-    return (
-        msgspec.structs.replace(options, max_tokens=limit, tool_choice=choice, **sampling),
-        thinking,
+    # A budget must be below the limit, so that a request with one needs a limit.
+    has_budget = (thinking.get("thinking") or {}).get("type") == "enabled"
+    limit = fitted["max_tokens"] if has_budget else options.max_tokens
+    fitted_options = msgspec.structs.replace(
+        options, max_tokens=limit, tool_choice=choice, **sampling
     )
-
-
-def _has_budget(fields: Block) -> bool:
-    """Whether thinking has a budget, which must be below the limit."""
-    thinking = fields.get("thinking")
-    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
+    return fitted_options, thinking
 
 
 def _asked(options: Options, model: str) -> Block:
-    """Return what Claude's rules concern, in the Messages API's fields."""
     given = options.max_tokens
     asked: Block = {
         "max_tokens": default_max_tokens(model) if given is None else given,
@@ -246,7 +110,7 @@ def _asked(options: Options, model: str) -> Block:
     reasoning = options.reasoning
     if reasoning is None:
         return asked
-    if reasoning.raw is None or reasoning.dialect not in ("anthropic", "bedrock"):
+    if reasoning.raw is None or reasoning.dialect != "anthropic":
         return asked | asked_thinking(reasoning, model)
     if reasoning.raw:
         asked["thinking"] = reasoning.raw
@@ -277,8 +141,7 @@ def _tool_config(
     choice = options.tool_choice
     if not options.tools:
         if choice is not None:
-            why = "there are no tools to choose from"
-            notes.add("tool_choice_left_out", "tool_choice", why)
+            notes.add("tool_choice_left_out", "tool_choice", "there are no tools to choose from")
         return None
     if choice is not None and choice.kind == "none":
         if not history_has_tools:
@@ -298,13 +161,10 @@ def _tool_config(
 def _encode_tools(tools: tuple[AnyTool, ...], known: Features, notes: Notes) -> Iterator[Block]:
     for tool in tools:
         if isinstance(tool, ForeignTool):
-            if tool.dialect != "bedrock":
-                raise NotExpressibleError(
-                    f"the tool {tool.name!r} exists only in {tool.dialect}'s protocol: "
-                    "leave it out, or ask a model there."
-                )
-            yield tool.raw
-            continue
+            raise NotExpressibleError(
+                f"the tool {tool.name!r} exists only in {tool.dialect}'s protocol: "
+                "leave it out, or ask a model there."
+            )
         yield _encode_tool(tool, known, notes)
         if tool.cache is not None:
             yield encode_mark(tool.cache)
@@ -343,7 +203,6 @@ def _own_fields(options: Options, notes: Notes) -> Block:
 
 
 def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
-    """Return the fields of the model family, which are not Converse's own."""
     fields: Block = {}
     if options.top_k is not None and known.top_k:
         value: Any = options.top_k

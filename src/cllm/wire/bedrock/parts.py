@@ -1,7 +1,4 @@
-"""Converse messages as typed parts, and parts as blocks.
-
-Decoding changes nothing; unknown blocks are preserved. Bytes stay base64 text.
-"""
+"""Converse messages as typed parts and back. Unknown blocks are preserved."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -144,30 +141,18 @@ def _decode_mark(fields: Fields) -> CacheMark | None:
 
 
 def _decode_block(raw: msgspec.Raw, fields: Fields) -> AnyPart:
-    for kind, value in fields.items():
-        decode = DECODERS.get(kind)
-        if decode is not None:
-            try:
-                part = decode(value)
-            except msgspec.ValidationError:
-                part = None
-            if part is not None:
-                return part
-    return Unknown(dialect="bedrock", raw=bytes(raw))
-
-
-def _decode_text(raw: msgspec.Raw) -> Text:
-    return Text(text=_text_decoder.decode(raw))
+    part = None
+    try:
+        for kind, value in fields.items():
+            part = DECODERS[kind](value) if kind in DECODERS else None
+    except msgspec.ValidationError:
+        part = None
+    return Unknown(dialect="bedrock", raw=bytes(raw)) if part is None else part
 
 
 def _decode_cited(raw: msgspec.Raw) -> Text:
-    """Decode a text with citations; the whole block is kept in `extra`."""
     texts = [piece.text for piece in _cited_decoder.decode(raw).content]
     return Text(text="".join(texts), extra={"citationsContent": msgspec.json.decode(raw)})
-
-
-def _decode_json(raw: msgspec.Raw) -> Text:
-    return Text(text=bytes(raw).decode(), extra={"json": True})
 
 
 def _decode_image(raw: msgspec.Raw) -> Image | None:
@@ -207,7 +192,6 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
 
 
 def _given(source: _Source) -> str | None:
-    """Return the form of a source, if it has exactly one."""
     forms = [name for name in _Source.__struct_fields__ if getattr(source, name) is not None]
     return forms[0] if len(forms) == 1 else None
 
@@ -243,7 +227,9 @@ def _decode_result(raw: msgspec.Raw) -> ToolResult | None:
 
 def _decode_result_block(raw: msgspec.Raw) -> ResultPart:
     fields = _block_fields(raw)
-    part = _decode_json(fields["json"]) if "json" in fields else _decode_block(raw, fields)
+    if "json" in fields:
+        return Text(text=bytes(fields["json"]).decode(), extra={"json": True})
+    part = _decode_block(raw, fields)
     return part if isinstance(part, ResultPart) else Unknown(dialect="bedrock", raw=bytes(raw))
 
 
@@ -262,14 +248,13 @@ DECODERS: dict[str, Callable[[msgspec.Raw], AnyPart | None]] = {
     "document": _decode_document,
     "image": _decode_image,
     "reasoningContent": _decode_reasoning,
-    "text": _decode_text,
+    "text": lambda raw: Text(text=_text_decoder.decode(raw)),
     "toolResult": _decode_result,
     "toolUse": _decode_call,
 }
 
 
 def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
-    """Return the fields of a block that its kind has no name for."""
     fields = _fields_decoder.decode(raw)
     return {key: msgspec.json.decode(fields[key]) for key in fields if key not in named}
 
@@ -293,31 +278,18 @@ TTLS = ("5m", "1h")
 
 def encode_blocks(part: AnyPart) -> list[Block]:
     """Encode a part, followed by its cache point."""
-    block = _encode_block(part)
+    block = ENCODERS[type(part)](part)
     return [block] if part.cache is None else [block, encode_mark(part.cache)]
 
 
 def encode_mark(mark: CacheMark) -> Block:
-    """Encode a cache point, which is a block of its own."""
     ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
     return {"cachePoint": {"type": "default", **ttl}}
-
-
-def _encode_block(part: AnyPart) -> Any:
-    return ENCODERS[type(part)](part)
-
-
-def _encode_refusal(part: Refusal) -> Block:
-    return {"text": part.text}
 
 
 def _encode_thinking(part: Thinking) -> Block:
     signature = {} if part.signature is None else {"signature": part.signature}
     return {"reasoningContent": {"reasoningText": {"text": part.text, **signature}}}
-
-
-def _encode_redacted(part: RedactedThinking) -> Block:
-    return {"reasoningContent": {"redactedContent": part.data}}
 
 
 def _encode_text(part: Text) -> Block:
@@ -336,7 +308,7 @@ def _encode_image(part: Image) -> Block:
             "Bedrock takes no image by its URL: fetch it and give its data in base64, "
             "or put it into S3 and give the s3:// URL."
         )
-    name = format_of(part.media_type, IMAGE_FORMATS) or _extension(part.url, IMAGE_TYPES)
+    name = IMAGE_FORMATS.get(plain_type(part.media_type)) or _extension(part.url, IMAGE_TYPES)
     if name is None:
         raise NotExpressibleError(
             f"Bedrock takes no image of type {part.media_type}: "
@@ -347,9 +319,8 @@ def _encode_image(part: Image) -> Block:
 
 
 def _encode_document(part: Document) -> Block:
-    name = format_of(part.media_type, DOCUMENT_FORMATS) or _extension(
-        part.url or part.name, DOCUMENT_TYPES
-    )
+    name = DOCUMENT_FORMATS.get(plain_type(part.media_type))
+    name = name or _extension(part.url or part.name, DOCUMENT_TYPES)
     if part.file_id is not None and part.data is None and part.text is None:
         raise NotExpressibleError(
             f"Bedrock takes no document by a file id ({part.file_id}): give its data in base64."
@@ -384,11 +355,6 @@ def _encode_location(part: Image | Document) -> Block:
     return {"s3Location": {"uri": part.url, **({} if owner is None else {"bucketOwner": owner})}}
 
 
-def format_of(media_type: str | None, formats: dict[str, str]) -> str | None:
-    """Return the format of a media type, or None."""
-    return formats.get(plain_type(media_type))
-
-
 def _extension(name: str | None, types: dict[str, str]) -> str | None:
     ending = (name or "").rpartition(".")[2].lower()
     ending = {"jpg": "jpeg", "htm": "html"}.get(ending, ending)
@@ -405,7 +371,7 @@ def _encode_call(part: ToolCall) -> Block:
 
 
 def _encode_result(part: ToolResult) -> Block:
-    content = [_encode_block(piece) for piece in part.content]
+    content = [ENCODERS[type(piece)](piece) for piece in part.content]
     status = {"status": "error"} if part.is_error else {}
     return {"toolResult": {"toolUseId": part.call_id, "content": content, **status, **part.extra}}
 
@@ -417,15 +383,14 @@ def _encode_unknown(part: Unknown) -> msgspec.Raw:
 
 
 def _tail(part: Part) -> Block:
-    """Return the unnamed fields of a part, without those of its source."""
     return {key: part.extra[key] for key in part.extra if key not in ("bucketOwner", "source")}
 
 
 ENCODERS: dict[type, Callable[[Any], Any]] = {
     Document: _encode_document,
     Image: _encode_image,
-    RedactedThinking: _encode_redacted,
-    Refusal: _encode_refusal,
+    RedactedThinking: lambda part: {"reasoningContent": {"redactedContent": part.data}},
+    Refusal: lambda part: {"text": part.text},
     Text: _encode_text,
     Thinking: _encode_thinking,
     ToolCall: _encode_call,

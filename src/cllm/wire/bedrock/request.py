@@ -1,6 +1,8 @@
 """Converse requests: system, messages and parameters as one body. The model's id is in the URL."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -8,33 +10,274 @@ import msgspec
 from cllm.core.message import (
     AnyPart,
     CacheMark,
+    Document,
+    Image,
+    RedactedThinking,
+    Refusal,
+    Role,
     Text,
+    Thinking,
+    ToolCall,
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.history import Cleaner, Sent, clean_history, encode_message
 from cllm.wire.bedrock.models import Features, features
-from cllm.wire.bedrock.options import decode_options, encode_options
-from cllm.wire.bedrock.parts import Block, encode_blocks, encode_mark
-from cllm.wire.calls import Aliases, Rule, address, named
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.bedrock.options import encode_options
+from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
+from cllm.wire.calls import INVALID_JSON, Aliases, Rule, address, is_json_object, named, wrapped
+from cllm.wire.media import checked, is_base64
 from cllm.wire.spoken import (
     Encoded,
     Mend,
     Notes,
     Spoken,
     called_names,
+    check_still_asks,
+    rewritten,
     starts_with_thinking,
+    telling_fields,
     unmended,
 )
 
-__all__ = ["NotExpressibleError", "decode_options", "encode_options", "encode_request"]
+__all__ = ["encode_options", "encode_request"]
+
+EMPTY = "(empty)"
+CACHE_POINT = b'{"cachePoint"'
+FILES = (Image, Document)
+SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
+"""Fields with the same name and meaning in another protocol."""
+
+_TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
+_NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
+_LONGEST_TITLE = 200
+_DATA_URL = re.compile(r"data:([^,]*);base64,")
+
+
+class Cleaner:
+    """Converts the parts of one request; remembers the document titles it assigned."""
+
+    def __init__(self, known: Features, notes: Notes) -> None:
+        self._known = known
+        self._notes = notes
+        self._titles: set[str] = set()
+        # Title prefix → the highest number that was appended to it.
+        self._numbers: dict[str, int] = {}
+
+    def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
+        """Return the part to send, or None. `own`: it is in Converse's format."""
+        part = self._with_mark(part, path)
+        if not own:
+            part = self._without_foreign(part, path)
+            if role == "assistant" and isinstance(part, FILES):
+                self._notes.add("part_left_out", path, "Bedrock takes files from the user only")
+                return None
+        return CLEANERS[type(part)](self, part, path)
+
+    def clean_refusal(self, part: Refusal, path: str) -> Text:
+        self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
+        return Text(text=part.text, cache=part.cache)
+
+    def _with_mark(self, part: AnyPart, path: str) -> AnyPart:
+        mark = part.cache
+        if mark is None:
+            return part
+        kept = self.clean_mark(mark, path)
+        if kept is not None and isinstance(part, Thinking | RedactedThinking):
+            self._notes.add("cache_mark_left_out", path, "thinking carries no cache mark")
+            kept = None
+        return part if kept is mark else msgspec.structs.replace(part, cache=kept)
+
+    def clean_mark(self, mark: CacheMark, path: str) -> CacheMark | None:
+        if not self._known.cache:
+            self._notes.add("cache_mark_left_out", path, "this model keeps no prompt cache")
+            return None
+        if mark.ttl is None or (mark.ttl in TTLS and (self._known.cache_hour or mark.ttl == "5m")):
+            return mark
+        self._notes.add("cache_ttl_left_out", path, f"this model keeps no cache for {mark.ttl}")
+        return CacheMark()
+
+    def _without_foreign(self, part: AnyPart, path: str) -> AnyPart:
+        if isinstance(part, ToolResult) and any(piece.extra for piece in part.content):
+            content = [self._without_foreign(piece, path) for piece in part.content]
+            part = msgspec.structs.replace(part, content=tuple(content))
+        if not part.extra:
+            return part
+        shared = SHARED_FIELDS.get(type(part), frozenset())
+        for name in sorted(telling_fields(part)):
+            if name not in shared:
+                self._notes.add("field_left_out", path, f"Bedrock has no field {name} here")
+        kept = {name: value for name, value in part.extra.items() if name in shared}
+        return msgspec.structs.replace(part, extra=kept)
+
+    def clean_document(self, part: Document, _path: str) -> Document:
+        if part.data is not None:
+            part = checked(part, part.data)
+        unique = self._unique_title(_title(part.name))
+        return part if unique == part.name else msgspec.structs.replace(part, name=unique)
+
+    def _unique_title(self, title: str) -> str:
+        unique, beginning = title, title[: _LONGEST_TITLE - 8]
+        while unique in self._titles:
+            number = self._numbers[beginning] = self._numbers.get(beginning, 1) + 1
+            unique = f"{beginning} ({number})"
+        self._titles.add(unique)
+        return unique
+
+    def clean_call(self, part: ToolCall, path: str) -> ToolCall:
+        if not part.arguments or is_json_object(part.arguments):
+            return part
+        problem = f"a call's arguments were no JSON object, and go as {INVALID_JSON}"
+        self._notes.add("arguments_changed", path, problem)
+        return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
+
+    def clean_result(self, part: ToolResult, path: str) -> ToolResult:
+        """Fill an empty result; a mark inside moves to the whole result."""
+        content: list[Any] = []
+        mark = part.cache
+        for piece in part.content:
+            if piece.cache is None and type(piece) is Text and piece.text.strip():
+                content.append(piece)
+                continue
+            marked = self._with_mark(piece, path)
+            mark = mark or marked.cache
+            if marked.cache is not None:
+                marked = msgspec.structs.replace(marked, cache=None)
+            kept = CLEANERS[type(marked)](self, marked, path)
+            if kept is not None and not (isinstance(kept, Text) and not kept.text.strip()):
+                content.append(kept)
+        if not content:
+            self._notes.add("result_filled", path, "Bedrock takes no empty tool result")
+            content.append(Text(text=EMPTY))
+        same = len(content) == len(part.content) and all(map(is_, content, part.content))
+        if same and mark is part.cache:
+            return part
+        return msgspec.structs.replace(part, content=tuple(content), cache=mark)
+
+    def clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
+        if self._known.thinking != "none":
+            return part
+        self._notes.add("thinking_left_out", path, "this model takes no thinking")
+        return None
+
+    def clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
+        if self._known.thinking != "none" and part.data and is_base64(part.data):
+            return part
+        self._notes.add("thinking_left_out", path, "redacted thinking that cannot be sent here")
+        return None
+
+    def clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
+        if part.dialect != "bedrock":
+            self._notes.add("part_left_out", path, f"a block that only {part.dialect} has")
+            return None
+        if part.raw.startswith(CACHE_POINT):
+            self._notes.add("cache_mark_left_out", path, "a cache point where none may stand")
+            return None
+        return part
+
+
+def _clean_image(_cleaner: Cleaner, part: Image, _path: str) -> Image:
+    found = _DATA_URL.match(part.url or "") if part.data is None else None
+    if found is not None and part.url is not None:
+        part = msgspec.structs.replace(
+            part, url=None, media_type=found.group(1), data=part.url[found.end() :]
+        )
+    return part if part.data is None else checked(part, part.data)
+
+
+def _title(name: str | None) -> str:
+    if name and len(name) <= _LONGEST_TITLE and _TITLE.fullmatch(name):
+        return name
+    plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_LONGEST_TITLE].strip()
+    return plain if plain.strip("- ") else "document"
+
+
+CLEANERS: dict[type, Callable[[Cleaner, Any, str], AnyPart | None]] = {
+    Document: Cleaner.clean_document,
+    Image: _clean_image,
+    RedactedThinking: Cleaner.clean_redacted,
+    Refusal: Cleaner.clean_refusal,
+    Text: lambda _cleaner, part, _path: part,
+    Thinking: Cleaner.clean_thinking,
+    ToolCall: Cleaner.clean_call,
+    ToolResult: Cleaner.clean_result,
+    Unknown: Cleaner.clean_unknown,
+}
+
+
+ATTACHED = "(document attached)"
+
+
+class Sent(msgspec.Struct, kw_only=True):
+    """A message to send: its blocks, and its own bytes if nothing changed."""
+
+    role: Role
+    blocks: list[Block]
+    raw: bytes | None = None
+
+
+def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spoken]:
+    """Yield the messages in Converse's format, without system messages."""
+    for number, spoken in enumerate(messages, start=1):
+        if spoken.role != "system":
+            cleaned = clean_message(spoken, f"messages[{spoken.place}]", cleaner)
+            if number == len(messages):
+                check_still_asks(spoken, cleaned, "Bedrock")
+            yield cleaned
+
+
+def clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
+    parts: list[AnyPart] = []
+    same = True
+    own = spoken.is_own("bedrock")
+    for part in spoken.parts:
+        kept = cleaner.clean(part, role=spoken.role, path=path, own=own)
+        same = same and kept is part
+        if kept is not None:
+            parts.append(kept)
+        elif part.cache is not None and parts and _can_be_marked(parts[-1]):
+            mark = cleaner.clean_mark(part.cache, path)
+            parts[-1] = msgspec.structs.replace(parts[-1], cache=mark)
+    return spoken if same else rewritten(spoken, parts)
+
+
+def _can_be_marked(part: AnyPart) -> bool:
+    return part.cache is None and not isinstance(part, Thinking | RedactedThinking)
+
+
+def encode_message(spoken: Spoken) -> Sent:
+    role: Role = "assistant" if spoken.role == "assistant" else "user"
+    if Document in map(type, spoken.parts):
+        return _encode_documents(role, spoken.parts, spoken.raw)
+    blocks: list[Block] = []
+    for part in spoken.parts:
+        blocks += encode_blocks(part)
+    return Sent(role=role, blocks=blocks, raw=spoken.raw)
+
+
+def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -> Sent:
+    blocks: list[Block] = []
+    waiting: CacheMark | None = None
+    for part in parts:
+        if isinstance(part, Document):
+            waiting = part.cache or waiting
+            blocks += encode_blocks(msgspec.structs.replace(part, cache=None))
+            raw = raw if part.cache is None else None
+            continue
+        blocks += encode_blocks(part)
+        if waiting is not None and _can_be_marked(part):
+            blocks.append(encode_mark(waiting))
+        waiting = waiting if isinstance(part, Thinking | RedactedThinking) else None
+    if waiting is not None or not any(isinstance(p, Text) and not p.extra for p in parts):
+        blocks.append({"text": ATTACHED})
+        raw = None
+    if waiting is not None:
+        blocks.append(encode_mark(waiting))
+    return Sent(role=role, blocks=blocks, raw=raw)
+
 
 MOST_MARKS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
-NOT_IN_BODY = ("messages", "modelId", "stream", "system")
-
-
+NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
 NAMES = Rule(longest=64)
 IDS = Rule(allowed=r"a-zA-Z0-9_.:-", longest=64)
 
@@ -57,18 +300,24 @@ def encode_request(
     sent = [encode_message(spoken) for spoken in mended.messages]
     called = called_names(part for spoken in mended.messages for part in spoken.parts)
     config = _tool_config(parameters.get("toolConfig"), called, cleaner, known, notes)
-    config = _under_aliases(config, aliases)
-    tools: list[Block] = config["tools"] if config else []
+    tools: list[Block] = []
+    if config:
+        tools = [named(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
+        config = named(config, aliases, "toolChoice", "tool", "name")
     kept = _limit_marks(tools, prompt, sent, notes)
     _order_marks(*kept, sent)
     body: Block = {}
     if config:
-        body["toolConfig"] = config | {"tools": kept[0]}
+        body["toolConfig"] = {**config, "tools": kept[0]}
     if prompt:
         body["system"] = kept[1]
-    body["messages"] = [_message(message) for message in sent]
-    hidden = (*NOT_IN_BODY, "toolConfig")
-    body |= {name: value for name, value in parameters.items() if name not in hidden}
+    body["messages"] = [
+        {"role": message.role, "content": message.blocks}
+        if message.raw is None
+        else msgspec.Raw(message.raw)
+        for message in sent
+    ]
+    body |= {name: value for name, value in parameters.items() if name not in NOT_IN_PARAMETERS}
     if _is_open_loop_without_thinking(mended.messages):
         _stop_thinking(body, "thinking is off: the open calls have none", notes)
     elif mended.messages and mended.messages[-1].role == "assistant":
@@ -81,16 +330,9 @@ def encode_request(
     )
 
 
-def _message(sent: Sent) -> Any:
-    if sent.raw is not None:
-        return msgspec.Raw(sent.raw)
-    return {"role": sent.role, "content": sent.blocks}
-
-
 def _encode_system(
     system: Sequence[AnyPart], messages: Sequence[Spoken], cleaner: Cleaner, notes: Notes
 ) -> list[Block]:
-    """Encode the system prompt, followed by system messages of the history."""
     blocks = _system_blocks(system, "system", cleaner, notes)
     begun = False
     for spoken in messages:
@@ -123,29 +365,17 @@ def _system_blocks(
 def _tool_config(
     given: Any, called: Sequence[str], cleaner: Cleaner, known: Features, notes: Notes
 ) -> Block | None:
-    """Return the offered tools, or those that the history calls if there are none."""
     if not isinstance(given, dict) or not isinstance(given.get("tools"), list | tuple):
         given = {}
     tools = [tool for tool in given.get("tools", ()) if isinstance(tool, dict)]
-    if not any("cachePoint" not in tool for tool in tools):
-        schema = {"json": {"type": "object"}}
-        known_tools = [{"toolSpec": {"name": name, "inputSchema": schema}} for name in called]
-        if not known_tools:
-            return None
-        why = "the tools called in the history, which Bedrock wants described: one may be called"
-        notes.add("tools_added", "tools", why)
-        return {"tools": known_tools}
-    config = dict(given)
-    config["tools"] = list(_encode_tools(tools, cleaner, known, notes))
-    return config
-
-
-def _under_aliases(config: Block | None, aliases: Aliases) -> Block | None:
-    if config is None:
+    if any("cachePoint" not in tool for tool in tools):
+        return {**given, "tools": list(_encode_tools(tools, cleaner, known, notes))}
+    if not called:
         return None
-    tools = [named(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
-    under: Block = named(config, aliases, "toolChoice", "tool", "name")
-    return under | {"tools": tools}
+    why = "the tools called in the history, which Bedrock wants described: one may be called"
+    notes.add("tools_added", "tools", why)
+    schema = {"json": {"type": "object"}}
+    return {"tools": [{"toolSpec": {"name": name, "inputSchema": schema}} for name in called]}
 
 
 def _encode_tools(
@@ -163,7 +393,6 @@ def _encode_tools(
 
 
 def _is_open_loop_without_thinking(messages: Sequence[Spoken]) -> bool:
-    """Whether the last results answer calls without thinking."""
     if len(messages) <= 1 or not isinstance(next(iter(messages[-1].parts), None), ToolResult):
         return False
     return not starts_with_thinking(messages[-2].parts)
@@ -200,7 +429,6 @@ def _limit_marks(
 
 
 def _order_marks(tools: list[Block], prompt: list[Block], sent: list[Sent]) -> None:
-    """Shorten one-hour cache points after a five-minute one."""
     shorter = False
     for message in (None, *sent):
         blocks = message.blocks if message else [*tools, *prompt]
@@ -218,11 +446,8 @@ def _marks(blocks: list[Block]) -> list[Block]:
 
 
 def _without(blocks: list[Block], kept: set[int]) -> list[Block]:
-    return [
-        block
-        for block in blocks
-        if not (isinstance(block, dict) and "cachePoint" in block) or id(block) in kept
-    ]
+    lost = {id(mark) for mark in _marks(blocks)} - kept
+    return [block for block in blocks if id(block) not in lost]
 
 
 COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")

@@ -32,6 +32,7 @@ from cllm.wire.malformed import (
     check_utf8,
     counts_too_many,
 )
+from cllm.wire.spoken import delta_of
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):
@@ -133,8 +134,6 @@ class ErrorBody(msgspec.Struct):
 
 
 class BuiltBlock(msgspec.Struct):
-    """A block, built from its pieces."""
-
     index: int
     text: list[str] = msgspec.field(default_factory=list)
     thinking: list[str] = msgspec.field(default_factory=list)
@@ -169,10 +168,6 @@ class BuiltBlock(msgspec.Struct):
         if self.image is not None:
             return {"image": self.image}
         return {"text": "".join(self.text)}
-
-    @property
-    def comes_whole(self) -> bool:
-        return bool(self.redacted) or self.result is not None or self.image is not None
 
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -223,7 +218,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
         raise MalformedError(f"not an answer of Converse's: {error}") from error
     finished = ReplyFinished(
         message=_message(blocks),
-        stop_reason=_stop_reason(answer.stop_reason),
+        stop_reason=STOP_REASONS.get(answer.stop_reason, "unknown"),
         stop_sequence=_stop_sequence(answer),
         usage=_usage(answer.usage),
         model=_model(answer.trace),
@@ -235,29 +230,21 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
 def _whole_events(
     blocks: list[msgspec.Raw], names: Mapping[str, str]
 ) -> tuple[list[ReplyEvent], list[Any]]:
-    """Return the deltas of whole blocks, and the blocks with the client's tool names."""
     events: list[ReplyEvent] = []
     named: list[Any] = list(blocks)
     parts = decode_blocks(blocks)
     for index, part in enumerate(parts):
-        match part:
-            case Text():
-                if part.text:
-                    events.append(TextDelta(text=part.text, index=index))
-                cited = map(cited_text, citations_of(part))
-                events.extend(PartAdded(part=text, index=index) for text in cited)
-            case Thinking():
-                delta = ThinkingDelta(text=part.text, signature=part.signature, index=index)
-                events.append(delta)
-            case ToolCall():
-                name = names.get(part.name, part.name)
-                events.append(
-                    ToolCallDelta(index=index, id=part.id, name=name, arguments=part.arguments)
-                )
-                if name != part.name and len(parts) == len(blocks):
-                    named[index] = encode_blocks(msgspec.structs.replace(part, name=name))[0]
-            case _:
-                events.append(PartAdded(part=part, index=index))
+        if isinstance(part, Text):
+            if part.text:
+                events.append(TextDelta(text=part.text, index=index))
+            cited = map(cited_text, citations_of(part))
+            events.extend(PartAdded(part=text, index=index) for text in cited)
+            continue
+        if isinstance(part, ToolCall) and part.name in names:
+            part = msgspec.structs.replace(part, name=names[part.name])  # noqa: PLW2901
+            if len(parts) == len(blocks):
+                named[index] = encode_blocks(part)[0]
+        events.append(delta_of(part, index))
     return events, named
 
 
@@ -266,19 +253,13 @@ def _message(blocks: list[Any]) -> Message:
     return Message(role="assistant", dialect="bedrock", raw=raw)
 
 
-def _stop_reason(reason: str) -> StopReason:
-    return STOP_REASONS.get(reason, "unknown")
-
-
 def _stop_sequence(stop: Stop) -> str | None:
-    """Return the matched stop sequence, if the request asked for it."""
     fields = stop.additional_model_response_fields
     matched = fields.get("stop_sequence") if isinstance(fields, dict) else None
     return matched if isinstance(matched, str) else None
 
 
 def _usage(given: Any) -> Usage | None:
-    """Decode token counts; None if they are missing or invalid."""
     try:
         usage = msgspec.convert(given, TokenUsage | None)
     except msgspec.ValidationError:
@@ -300,7 +281,6 @@ def _usage(given: Any) -> Usage | None:
 
 
 def _cache_details(given: Any) -> list[CacheDetail]:
-    """Return the cache writes by lifetime; empty if they cannot be read."""
     try:
         return msgspec.convert(given or [], list[CacheDetail])
     except msgspec.ValidationError:
@@ -318,8 +298,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
         error = _error_decoder.decode(body)
     except UNREADABLE:
         error = ErrorBody()
-    said = (error.type or "").rpartition("#")[2]
-    name = kind or said
+    name = kind or (error.type or "").rpartition("#")[2]
     lowered = name[:1].lower() + name[1:]
     message = error.message or error.Message or ""
     return ErrorDetails(
@@ -384,9 +363,7 @@ class StreamDecoder:
 
     def _decode_delta(self, payload: bytes) -> list[ReplyEvent]:
         event = _delta_decoder.decode(payload)
-        block = self._blocks.get(event.content_block_index) or self._block(
-            event.content_block_index
-        )
+        block = self._block(event.content_block_index)
         delta = event.delta
         if delta.text is not None:
             block.text.append(delta.text)
@@ -402,7 +379,9 @@ class StreamDecoder:
 
     def _decode_block_stop(self, payload: bytes) -> list[ReplyEvent]:
         block = self._blocks.get(_block_stop_decoder.decode(payload).content_block_index)
-        if block is None or block.added or not block.comes_whole:
+        if block is None or block.added:
+            return []
+        if not block.redacted and block.result is None and block.image is None:
             return []
         block.added = True
         raw = msgspec.Raw(msgspec.json.encode(block.block(self._names)))
@@ -424,7 +403,7 @@ class StreamDecoder:
             return None
         return ReplyFinished(
             message=self.message(),
-            stop_reason=_stop_reason(self._stop.stop_reason),
+            stop_reason=STOP_REASONS.get(self._stop.stop_reason, "unknown"),
             stop_sequence=_stop_sequence(self._stop),
             usage=_usage(self._usage),
             model=self._model,
@@ -437,7 +416,10 @@ class StreamDecoder:
 
 def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEvent]:
     if delta.redacted_content is not None:
-        block.redacted.append(_from_base64(delta.redacted_content))
+        try:
+            block.redacted.append(base64.b64decode(delta.redacted_content, validate=True))
+        except ValueError as error:
+            raise MalformedError(f"redacted thinking that is no base64: {error}") from error
     if delta.text is not None:
         block.thinking.append(delta.text)
     if delta.signature:
@@ -446,15 +428,7 @@ def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEven
         yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
 
 
-def _from_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise MalformedError(f"redacted thinking that is no base64: {error}") from error
-
-
 def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
-    """Handle a citation, and pieces of results and images, which are sent whole later."""
     if delta.citation is not None:
         block.citations.append(delta.citation)
         told = shared_citation(delta.citation)

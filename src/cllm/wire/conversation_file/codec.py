@@ -1,14 +1,13 @@
-"""Conversation files: bytes to conversations and back. No I/O, no clock.
+"""Conversation files: bytes to conversations and back.
 
-Messages in OpenAI's format are copied, never re-encoded. Unknown keys are returned beside the
-conversation, for the next save.
+OpenAI messages are copied, never re-encoded. Unknown keys are returned for the next save.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from cllm.wire.conversation_file.messages import (
     Extra,
     ExtraPlace,
     FileMessages,
+    MessageHead,
     UnreadableError,
     Written,
     digest_of,
@@ -54,8 +54,6 @@ from cllm.wire.conversation_file.turn_records import (
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
 _BYTE = re.compile(r" \(byte (\d+)\)")
 
-T = TypeVar("T")
-
 
 class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Conversation
@@ -63,8 +61,6 @@ class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of `metadata.cllm`."""
-
     version: int = VERSION
     name: str | None = None
     title: str | None = None
@@ -85,8 +81,6 @@ class _ListedTurn(msgspec.Struct):
 
 
 class _ListedCllm(msgspec.Struct):
-    """The fields of `metadata.cllm` that a list needs."""
-
     version: int = VERSION
     name: str | None = None
     title: str | None = None
@@ -96,8 +90,7 @@ class _ListedCllm(msgspec.Struct):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class _ListedMessage(msgspec.Struct):
-    role: str
+C = TypeVar("C", _Cllm, _ListedCllm)
 
 
 def decode_conversation(
@@ -137,7 +130,9 @@ def encode_conversation(conversation: Conversation, remainder: Remainder | None 
 
 
 def _encode(conversation: Conversation, rest: Remainder) -> bytes:
-    written = write_messages(_stored_messages(conversation))
+    head = [] if conversation.system is None else [conversation.system]
+    history = (turn.messages for turn in conversation.turns if turn.is_history)
+    written = write_messages([*head, *chain.from_iterable(history)])
     metadata, displaced = encode_metadata(conversation, rest)
     document = {
         "id": conversation.id,
@@ -184,7 +179,6 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     raw_metadata = decode_object(top.get("metadata"), "metadata")
     raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
     cllm = _typed(raw_metadata, _Cllm)
-    _check_version(cllm.version)
     created_at, updated_at = _decode_times(top, modified_at)
     system, said = _decode_messages(top, cllm)
     variants = tuple(decode_turn(record) for record in cllm.variants)
@@ -232,13 +226,14 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     top = _decode_top(data, conversation_id)
     raw_metadata = decode_object(top.get("metadata"), "metadata")
     cllm = _typed(raw_metadata, _ListedCllm)
-    _check_version(cllm.version)
     created_at, updated_at = _decode_times(top, modified_at)
-    messages = msgspec.json.decode(top["messages"], type=list[_ListedMessage])
+    messages = msgspec.json.decode(top["messages"], type=list[MessageHead])
     strange = {message.role for message in messages} - ROLES.keys()
     if strange:
         raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
-    mark_at = _marks_when_asked(top)
+    # Most lists need no hash.
+    raws = cache(lambda: _raw_messages(top))
+    mark_at = cache(lambda index: mark_of(raws()[index]))
     count = len(messages)
     starts = bool(messages) and ROLES[messages[0].role] == "system"
     prompts = 1 if starts and not _is_said(mark_at, count, cllm.turns) else 0
@@ -257,14 +252,7 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     )
 
 
-def _marks_when_asked(top: RawObject) -> Callable[[int], str]:
-    """Return a function that hashes a message on demand; most lists need none."""
-    raws = cache(lambda: _raw_messages(top))
-    return cache(lambda index: mark_of(raws()[index]))
-
-
 def _count_merged(mark_at: Callable[[int], str], count: int, extras: Sequence[ExtraPlace]) -> int:
-    """Return how many file messages are additional forms of one message."""
     if all(extra.span == 1 for extra in extras):
         return 0
     found = located(extras, mark_at, count=count)
@@ -281,19 +269,17 @@ def _decode_top(data: bytes, conversation_id: str) -> RawObject:
     return top
 
 
-def _typed(raw: RawObject, kind: type[T]) -> T:
+def _typed(raw: RawObject, kind: type[C]) -> C:
     """Decode `metadata.cllm`; an invalid record is an error, so that it is not lost."""
     if "cllm" not in raw:
         return kind()
     try:
-        return msgspec.json.decode(raw["cllm"], type=kind)
+        cllm = msgspec.json.decode(raw["cllm"], type=kind)
     except msgspec.ValidationError as error:
         raise UnreadableError(f"metadata.cllm: {error}") from None
-
-
-def _check_version(version: int) -> None:
-    if version > VERSION:
+    if cllm.version > VERSION:
         raise UnreadableError("it was written by a newer cllm")
+    return cllm
 
 
 def _decode_model(top: RawObject) -> str | None:
@@ -325,7 +311,6 @@ def encode_time(moment: datetime) -> str:
 
 
 def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileMessages]:
-    """Return the system prompt, if the file begins with one, and all messages."""
     said = FileMessages(_raw_messages(top), cllm.extras)
     first = said.between(0, min(1, len(said.marks)))
     prompts = [each.message for each in first if each.message.role == "system"]
@@ -372,9 +357,3 @@ def _encode_path(conversation: Conversation, written: Written) -> Iterator[dict[
         end = start + len(turn.messages)
         yield encode_turn(turn, marks=written.marks[written.bounds[start] : written.bounds[end]])
         start = end
-
-
-def _stored_messages(conversation: Conversation) -> list[Message]:
-    head = [] if conversation.system is None else [conversation.system]
-    turns = (turn for turn in conversation.turns if turn.is_history)
-    return head + [message for turn in turns for message in turn.messages]

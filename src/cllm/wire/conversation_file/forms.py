@@ -1,7 +1,6 @@
-"""Messages of any protocol in the form of a conversation file: OpenAI messages.
+"""Messages of any protocol as OpenAI messages, for a conversation file.
 
-Thinking, cache marks and blocks of one provider are not in the form; the file keeps the original
-beside it.
+The file keeps the original beside this form, which is without thinking and cache marks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,21 +43,15 @@ def openai_forms(message: Message) -> tuple[Message, ...]:
         case "system":
             return (encode_parts("system", _said("system", parts)),)
         case "assistant":
-            return tuple(_assistant_forms(parts))
+            said = encode_parts("assistant", _said("assistant", parts))
+            return (said, *(encode_parts("tool", [_result_form(r)]) for r in _results(parts)))
         case "user" | "tool":
             return tuple(_user_forms(parts))
         case _:
             assert_never(message.role)
 
 
-def _assistant_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
-    yield encode_parts("assistant", _said("assistant", parts))
-    for result in _results(parts):
-        yield encode_parts("tool", [_result_form(result)])
-
-
 def _user_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
-    """Yield the results first, since they follow their calls, then the rest."""
     results = _results(parts)
     for result in results:
         yield encode_parts("tool", [_result_form(result)])
@@ -79,28 +72,17 @@ def _result_form(result: ToolResult) -> ToolResult:
 
 
 def _said(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:
-    """Return the parts that OpenAI accepts from this role, with only its fields."""
     forms = (FORMS[type(part)](part) for part in parts if type(part) in FORMS)
     return [form for form in forms if form is not None and isinstance(form, ALLOWED[role])]
 
 
-def _text_form(part: Text) -> Text:
-    return Text(text=part.text)
-
-
-def _refusal_form(part: Refusal) -> Refusal:
-    return Refusal(text=part.text)
-
-
 def _image_form(part: Image) -> Image | None:
-    """Keep data or URL; a provider's file id means nothing elsewhere."""
     if part.data is None and part.url is None:
         return None
     return Image(media_type=part.media_type, data=part.data, url=part.url)
 
 
 def _document_form(part: Document) -> Document | Text:
-    """Name a file, as OpenAI requires; plain text and links become text."""
     if part.text is not None:
         return Text(text=part.text)
     if part.data is not None:
@@ -112,16 +94,12 @@ def _document_form(part: Document) -> Document | Text:
     return Text(text=part.url or "")
 
 
-def _call_form(part: ToolCall) -> ToolCall:
-    return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
-
-
 FORMS: dict[type, Callable[[Any], Words | None]] = {
     Document: _document_form,
     Image: _image_form,
-    Refusal: _refusal_form,
-    Text: _text_form,
-    ToolCall: _call_form,
+    Refusal: lambda part: Refusal(text=part.text),
+    Text: lambda part: Text(text=part.text),
+    ToolCall: lambda part: ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}"),
 }
 ALLOWED: dict[Role, tuple[type, ...]] = {
     "assistant": (Text, Refusal, ToolCall),

@@ -1,7 +1,6 @@
 """The messages of a conversation file, and the originals stored beside them.
 
-Other programs may edit the messages. An original replaces the messages made of it while these are
-unchanged; it is found by their position and hash.
+An original replaces the messages made of it while nobody edits these.
 """
 
 import hashlib
@@ -83,12 +82,11 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     extras: tuple[Extra, ...]
 
 
-class _Head(msgspec.Struct):
+class MessageHead(msgspec.Struct):
     role: str
 
 
 def compact(raw: bytes | msgspec.Raw) -> bytes:
-    """Return the JSON without white space; numbers and strings keep their spelling."""
     return msgspec.json.format(bytes(raw), indent=-1)
 
 
@@ -99,7 +97,7 @@ def decode_message(raw: bytes | msgspec.Raw) -> Message:
 
 def _role_of(raw: bytes) -> Role:
     try:
-        name = msgspec.json.decode(raw, type=_Head).role
+        name = msgspec.json.decode(raw, type=MessageHead).role
     except msgspec.ValidationError as error:
         raise UnreadableError(f"a message is not one: {error}") from None
     role = ROLES.get(name)
@@ -143,7 +141,6 @@ def write_messages(originals: Sequence[Message]) -> Written:
 def _extra(
     original: Message, forms: Sequence[bytes], marks: Sequence[str], *, at: int
 ) -> Extra | None:
-    """Return what to store of a message beside its forms; None if they contain all of it."""
     role, raw = _role_of(forms[0]), compact(original.raw)
     if original.dialect == "openai" and raw == forms[0] and role == original.role:
         return None
@@ -182,16 +179,14 @@ class FileMessages:
         placed: list[Placed] = []
         while start < end:
             form, extra = self._forms[start], self._extras.get(start)
-            plain = form.role == "user"
-            if extra is None or start + extra.span > end:
-                said = Placed(message=form, start=start, end=start + 1, plain=plain)
-            else:
-                message = Message(
-                    role=extra.role or form.role, raw=compact(extra.raw), dialect=extra.dialect
-                )
-                said = Placed(message=message, start=start, end=start + extra.span, plain=plain)
-            placed.append(said)
-            start = said.end
+            message, after = form, start + 1
+            if extra is not None and start + extra.span <= end:
+                role, raw = extra.role or form.role, compact(extra.raw)
+                message = Message(role=role, raw=raw, dialect=extra.dialect)
+                after = start + extra.span
+            is_plain = form.role == "user"
+            placed.append(Placed(message=message, start=start, end=after, plain=is_plain))
+            start = after
         return placed
 
 
@@ -219,7 +214,6 @@ def located(
 
 
 def _claim(taken: set[int], start: int, span: int) -> bool:
-    """Take these positions, unless one is taken."""
     wanted = range(start, start + span)
     if not taken.isdisjoint(wanted):
         return False

@@ -1,7 +1,4 @@
-"""A conversation file written in pieces, for one that does not fit into memory.
-
-The pieces equal the output of `encode_conversation`. Only hashes are remembered.
-"""
+"""A conversation file written in pieces, for one that does not fit into memory."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -28,7 +25,6 @@ _IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
 
 
 def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
-    """Raise UsageError for content that could not be decoded again."""
 
     @wraps(write)
     def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
@@ -59,7 +55,6 @@ class FileWriter:
 
     @_readable
     def begin(self) -> bytes:
-        """Return everything before the first message."""
         conversation = self._conversation
         named = {"id": conversation.id, "model": conversation.model}
         head = b'{%b,\n  "messages": [' % _fields(named, _IN_DOCUMENT)
@@ -114,7 +109,6 @@ class FileWriter:
         return self._in(section, msgspec.json.encode(encode_turn(turn, marks=marks)))
 
     def _in(self, section: str, encoded: bytes) -> bytes:
-        """Append an element to a list, and open the list with the first one."""
         if section == self._section:
             return _element(encoded, _IN_CLLM, first=False)
         opened = self._close_section() + b',\n%b"%b": [' % (_STEP * _IN_CLLM, section.encode())
@@ -131,7 +125,6 @@ class FileWriter:
 
     @_readable
     def prompt_beside(self) -> bytes:
-        """Append the system prompt, if it differs from its file form."""
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
 
     @_readable
@@ -167,7 +160,6 @@ def _end_of_list(depth: int, *, is_empty: bool) -> bytes:
 
 
 def _indented(encoded: bytes, depth: int) -> bytes:
-    """Format JSON for a document at that depth."""
     msgspec.json.decode(encoded)
     formatted = msgspec.json.format(encoded, indent=len(_STEP))
     return formatted.replace(b"\n", b"\n" + _STEP * depth)

@@ -1,8 +1,4 @@
-"""Conversations for reading: blocks by speaker, as Markdown or as an HTML page.
-
-Thinking, calls and files are described in words. The page loads and runs nothing; all content is
-escaped.
-"""
+"""Conversations for reading, as Markdown or as an HTML page that loads and runs nothing."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -44,8 +40,6 @@ class Aside(msgspec.Struct, frozen=True, tag="aside"):
 
 
 class Verbatim(msgspec.Struct, frozen=True, tag="verbatim"):
-    """Text for programs: arguments of a call, or the output of a tool."""
-
     label: str
     text: str
 
@@ -61,6 +55,12 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
     number: int | None = None
     remark: str | None = None
 
+    @property
+    def heading(self) -> str:
+        number = "" if self.number is None else f" {self.number}"
+        remark = "" if self.remark is None else f" ({self.remark})"
+        return f"{self.speaker}{number}{remark}"
+
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     title: str
@@ -69,6 +69,11 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     speeches: tuple[Speech, ...]
+
+    @property
+    def facts(self) -> str:
+        moment = f"{self.created_at:%Y-%m-%d %H:%M} UTC"
+        return " · ".join(filter(None, (self.id, self.model, moment)))
 
 
 def transcript_of(conversation: Conversation, *, shown_id: str | None = None) -> Transcript:
@@ -108,12 +113,8 @@ def speeches_of(turn: Turn, messages: Sequence[Message], *, first: int) -> Itera
             speaker=SPEAKERS[message.role],
             blocks=tuple(_blocks(message)),
             number=number,
-            remark=_remark(turn),
+            remark=None if turn.state == "complete" else turn.state,
         )
-
-
-def _remark(turn: Turn) -> str | None:
-    return None if turn.state == "complete" else turn.state
 
 
 def _blocks(message: Message) -> Iterator[Block]:
@@ -176,28 +177,20 @@ HTML_END = "\n</body>\n</html>\n"
 def begin_html(transcript: Transcript) -> str:
     """Return the page up to where further messages follow."""
     title = escape(transcript.title)
-    facts = [transcript.id, *([transcript.model] if transcript.model else [])]
-    facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
     said = "".join(map(add_html, transcript.speeches))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f'<h1>{title}</h1>\n<p class="label">{escape(" · ".join(facts))}</p>'
+        f'<h1>{title}</h1>\n<p class="label">{escape(transcript.facts)}</p>'
         f"{said}"
     )
 
 
 def add_html(speech: Speech) -> str:
-    return "".join(f"\n{line}" for line in _html_lines(speech))
-
-
-def _html_lines(speech: Speech) -> Iterator[str]:
-    number = "" if speech.number is None else f" {speech.number}"
-    remark = "" if speech.remark is None else f" ({speech.remark})"
-    yield f"<h2>{escape(speech.speaker)}{number}{escape(remark)}</h2>"
-    yield from map(_html_block, speech.blocks)
+    lines = (f"<h2>{escape(speech.heading)}</h2>", *map(_html_block, speech.blocks))
+    return "".join(f"\n{line}" for line in lines)
 
 
 def _html_block(block: Block) -> str:
@@ -231,25 +224,13 @@ def encode_markdown(transcript: Transcript) -> str:
 
 def begin_markdown(transcript: Transcript) -> str:
     """Return the file up to where further messages follow."""
-    facts = [transcript.id, *([transcript.model] if transcript.model else [])]
-    facts.append(f"{transcript.created_at:%Y-%m-%d %H:%M} UTC")
-    title = f"# {' '.join(transcript.title.split())}\n\n{' · '.join(facts)}"
+    title = f"# {' '.join(transcript.title.split())}\n\n{transcript.facts}"
     return title + "".join(map(add_markdown, transcript.speeches))
 
 
 def add_markdown(speech: Speech) -> str:
-    return "".join(f"\n\n{section}" for section in _sections(speech))
-
-
-def _sections(speech: Speech) -> Iterator[str]:
-    yield _heading(speech)
-    yield from map(_markdown_block, speech.blocks)
-
-
-def _heading(speech: Speech) -> str:
-    number = "" if speech.number is None else f" {speech.number}"
-    remark = "" if speech.remark is None else f" ({speech.remark})"
-    return f"## {speech.speaker}{number}{remark}"
+    sections = (f"## {speech.heading}", *map(_markdown_block, speech.blocks))
+    return "".join(f"\n\n{section}" for section in sections)
 
 
 def _markdown_block(block: Block) -> str:

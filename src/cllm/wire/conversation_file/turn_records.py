@@ -1,7 +1,6 @@
 """Turn records of a conversation file, and how they are tied to its messages.
 
-Other programs may edit the messages. A record claims messages by their number and a hash; where
-that does not match, the messages are grouped into new turns.
+A record claims messages by number and hash; messages that someone edited become new turns.
 """
 
 from bisect import bisect_left
@@ -60,8 +59,6 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wrapped(msgspec.Struct, kw_only=True):
-    """A message that cannot be stored among OpenAI's as it is."""
-
     dialect: Dialect
     role: Role
     raw: msgspec.Raw
@@ -152,18 +149,23 @@ def restore_path(
                 begin, end = group[0].start - start, group[-1].end - start
                 turn_id = _derived_id(marks[begin:end], position=begin, taken=taken)
                 taken.add(turn_id)
-                turns.append(_turn_of(turn_id, group, moment))
-        elif record.inline is not None:
-            turns.append(decode_turn(record))
+                messages = tuple(each.message for each in group)
+                turns.append(
+                    Turn(
+                        id=turn_id,
+                        place=turn_id,
+                        state="complete",
+                        messages=messages,
+                        started_at=moment,
+                    )
+                )
         else:
-            turns.append(decode_turn(record, tuple(each.message for each in placed)))
+            own = None if record.inline is not None else tuple(each.message for each in placed)
+            turns.append(decode_turn(record, own))
     return tuple(turns)
 
 
-_Fit = tuple[TurnRecord | None, int, int]
-
-
-def _fits(claims: "_Claims") -> Iterator[_Fit]:
+def _fits(claims: "_Claims") -> Iterator[tuple[TurnRecord | None, int, int]]:
     """Yield records with the messages they own, in order; None with unclaimed messages.
 
     Where the next record does not match, the first later one that does is used and those
@@ -215,16 +217,15 @@ class _Claims:
     def first_fit(self, position: int, following: int) -> int | None:
         if following < len(self.records):
             record = self.records[following]
-            if record.inline is not None or self._fits_at(position, record):
+            if record.inline is not None:
+                return following
+            claimed = self._claimed(position, record.messages)
+            if claimed is not None and digest_of(claimed) == record.digest:
                 return following
         if self._left <= 0:
             return None
         found = (self._later(position, length, following) for length in self._lengths)
         return min((index for index in found if index is not None), default=None)
-
-    def _fits_at(self, position: int, record: TurnRecord) -> bool:
-        claimed = self._claimed(position, record.messages)
-        return claimed is not None and digest_of(claimed) == record.digest
 
     def _later(self, position: int, length: int, following: int) -> int | None:
         claimed = self._claimed(position, length)
@@ -235,7 +236,6 @@ class _Claims:
         return indexes[at] if at < len(indexes) else None
 
     def _claimed(self, position: int, length: int) -> Sequence[str] | None:
-        """Return the marks of `length` whole messages from `position`, or None."""
         end = position + length
         self._left -= 1
         if length < 0 or end > len(self.marks) or {position, end} & self._inside:
@@ -247,7 +247,6 @@ class _Claims:
 
 
 def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-    """Group messages into turns: plain user messages and everything that answers them."""
     first = 0
     for index in range(1, len(placed)):
         if placed[index].plain and not placed[index - 1].plain:
@@ -264,16 +263,6 @@ def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
         salt += 1
         turn_id = "turn_" + digest_of([turn_id, str(salt)])
     return turn_id
-
-
-def _turn_of(turn_id: str, placed: Sequence[Placed], moment: datetime) -> Turn:
-    return Turn(
-        id=turn_id,
-        place=turn_id,
-        state="complete",
-        messages=tuple(each.message for each in placed),
-        started_at=moment,
-    )
 
 
 def _encode_inline(message: Message) -> Any:
@@ -389,7 +378,6 @@ def encode_metadata(
 
 
 def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
-    """Return the value's JSON, in its original spelling if it is unchanged."""
     encoded = msgspec.json.encode(value)
     if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
         return kept

@@ -1,8 +1,7 @@
 """Usage, errors and other fields of answers beside the message.
 
-Log probabilities, annotations, audio, further choices and unknown fields travel in streams as
-unknown parts under their field name, and only OpenAI clients receive them. Only the first choice is
-saved.
+Further choices, log probabilities and unknown fields are streamed as unknown parts under their
+field name, to OpenAI clients only. Only the first choice is saved.
 """
 
 import re
@@ -47,10 +46,7 @@ class _Pieces:
 
 
 def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Merge pieces of fields as OpenAI's clients do: concatenate texts and lists, merge objects.
-
-    Takes ownership of `more`. `joined` returns the result.
-    """
+    """Merge pieces of fields as OpenAI's clients do. Takes ownership of `more`; see `joined`."""
     for name, value in more.items():
         before = into.get(name)
         if isinstance(value, str) and name not in SAID_ONCE:
@@ -131,20 +127,18 @@ def with_message(body: bytes, message: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-class _Details(msgspec.Struct):
+class UsageDetails(msgspec.Struct):
     cached_tokens: Count | None = None
     cache_write_tokens: Count | None = None
     reasoning_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    """OpenAI's fields, and those of DeepSeek and Moonshot for cache reads."""
-
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     total_tokens: Count | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: UsageDetails | None = None
+    completion_tokens_details: UsageDetails | None = None
     prompt_cache_hit_tokens: Count | None = None
     cached_tokens: Count | None = None
 
@@ -162,7 +156,7 @@ def decode_usage(reported: Any) -> Usage | None:
     if usage is None or usage.prompt_tokens is None:
         return None
     prompt = usage.prompt_tokens
-    details = usage.prompt_tokens_details or _Details()
+    details = usage.prompt_tokens_details or UsageDetails()
     said = (details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
     read = min(next((count for count in said if count is not None), 0), prompt)
     write = min(details.cache_write_tokens or 0, prompt - read)
@@ -179,7 +173,7 @@ def decode_usage(reported: Any) -> Usage | None:
 def _answered(usage: _Usage) -> tuple[int, int]:
     """Return output and reasoning tokens; some servers do not include the latter in the former."""
     completion = usage.completion_tokens or 0
-    reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
+    reasoning = (usage.completion_tokens_details or UsageDetails()).reasoning_tokens or 0
     if usage.total_tokens == (usage.prompt_tokens or 0) + completion + reasoning:
         return completion, reasoning
     reasoning = min(reasoning, completion)

@@ -128,7 +128,6 @@ def restricted_to_allowed(options: Options) -> Options:
 
 
 def _name(tool: Any) -> Any:
-    """Return the name of a tool in a choice, which is nested under its type."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if isinstance(kind, str) else None
     return inner.get("name") if isinstance(inner, dict) else kind

@@ -1,8 +1,4 @@
-"""Messages of other protocols as OpenAI messages, part by part.
-
-OpenAI messages are sent unchanged. What OpenAI cannot express gets a notice. The order of messages
-is not checked here.
-"""
+"""Messages of other protocols as OpenAI messages. The order of messages is not checked here."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -80,9 +76,8 @@ def all_at_home(
 def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spoken:
     """Add blank thinking to a foreign tool call if the server refuses calls without any."""
     kinds = set(map(type, message.parts))
-    if reasoning.blank is None or message.raw is not None or ToolCall not in kinds:
-        return message
-    if Thinking in kinds:
+    needs_blank = message.raw is None and ToolCall in kinds and Thinking not in kinds
+    if reasoning.blank is None or not needs_blank:
         return message
     notes.tell("blank", f"messages[{message.place}]")
     return rewritten(message, (Thinking(text=reasoning.blank), *message.parts))
@@ -100,14 +95,10 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
         said = _translated(numbered, Place(role, path, notes, has_files, reasoning))
         return Spoken(role=role, parts=tuple(said), place=message.place)
     place = Place("user", path, notes, has_files)
-    results: list[AnyPart] = []
-    media: list[AnyPart] = []
-    for number, part in numbered:
-        if isinstance(part, ToolResult):
-            result, moved = _translate_result(part, number, place)
-            results.append(result)
-            media.extend(moved)
+    found = [_translate_result(p, n, place) for n, p in numbered if isinstance(p, ToolResult)]
+    media = [part for _, moved in found for part in moved]
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
+    results = [result for result, _ in found]
     return rewritten(message, [*results, *media, *_translated(others, place)])
 
 
@@ -116,23 +107,16 @@ def encode_history(
 ) -> list[Writable]:
     """Encode messages, with results after their calls and in the order of the calls."""
     encoded: list[Writable] = []
-    for caller, followers in _exchanges(messages):
-        encoded.extend(_encode_exchange(caller, followers, reasoning))
-    return encoded
-
-
-def _exchanges(messages: Sequence[Spoken]) -> Iterator[tuple[Spoken | None, list[Spoken]]]:
-    """Split messages before each assistant message: the caller and what follows."""
     caller: Spoken | None = None
     followers: list[Spoken] = []
     for message in messages:
-        if message.role != "assistant":
+        if message.role == "assistant":
+            encoded.extend(_encode_exchange(caller, followers, reasoning))
+            caller, followers = message, []
+        else:
             followers.append(message)
-            continue
-        if caller is not None or followers:
-            yield caller, followers
-        caller, followers = message, []
-    yield caller, followers
+    encoded.extend(_encode_exchange(caller, followers, reasoning))
+    return encoded
 
 
 def _encode_exchange(
@@ -152,16 +136,12 @@ def _encode_exchange(
             else:
                 results.append((call_id, encoded))
     if caller is not None and len(results) > 1:
-        results.sort(key=_place_of_call(caller))
+        calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
+        # The first of equal ids counts; results without a call are last.
+        order = {call: place for place, call in reversed(list(enumerate(calls)))}
+        results.sort(key=lambda result: order.get(result[0], len(order)))
     yield from (encoded for _, encoded in results)
     yield from rest
-
-
-def _place_of_call(caller: Spoken) -> Callable[[tuple[str, Writable]], int]:
-    """Return a sort key: the order of the calls, unmatched results last."""
-    calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
-    order = {call: place for place, call in reversed(list(enumerate(calls)))}
-    return lambda result: order.get(result[0], len(order))
 
 
 def _has_result(message: Spoken) -> bool:
@@ -169,7 +149,6 @@ def _has_result(message: Spoken) -> bool:
 
 
 def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
-    """Yield each result with its call id, then the rest as a user message."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     if message.raw is not None:
         yield results[0].call_id, msgspec.Raw(message.raw)
@@ -184,7 +163,6 @@ def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
 def _translate_result(
     result: ToolResult, index: int, place: Place
 ) -> tuple[ToolResult, list[AnyPart]]:
-    """Return the result as a tool message, and its media, which follow in a user message."""
     if result.is_error:
         place.left_out("error_flag", index)
     sendable_fields(result, index, place)
@@ -220,7 +198,6 @@ def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
 
 
 def _translated(parts: Iterable[tuple[int, AnyPart]], place: Place) -> list[AnyPart]:
-    """Return the parts that OpenAI accepts from this role."""
     said: list[AnyPart] = []
     allowed = ALLOWED[place.role]
     for index, part in parts:
@@ -258,7 +235,6 @@ def sendable_fields(
 
 
 def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
-    """Return the image with these fields; its detail is only sent as an object."""
     if not isinstance(extra.get("image_url", {}), dict):
         del extra["image_url"]
     return msgspec.structs.replace(part, cache=None, extra=extra)
@@ -277,16 +253,11 @@ def sendable_document(part: Document, index: int, place: Place, extra: dict[str,
     return Document(media_type=media_type, data=part.data, name=name, extra=extra)
 
 
-def _translate_text(part: Text, index: int, place: Place) -> Text:
+def _translate_text(part: Text | Refusal, index: int, place: Place) -> Text | Refusal:
     if part.cache is None and not part.extra:
         return part
     sendable_fields(part, index, place)
-    return Text(text=part.text)
-
-
-def _translate_refusal(part: Refusal, index: int, place: Place) -> Refusal:
-    sendable_fields(part, index, place)
-    return Refusal(text=part.text)
+    return type(part)(text=part.text)
 
 
 def _translate_image(part: Image, index: int, place: Place) -> Image | None:
@@ -314,7 +285,6 @@ def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
 
 
 def _translate_thinking(part: Thinking, index: int, place: Place) -> Thinking | None:
-    """Return plain text if the server takes any; a signature is useless to another model."""
     if place.reasoning.text is None:
         return place.left_out("thinking", index)
     if not part.text:
@@ -329,24 +299,18 @@ def _leave_redacted(_: RedactedThinking, index: int, place: Place) -> None:
 
 
 def _translate_unknown(part: Unknown, index: int, place: Place) -> Unknown | None:
-    if part.dialect == "openai":
-        return part
-    return place.left_out("block", index)
-
-
-def _same(part: ToolResult, _index: int, _place: Place) -> ToolResult:
-    return part
+    return part if part.dialect == "openai" else place.left_out("block", index)
 
 
 TRANSLATORS: dict[type, Callable[[Any, int, Place], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
     RedactedThinking: _leave_redacted,
-    Refusal: _translate_refusal,
+    Refusal: _translate_text,
     Text: _translate_text,
     Thinking: _translate_thinking,
     ToolCall: _translate_call,
-    ToolResult: _same,
+    ToolResult: lambda part, _index, _place: part,
     Unknown: _translate_unknown,
 }
 ALLOWED: dict[Role, tuple[type, ...]] = {

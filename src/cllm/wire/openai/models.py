@@ -1,7 +1,6 @@
-"""Which efforts and parameters OpenAI's models accept: a table and its functions.
+"""Which efforts and parameters OpenAI's models accept; unknown models get the request unchanged.
 
-Collected in November 2026 from OpenAI's documentation and error messages. Unknown models get the
-request unchanged.
+Collected in November 2026 from OpenAI's documentation and error messages.
 """
 
 import re
@@ -115,7 +114,6 @@ def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
 
 
 def _fit_limit(fields: Fields) -> Fields:
-    """Rename max_tokens: reasoning models only accept the newer name."""
     if fields.get(LIMIT) is None:
         return fields
     newer = {LIMIT_OF_REASONERS: fields[LIMIT], **fields}
@@ -135,7 +133,6 @@ def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
 
 
 def _refused(fields: Fields, known: Reasoner) -> Fields:
-    """Return the fields that the model refuses, with their defaults."""
     refused: Fields = {}
     effort = fields.get("reasoning_effort") or known.default
     if not known.sampled and effort != "none":

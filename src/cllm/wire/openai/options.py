@@ -1,11 +1,7 @@
-"""Parameters of Chat Completions: between JSON and options, with the notices about them.
-
-A tool that only another protocol has is an error. Messages are not seen here.
-"""
+"""Parameters of Chat Completions: between JSON and options, with the notices about them."""
 
 import re
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -21,9 +17,10 @@ from cllm.core.options import (
     ToolChoice,
     ToolChoiceKind,
 )
-from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
-from cllm.wire.spoken import Notes
+from cllm.wire.reasoning import EFFORT_ORDER
+from cllm.wire.spoken import Notes, convert
 
 MAX_STOP = 4
 
@@ -101,15 +98,13 @@ SENTENCES = {
 
 
 Fields = dict[str, Any]
-T = TypeVar("T")
 
 MAX_CALL_ID = 40
 
 COMPLETION_TOKENS = re.compile(r"(?:.*/)?gpt-\d[\d.]*-chat")
 NO_REASONING = re.compile(r"(?:.*/)?(?:gpt-3|gpt-4|chatgpt-|gpt-5[\d.]*-chat)")
-FIELD_PATH = re.compile(r" - at `\$\.?(.*)`$")
-EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
-EFFORT_OF_BUDGET = ((2_048, "low"), (8_192, "medium"))
+DEFAULT_BUDGET = 8_192
+EFFORT_OF_BUDGET = ((2_048, "low"), (DEFAULT_BUDGET, "medium"))
 CHOICES: dict[str, ToolChoiceKind] = {"auto": "auto", "none": "none", "required": "any"}
 CHOICE_WORDS = {kind: word for word, kind in CHOICES.items()}
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
@@ -148,8 +143,6 @@ WITHOUT_TOOLS = {
 
 
 class _Known(msgspec.Struct):
-    """The fields that `Options` has a name for, as OpenAI spells them."""
-
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -198,7 +191,7 @@ FUNCTION = frozenset(_Function.__struct_fields__)
 
 def decode_options(parameters: Fields) -> Options:
     """Decode request parameters; null counts as absent."""
-    known = _convert(parameters, _Known, "")
+    known = convert(parameters, _Known)
     extra = {
         name: value
         for name, value in parameters.items()
@@ -210,14 +203,16 @@ def decode_options(parameters: Fields) -> Options:
     output = _decode_format(known.response_format)
     if output is None and (known.response_format or {}).get("type", "text") != "text":
         extra["response_format"] = known.response_format
-    limit = known.max_completion_tokens
+    limit, stop, tools = known.max_completion_tokens, known.stop, None
+    if known.tools is not None:
+        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(known.tools))
     return Options(
         max_tokens=known.max_tokens if limit is None else limit,
         temperature=known.temperature,
         top_p=known.top_p,
         top_k=known.top_k,
-        stop=_decode_stop(known.stop),
-        tools=None if known.tools is None else tuple(_decode_tools(known.tools)),
+        stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        tools=tools,
         tool_choice=choice,
         parallel_tool_calls=known.parallel_tool_calls,
         output=output,
@@ -230,37 +225,18 @@ def decode_options(parameters: Fields) -> Options:
 
 def check_parameters(parameters: Fields) -> None:
     """Raise FieldError for a parameter of a type that OpenAI refuses."""
-    taken = _convert(parameters, _Taken, "")
+    taken = convert(parameters, _Taken)
     for index, tool in enumerate(taken.tools or ()):
         if tool.get("type") == "function":
-            _convert(tool.get("function"), _Function, f"tools[{index}].function")
-
-
-def _convert(value: Any, kind: type[T], path: str) -> T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        text = str(error)
-        found = FIELD_PATH.search(text)
-        inner = found[1] if found else ""
-        raise FieldError(".".join(filter(None, (path, inner))), FIELD_PATH.sub("", text)) from error
-
-
-def _decode_stop(stop: str | list[str] | None) -> tuple[str, ...] | None:
-    if stop is None:
-        return None
-    return (stop,) if isinstance(stop, str) else tuple(stop)
-
-
-def _decode_tools(tools: list[Fields]) -> Iterator[AnyTool]:
-    for index, tool in enumerate(tools):
-        yield _decode_tool(tool, f"tools[{index}]")
+            convert(tool.get("function"), _Function, f"tools[{index}].function")
 
 
 def _decode_tool(tool: Fields, path: str) -> AnyTool:
     if tool.get("type", "function") != "function":
-        return ForeignTool(dialect="openai", name=_tool_name(tool), raw=tool)
-    function = _convert(tool.get("function"), _Function, f"{path}.function")
+        inner = tool.get(str(tool["type"]))
+        name = inner.get("name") if isinstance(inner, dict) else None
+        return ForeignTool(dialect="openai", name=str(name or tool["type"]), raw=tool)
+    function = convert(tool.get("function"), _Function, f"{path}.function")
     extra = {name: value for name, value in tool["function"].items() if name not in FUNCTION}
     extra |= {name: tool[name] for name in tool if name not in ("type", "function")}
     return Tool(
@@ -273,12 +249,6 @@ def _decode_tool(tool: Fields, path: str) -> AnyTool:
     )
 
 
-def _tool_name(tool: Fields) -> str:
-    inner = tool.get(str(tool["type"]))
-    name = inner.get("name") if isinstance(inner, dict) else None
-    return str(name or tool["type"])
-
-
 def _take_mark(extra: Fields) -> CacheMark | None:
     mark = extra.get("cache_control")
     if not isinstance(mark, dict) or not set(mark) <= {"type", "ttl"}:
@@ -289,7 +259,6 @@ def _take_mark(extra: Fields) -> CacheMark | None:
 
 
 def _decode_choice(choice: str | Fields | None) -> ToolChoice | None:
-    """Decode the tool choice; None for kinds that stay in `extra`."""
     if isinstance(choice, str):
         return ToolChoice(kind=CHOICES[choice]) if choice in CHOICES else None
     function = (choice or {}).get("function")
@@ -303,7 +272,7 @@ def _decode_format(form: Fields | None) -> JsonOutput | None:
         return None
     if kind == "json_object":
         return JsonOutput()
-    given = _convert(form.get("json_schema"), _JsonSchema, "response_format.json_schema")
+    given = convert(form.get("json_schema"), _JsonSchema, "response_format.json_schema")
     schema = given.schema or {}
     if given.description is not None:
         schema = {"description": given.description, **schema}
@@ -322,11 +291,13 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     """Encode options for a model, with notices for what it does not accept."""
     notes = Notes(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
+    if len(options.stop or ()) > MAX_STOP:
+        notes.tell("stop", f"stop[{MAX_STOP}]")
     said: Fields = {
         limit: options.max_tokens,
         "temperature": options.temperature,
         "top_p": options.top_p,
-        "stop": _encode_stop(options.stop, notes),
+        "stop": list(options.stop[:MAX_STOP]) if options.stop else None,
         **_encode_tool_use(options, notes),
         "response_format": _encode_format(options.output),
         "reasoning_effort": _encode_effort(options.reasoning, model, notes),
@@ -353,14 +324,7 @@ def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
     return fitted
 
 
-def _encode_stop(stop: tuple[str, ...] | None, notes: Notes) -> list[str] | None:
-    if stop is not None and len(stop) > MAX_STOP:
-        notes.tell("stop", f"stop[{MAX_STOP}]")
-    return list(stop[:MAX_STOP]) if stop else None
-
-
 def _encode_tool_use(options: Options, notes: Notes) -> Fields:
-    """Encode tools and the parameters that OpenAI refuses without any."""
     tools = [_encode_tool(tool, n, notes) for n, tool in enumerate(options.tools or ())]
     about = {
         "tool_choice": _encode_choice(options.tool_choice),
@@ -414,7 +378,6 @@ def _encode_format(output: JsonOutput | None) -> Fields | None:
 
 
 def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str | None:
-    """Return the effort; a model without reasoning is not told to disable it."""
     if reasoning is None:
         return None
     if NO_REASONING.match(model):
@@ -425,17 +388,13 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str
         return "none"
     if reasoning.effort is None:
         notes.tell("thinking_changed", "reasoning")
-        return _effort_of_budget(reasoning.budget_tokens)
-    if reasoning.effort not in EFFORTS:
+        given = reasoning.budget_tokens
+        budget = DEFAULT_BUDGET if given is None else given
+        return next((effort for limit, effort in EFFORT_OF_BUDGET if budget <= limit), "high")
+    if reasoning.effort not in EFFORT_ORDER:
         notes.tell("thinking_disabled", "reasoning.effort")
         return None
     return reasoning.effort
-
-
-def _effort_of_budget(budget: int | None) -> str:
-    if budget is None:
-        return "medium"
-    return next((effort for limit, effort in EFFORT_OF_BUDGET if budget <= limit), "high")
 
 
 def _encode_extra(options: Options, notes: Notes) -> Fields:

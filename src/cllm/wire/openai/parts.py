@@ -1,7 +1,4 @@
-"""OpenAI messages as typed parts, and parts as OpenAI messages.
-
-Decoding changes nothing; unknown blocks are preserved.
-"""
+"""OpenAI messages as typed parts and back. Unknown blocks are preserved."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
@@ -24,7 +21,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.reasoning import REASONING_FIELDS, block_text, reasoning_text, thinking_blocks
+from cllm.wire.reasoning import REASONING_FIELDS, block_text, is_thinking, reasoning_text
 from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
@@ -48,12 +45,12 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
     fields = message.json()
     if message.role == "tool":
         return (_decode_result(fields),), NOTHING
-    beside = {name: fields[name] for name in fields if _is_beside(name, fields[name])}
+    beside = {
+        name: value
+        for name, value in fields.items()
+        if name not in KNOWN and (value or (name in REASONING_FIELDS and value == ""))
+    }
     return tuple(_decode_fields(fields)), beside
-
-
-def _is_beside(name: str, value: Any) -> bool:
-    return name not in KNOWN and bool(value or (name in REASONING_FIELDS and value == ""))
 
 
 def _decode_fields(fields: Block) -> Iterator[AnyPart]:
@@ -103,10 +100,19 @@ def _decode_image(block: Block) -> AnyPart | None:
     url = image["url"]
     if set(image) - {"url"}:
         block["image_url"] = {name: value for name, value in image.items() if name != "url"}
+    return Image(**image_source(url), **_rest(block))
+
+
+def image_source(url: str) -> dict[str, Any]:
+    """Split a data URL into media type and data; any other stays a URL."""
     head, comma, data = url.partition(BASE64)
     if url.startswith(DATA_URL) and comma:
-        return Image(media_type=head.removeprefix(DATA_URL), data=data, **_rest(block))
-    return Image(url=url, **_rest(block))
+        return {"media_type": head.removeprefix(DATA_URL), "data": data}
+    return {"url": url}
+
+
+def data_url(part: Image | Document) -> str | None:
+    return None if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
 
 
 def _decode_file(block: Block) -> AnyPart | None:
@@ -116,21 +122,12 @@ def _decode_file(block: Block) -> AnyPart | None:
     known = {"file_data", "file_id", "filename"}
     if set(file) - known or not all(isinstance(value, str) for value in file.values()):
         return None
-    data = file.get("file_data")
-    head, comma, encoded = (data or "").partition(BASE64)
-    if data is not None and not (head.startswith(DATA_URL) and comma):
+    source = image_source(file["file_data"]) if "file_data" in file else {}
+    if "url" in source:
         return None
     return Document(
-        media_type=head.removeprefix(DATA_URL) if data else None,
-        data=encoded if data else None,
-        file_id=file.get("file_id"),
-        name=file.get("filename"),
-        **_rest(block),
+        file_id=file.get("file_id"), name=file.get("filename"), **source, **_rest(block)
     )
-
-
-def _decode_thinking(block: Block) -> AnyPart | None:
-    return Thinking(text=block_text(block)) if thinking_blocks([block]) else None
 
 
 DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
@@ -138,7 +135,7 @@ DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
     "image_url": _decode_image,
     "refusal": _decode_refusal,
     "text": _decode_text,
-    "thinking": _decode_thinking,
+    "thinking": lambda block: Thinking(text=block_text(block)) if is_thinking(block) else None,
 }
 
 
@@ -156,7 +153,6 @@ def _decode_call(call: Any) -> AnyPart:
 
 
 def _as_json_text(arguments: Any) -> str:
-    """Return arguments as text; some servers send an object."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()
@@ -182,7 +178,6 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
 
 
 def _rest(block: Block) -> dict[str, Any]:
-    """Return the cache mark and the unnamed fields of a decoded block."""
     block.pop("type")
     mark = block.get("cache_control")
     if isinstance(mark, dict) and set(mark) <= {"type", "ttl"}:
@@ -199,7 +194,9 @@ def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
 
 def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
     if len(parts) == 1 and isinstance(parts[0], ToolResult):
-        return _encode_result(parts[0])
+        result = parts[0]
+        content = _encode_content(result.content) or ""
+        return {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
     calls = [_encode_call(part) for part in parts if _is_call(part)]
     said = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
@@ -211,13 +208,7 @@ def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
     return fields
 
 
-def _encode_result(result: ToolResult) -> Block:
-    content = _encode_content(result.content) or ""
-    return {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
-
-
 def _encode_content(parts: Sequence[AnyPart]) -> str | list[Any] | None:
-    """Encode one plain text as a string, which every server accepts, anything else as blocks."""
     if not parts:
         return None
     only = parts[0]
@@ -245,17 +236,15 @@ def _encode_block(part: AnyPart) -> Any:
 
 
 def _encode_image(part: Image) -> Block:
-    url = part.url if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
     tail = _tail(part)
-    more = tail.pop("image_url", {})
-    return {"type": "image_url", "image_url": {"url": url, **more}, **tail}
+    image = {"url": data_url(part) or part.url, **tail.pop("image_url", {})}
+    return {"type": "image_url", "image_url": image, **tail}
 
 
 def _encode_document(part: Document) -> Block:
     if part.text is not None:
         return {"type": "text", "text": part.text, **_tail(part)}
-    data = None if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
-    file = {"filename": part.name, "file_data": data, "file_id": part.file_id}
+    file = {"filename": part.name, "file_data": data_url(part), "file_id": part.file_id}
     return {
         "type": "file",
         "file": {name: value for name, value in file.items() if value is not None},
@@ -275,7 +264,6 @@ def _encode_call(part: AnyPart) -> Any:
 
 
 def _tail(part: Part) -> Block:
-    """Return the unnamed fields of a part and its cache mark."""
     if part.cache is None:
         return dict(part.extra)
     ttl = {} if part.cache.ttl is None else {"ttl": part.cache.ttl}

@@ -69,12 +69,11 @@ def encode_request(
 
 def decode_request(body: bytes) -> Prompt:
     """Decode a client's request; every message keeps its bytes."""
-    fields, raws = _decode_body(body)
-    model, stream = fields.get("model"), fields.get("stream")
-    if not isinstance(model, str) or not model.strip():
-        raise FieldError("model", "the name of a model is needed")
-    if not isinstance(stream, bool | None):
-        raise FieldError("stream", "true or false is needed")
+    fields = decode_body(body)
+    if not isinstance(fields.get("messages"), list):
+        raise FieldError("messages", "a list of messages is needed")
+    model, stream = check_head(fields)
+    raws = _lists.decode(_bodies.decode(body).messages)
     messages = tuple(
         Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
         for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
@@ -87,9 +86,30 @@ def decode_request(body: bytes) -> Prompt:
             system=None,
             messages=messages,
             parameters={k: fields[k] for k in fields if k not in ("model", "messages", "stream")},
-            stream=bool(stream),
+            stream=stream,
         )
     )
+
+
+def decode_body(body: bytes) -> Fields:
+    """Decode all fields at once, so that none of them fails later."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FieldError("", f"body: not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise FieldError("", "body: a JSON object is needed")
+    return fields
+
+
+def check_head(fields: Fields) -> tuple[str, bool]:
+    """Return the model, and whether to stream."""
+    model, stream = fields.get("model"), fields.get("stream")
+    if not isinstance(model, str) or not model.strip():
+        raise FieldError("model", "the name of a model is needed")
+    if not isinstance(stream, bool | None):
+        raise FieldError("stream", "true or false is needed")
+    return model, bool(stream)
 
 
 class _Body(msgspec.Struct):
@@ -100,28 +120,15 @@ _bodies = msgspec.json.Decoder(_Body)
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _decode_body(body: bytes) -> tuple[Fields, list[msgspec.Raw]]:
-    """Return the decoded fields, and the messages as bytes."""
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise FieldError("", f"body: not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise FieldError("", "body: a JSON object is needed")
-    if not isinstance(fields.get("messages"), list):
-        raise FieldError("messages", "a list of messages is needed")
-    return fields, _lists.decode(_bodies.decode(body).messages)
-
-
 def _checked_role(message: Any, path: str) -> Role:
-    """Return the role of a message, after checking the types of its fields."""
     if not isinstance(message, dict):
         raise FieldError(path, "an object is needed")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
-    if type(message.get("content")) is not str:
-        _check_content(message.get("content"), f"{path}.content")
+    content = message.get("content")
+    if content is not None and type(content) is not str:
+        check_content(content, f"{path}.content")
     if message.get("tool_calls") is not None:
         _check_calls(message["tool_calls"], f"{path}.tool_calls")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
@@ -129,13 +136,16 @@ def _checked_role(message: Any, path: str) -> Role:
     return ROLES[role]
 
 
-def _check_content(content: Any, path: str) -> None:
-    if not isinstance(content, str | list | None):
+def check_content(content: Any, path: str, *, suffix: str | None = None) -> None:
+    """Check the types of a content; blocks of type `text`, or with the suffix, have a text."""
+    if not isinstance(content, str | list):
         raise FieldError(path, "a text or a list of parts is needed")
     for index, block in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise FieldError(f"{path}[{index}]", "an object with a type is needed")
-        if block["type"] == "text" and not isinstance(block.get("text"), str):
+        kind = block["type"]
+        has_text = kind == "text" if suffix is None else kind.endswith(suffix)
+        if has_text and not isinstance(block.get("text"), str):
             raise FieldError(f"{path}[{index}].text", "a text is needed")
 
 

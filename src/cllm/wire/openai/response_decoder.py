@@ -1,7 +1,7 @@
 """Chat Completions answers and streams, decoded to reply events. Unknown fields are preserved."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -33,7 +33,6 @@ from cllm.wire.openai.fields import (
 from cllm.wire.openai.tool_calls import (
     BuiltCalls,
     CallPiece,
-    give_names_back,
     mend_calls,
     odd_piece,
     whole_calls,
@@ -66,50 +65,21 @@ class OddDelta(Delta, forbid_unknown_fields=False):
     rest: Any = None
 
 
-class ChunkChoice(msgspec.Struct, gc=False):
+D = TypeVar("D")
+
+
+class ChunkChoice(msgspec.Struct, Generic[D], gc=False):
     index: int = 0
-    delta: Delta | None = None
+    delta: D | None = None
     finish_reason: str | None = None
     logprobs: Any = None
 
 
-class Chunk(msgspec.Struct, gc=False):
-    choices: list[ChunkChoice] | None = None
+class Chunk(msgspec.Struct, Generic[D], gc=False):
+    choices: list[ChunkChoice[D]] | None = None
     model: str | None = None
     usage: Any = None
     error: Any = None
-
-
-class OddChoice(msgspec.Struct):
-    index: int = 0
-    delta: dict[str, Any] | None = None
-    finish_reason: str | None = None
-    logprobs: Any = None
-
-    def usual(self) -> ChunkChoice:
-        return ChunkChoice(
-            index=self.index,
-            delta=None if self.delta is None else _odd_delta(self.delta),
-            finish_reason=self.finish_reason,
-            logprobs=self.logprobs,
-        )
-
-
-class OddChunk(msgspec.Struct):
-    """A chunk whose deltas may have any field."""
-
-    choices: list[OddChoice] | None = None
-    model: str | None = None
-    usage: Any = None
-    error: Any = None
-
-    def usual(self) -> Chunk:
-        return Chunk(
-            choices=[choice.usual() for choice in self.choices or ()],
-            model=self.model,
-            usage=self.usage,
-            error=self.error,
-        )
 
 
 BESIDE = ("reasoning_details", "annotations", "audio", FUNCTION_CALL, "provider_specific_fields")
@@ -127,15 +97,20 @@ def _odd_delta(given: dict[str, Any]) -> OddDelta:
     return delta
 
 
-decode_usual = msgspec.json.Decoder(Chunk).decode
-_odd_decoder = msgspec.json.Decoder(OddChunk)
+decode_usual = msgspec.json.Decoder(Chunk[Delta]).decode
+_odd_chunks = msgspec.json.Decoder(Chunk[dict[str, Any]])
 
 
-def read_odd(data: bytes) -> Chunk:
-    return _odd_decoder.decode(data).usual()
+def read_odd(data: bytes) -> Chunk[Delta]:
+    """Decode a chunk whose deltas may have any field."""
+    chunk: Any = _odd_chunks.decode(data)
+    for choice in chunk.choices or ():
+        choice.delta = None if choice.delta is None else _odd_delta(choice.delta)
+    usual: Chunk[Delta] = chunk
+    return usual
 
 
-def decode_odd(data: bytes) -> Chunk:
+def decode_odd(data: bytes) -> Chunk[Delta]:
     """Decode a chunk with unknown fields; raises MalformedError if it is no chunk."""
     try:
         return read_odd(data)
@@ -191,9 +166,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
-    changed = mend_calls(choice.message) or bool(names)
-    if names:
-        give_names_back(choice.message, names)
+    changed = mend_calls(choice.message, names) or bool(names)
     finished = ReplyFinished(
         message=_reply_message(choice.message),
         stop_reason=_stop_reason(
@@ -225,7 +198,6 @@ def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
-    """Yield text and thinking of content in blocks."""
     for block in content:
         fields = block if isinstance(block, dict) else {}
         if isinstance(fields.get("text"), str):
@@ -237,7 +209,6 @@ def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
 
 
 def _reply_message(fields: dict[str, Any]) -> Message:
-    """Return the message to save: without empty fields."""
     said = {name: value for name, value in fields.items() if value not in NOTHING}
     said.pop("role", None)
     ordered = {"role": "assistant", "content": said.pop("content", None), **said}
@@ -257,7 +228,7 @@ class StreamDecoder:
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
-        self._read: Callable[[bytes], Chunk] = decode_usual
+        self._read: Callable[[bytes], Chunk[Delta]] = decode_usual
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: dict[str, list[str]] = {}
@@ -308,7 +279,6 @@ class StreamDecoder:
         return events
 
     def _other_choice(self, choice: Any) -> Iterator[ReplyEvent]:
-        """Pass through a piece of another choice."""
         if not self._several:
             self._several = True
             yield more_choices()
@@ -341,7 +311,6 @@ class StreamDecoder:
             events.extend(self._beside_deltas(delta))
 
     def _add_reasoning(self, delta: Delta, events: list[ReplyEvent]) -> None:
-        """Store reasoning in its field; emit text that comes in two fields once."""
         for name in TEXT_FIELDS:
             piece = getattr(delta, name)
             if isinstance(piece, str):
@@ -360,7 +329,6 @@ class StreamDecoder:
                 yield event
 
     def _beside_deltas(self, delta: Delta) -> Iterator[ReplyEvent]:
-        """Store and pass through fields that have no event."""
         said = {name: getattr(delta, name) for name in BESIDE}
         said |= delta.rest if isinstance(delta, OddDelta) else {}
         for name, value in said.items():

@@ -1,7 +1,6 @@
 """Answers of any provider as Chat Completions, whole or as a stream of chunks.
 
-`pause` and `unknown` become `length`, never `stop`: the answer is not complete. Thinking is never
-content. The id and the time come from the caller.
+`pause` and `unknown` become `length`, never `stop`: the answer is not complete.
 """
 
 from collections.abc import Sequence
@@ -11,14 +10,10 @@ import msgspec
 
 from cllm.core.message import (
     AnyPart,
-    Document,
-    Image,
-    RedactedThinking,
     Refusal,
     Text,
     Thinking,
     ToolCall,
-    ToolResult,
     Unknown,
 )
 from cllm.core.reply import (
@@ -42,6 +37,7 @@ from cllm.wire.openai.fields import (
     encode_usage,
     said_of_answer,
 )
+from cllm.wire.spoken import delta_of
 
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",
@@ -142,8 +138,15 @@ def encode_reply(
 
 
 def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
-    """Return the message that the stream's pieces add up to."""
-    calls = [_whole_call(part) for part in parts if isinstance(part, ToolCall)]
+    calls = [
+        {
+            "id": part.id,
+            "type": "function",
+            "function": {"name": part.name, "arguments": part.arguments or NO_ARGUMENTS},
+        }
+        for part in parts
+        if isinstance(part, ToolCall)
+    ]
     text = "".join(part.text for part in parts if isinstance(part, Text))
     refusal = "".join(part.text for part in parts if isinstance(part, Refusal))
     thinking = "".join(part.text for part in parts if isinstance(part, Thinking))
@@ -159,14 +162,7 @@ def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
     return message
 
 
-def _whole_call(part: ToolCall) -> dict[str, Any]:
-    function = {"name": part.name, "arguments": part.arguments or NO_ARGUMENTS}
-    return {"id": part.id, "type": "function", "function": function}
-
-
 class _OpenCall(msgspec.Struct):
-    """What the client has received of a tool call."""
-
     place: int
     named: bool = False
     known: bool = False
@@ -206,15 +202,16 @@ class StreamEncoder:
         if self._closed:
             return b""
         match event:
-            case TextDelta() | ThinkingDelta() | RefusalDelta():
-                return self._words(event) if event.text else b""
+            case TextDelta() | ThinkingDelta() | RefusalDelta() if event.text:
+                self._refused = self._refused or isinstance(event, RefusalDelta)
+                return self._chunk(**{WORDS[type(event)]: event.text})
             case ToolCallDelta():
                 return self._call(event)
             case PartAdded():
                 return self._part(event)
             case ReplyFinished():
                 return self._finish(event)
-            case Noticed() | Verbatim():
+            case TextDelta() | ThinkingDelta() | RefusalDelta() | Noticed() | Verbatim():
                 return b""
             case _:
                 assert_never(event)
@@ -229,10 +226,6 @@ class StreamEncoder:
 
     def _chunk(self, **delta: Any) -> bytes:
         return self._before + encode(self._role() | delta) + self._after
-
-    def _words(self, event: TextDelta | ThinkingDelta | RefusalDelta) -> bytes:
-        self._refused = self._refused or isinstance(event, RefusalDelta)
-        return self._chunk(**{WORDS[type(event)]: event.text})
 
     def _call(self, event: ToolCallDelta) -> bytes:
         """Encode a piece of a call.
@@ -261,28 +254,12 @@ class StreamEncoder:
 
     def _part(self, event: PartAdded) -> bytes:
         part = event.part
-        match part:
-            case Text():
-                return self.encode(TextDelta(text=part.text))
-            case Thinking():
-                return self.encode(ThinkingDelta(text=part.text))
-            case Refusal():
-                return self.encode(RefusalDelta(text=part.text))
-            case ToolCall():
-                return self._call(
-                    ToolCallDelta(
-                        index=event.index, id=part.id, name=part.name, arguments=part.arguments
-                    )
-                )
-            case Unknown():
-                return self._beside(part) if part.dialect == "openai" else b""
-            case Image() | Document() | RedactedThinking() | ToolResult():
-                return b""
-            case _:
-                assert_never(part)
+        if isinstance(part, Unknown):
+            return self._beside(part) if part.dialect == "openai" else b""
+        delta = delta_of(part, event.index)
+        return b"" if isinstance(delta, PartAdded) else self.encode(delta)
 
     def _beside(self, part: Unknown) -> bytes:
-        """Encode a field beside the message."""
         if part.field == CHOICES:
             return self._head + b',"choices":[' + part.raw + b"]" + self._end
         if part.field == LOGPROBS:
@@ -293,7 +270,6 @@ class StreamEncoder:
         return self._chunk(**{part.field: msgspec.Raw(raw)})
 
     def _placed(self, raw: bytes) -> bytes:
-        """Renumber pieces of non-function calls for the client."""
         pieces = msgspec.json.decode(raw)
         for piece in pieces:
             call = self._calls.get(piece["index"])
@@ -304,42 +280,24 @@ class StreamEncoder:
         return encode(pieces)
 
     def _role(self) -> dict[str, Any]:
-        """Return the role, in the first chunk only."""
         begun, self._begun = self._begun, True
         return {} if begun else {"role": "assistant"}
 
     def _finish(self, event: ReplyFinished) -> bytes:
         self._closed = True
-        opening = b"" if self._begun else self._chunk(content="")
-        said, counts = said_of_answer(event)
+        out = [b"" if self._begun else self._chunk(content="")]
+        for call in self._calls.values():
+            if not call.argued:
+                empty = _Piece(call.place, function=_Function(arguments=NO_ARGUMENTS))
+                out.append(self._chunk(tool_calls=(empty,)))
+        reason = finish_reason(event.stop_reason, refused=self._refused)
+        if event.stop_reason == "tool_calls" and self._legacy and not self._calls:
+            reason = FUNCTION_CALL
+        said, own = said_of_answer(event)
         more = b"," + encode(said)[1:-1] if said else b""
-        return b"".join(
-            (
-                opening,
-                *(self._no_arguments(call) for call in self._calls.values() if not call.argued),
-                self._before,
-                b'{},"logprobs":null,"finish_reason":',
-                encode(self._reason(event.stop_reason)),
-                b"}]",
-                more,
-                self._end,
-                self._usage(event.usage, counts, more),
-                DONE,
-            )
-        )
-
-    def _reason(self, stop_reason: StopReason) -> str:
-        """Return the finish reason; a legacy function call has its own."""
-        if stop_reason == "tool_calls" and self._legacy and not self._calls:
-            return FUNCTION_CALL
-        return finish_reason(stop_reason, refused=self._refused)
-
-    def _no_arguments(self, call: _OpenCall) -> bytes:
-        function = _Function(arguments=NO_ARGUMENTS)
-        return self._chunk(tool_calls=(_Piece(call.place, function=function),))
-
-    def _usage(self, usage: Usage | None, own: dict[str, Any], more: bytes) -> bytes:
-        if usage is None or not self._include_usage:
-            return b""
-        counts = encode({**encode_usage(usage), **own})
-        return self._head + b',"choices":[]' + more + b',"usage":' + counts + b"}\n\n"
+        out += [self._before, b'{},"logprobs":null,"finish_reason":', encode(reason), b"}]"]
+        out += [more, self._end]
+        if event.usage is not None and self._include_usage:
+            counts = encode({**encode_usage(event.usage), **own})
+            out += [self._head, b',"choices":[]', more, b',"usage":', counts, b"}\n\n"]
+        return b"".join((*out, DONE))

@@ -1,8 +1,4 @@
-"""Tool calls in OpenAI answers: repaired if whole, built from pieces in streams.
-
-Servers omit ids or indexes, or send arguments as an object. The result has an id and arguments as
-text.
-"""
+"""Tool calls in OpenAI answers. Servers omit ids and indexes, or send arguments as an object."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,8 +22,6 @@ class Function(msgspec.Struct):
 
 
 class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
-    """A function call or a piece of one, with only the fields that all servers have."""
-
     index: int | None = None
     id: str | None = None
     type: str | None = None
@@ -69,27 +63,27 @@ def whole_calls(given: Any) -> Iterator[ReplyEvent]:
             )
 
 
-def mend_calls(message: Mapping[str, Any]) -> bool:
-    """Add missing ids and convert arguments to text; returns whether anything changed."""
+def mend_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Add missing ids, convert arguments to text, and replace aliases by the client's names.
+
+    Returns whether an id or arguments changed.
+    """
     calls = message.get("tool_calls")
     changed = False
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
-        if isinstance(call, dict) and not call.get("id"):
+        if not isinstance(call, dict):
+            continue
+        if not call.get("id"):
             call["id"], changed = f"call_{place}", True
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
+        function = call.get("function")
+        if not isinstance(function, dict):
+            continue
+        if isinstance(function.get("arguments"), dict):
             function["arguments"] = msgspec.json.encode(function["arguments"]).decode()
             changed = True
-    return changed
-
-
-def give_names_back(message: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Replace aliases by the client's tool names."""
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
+        if isinstance(function.get("name"), str):
             function["name"] = names.get(function["name"], function["name"])
+    return changed
 
 
 class BuiltCalls:
@@ -140,7 +134,6 @@ class BuiltCalls:
             events.append(beside(TOOL_CALLS, [more]))
 
     def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
-        """Return the index of the call that a piece belongs to or starts."""
         if piece.id and (place is not None or piece.index is None):
             found = self._by_id.get(piece.id)
             if found is not None:
@@ -197,7 +190,6 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
 
 
 def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:
-    """Add a piece of a non-function call, which passes through."""
     call.type = call.type or piece.type
     merge(call.rest, piece.rest)
     said = {"id": piece.id, "type": piece.type, **piece.rest}

@@ -1,10 +1,9 @@
 """Parameters of the Responses API, converted to and from those of Chat Completions.
 
-The two APIs have the same options; this one is flat where Chat Completions nests, with some other
-names. `strict` is always written: its absence means something else here.
+This API is flat where Chat Completions nests, with some other names.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -67,6 +66,20 @@ OWN = frozenset(
         "truncation",
     }
 )
+LIMITS = ("max_completion_tokens", "max_tokens")
+# Fields of Chat Completions that have another form here.
+CONVERTED = frozenset(
+    {
+        *LIMITS,
+        "logprobs",
+        "reasoning_effort",
+        "response_format",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        "verbosity",
+    }
+)
 PATHS = (
     (".function", ""),
     ("response_format.json_schema", "text.format"),
@@ -100,7 +113,6 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
 
 
 def _renamed(error: FieldError) -> FieldError:
-    """Return the error with the path that the field has in this API."""
     path = error.path
     problem = str(error).removeprefix(f"{path}: ")
     for there, here in PATHS:
@@ -111,7 +123,6 @@ def _renamed(error: FieldError) -> FieldError:
 def _relabelled(
     tools: Iterable[AnyTool] | None, before: str, after: str
 ) -> tuple[AnyTool, ...] | None:
-    """Change the dialect of tools that Chat Completions does not have."""
     if tools is None:
         return None
     return tuple(
@@ -125,7 +136,6 @@ def _relabelled(
 
 
 def _as_chat(parameters: Fields) -> Fields:
-    """Return the parameters in the form of Chat Completions."""
     said = {name: value for name, value in parameters.items() if value is not None}
     text, reasoning = _checked(said, "text"), _checked(said, "reasoning")
     chat = {name: value for name, value in said.items() if name not in ("text", "reasoning")}
@@ -151,7 +161,6 @@ def _checked(said: Fields, name: str) -> Fields:
 
 
 def _nested(value: Any) -> Any:
-    """Nest the fields of a typed object under its type, as Chat Completions does."""
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in NESTED:
         return value
@@ -170,70 +179,47 @@ def _nested_choice(choice: Any) -> Any:
 
 
 def _from_chat(chat: Fields, own: Fields, notes: Notes) -> Fields:
-    """Return parameters of Chat Completions in this API's form."""
     said = {name: value for name, value in chat.items() if name in SAME}
-    for name, write in WRITERS.items():
-        if name in chat:
-            write(said, own, chat[name], notes)
+    if chat.get("logprobs"):
+        said["include"] = [*own.get("include", ()), LOGPROBS]
+    for limit in (chat[name] for name in LIMITS if name in chat):
+        if limit < MIN_OUTPUT_TOKENS:
+            notes.tell("limit", "max_output_tokens")
+        said["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
+    if "reasoning_effort" in chat:
+        said["reasoning"] = {"effort": chat["reasoning_effort"], **own.get("reasoning", {})}
+    if "response_format" in chat:
+        said["text"] = {**own.get("text", {}), "format": _flat(chat["response_format"])}
+    said |= _stream_options(chat.get("stream_options")) | _tool_use(chat)
+    if "verbosity" in chat:
+        text: Fields = said.get("text") or own.get("text") or {}
+        said["text"] = {**text, "verbosity": chat["verbosity"]}
     for name in chat:
-        if name not in SAME and name not in WRITERS:
+        if name not in SAME and name not in CONVERTED:
             notes.tell("field", name, subject=name)
     return {**own, **said}
 
 
-def _write_limit(said: Fields, _own: Fields, value: int, notes: Notes) -> None:
-    if value < MIN_OUTPUT_TOKENS:
-        notes.tell("limit", "max_output_tokens")
-    said["max_output_tokens"] = max(value, MIN_OUTPUT_TOKENS)
-
-
-def _write_effort(said: Fields, own: Fields, value: str, _notes: Notes) -> None:
-    said["reasoning"] = {"effort": value, **own.get("reasoning", {})}
-
-
-def _write_format(said: Fields, own: Fields, value: Fields, _notes: Notes) -> None:
-    said["text"] = {**own.get("text", {}), **said.get("text", {}), "format": _flat(value)}
-
-
-def _write_verbosity(said: Fields, own: Fields, value: str, _notes: Notes) -> None:
-    said["text"] = {**own.get("text", {}), **said.get("text", {}), "verbosity": value}
-
-
-def _write_tools(said: Fields, _own: Fields, value: list[Fields], _notes: Notes) -> None:
-    said["tools"] = [_strict_said(_flat(tool)) for tool in value]
-
-
-def _write_choice(said: Fields, _own: Fields, value: Any, _notes: Notes) -> None:
-    choice = _flat(value)
-    if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
-        choice["tools"] = [_flat(tool) for tool in choice["tools"]]
-    said["tool_choice"] = choice
-
-
-def _write_logprobs(said: Fields, own: Fields, value: Any, _notes: Notes) -> None:
-    if value:
-        said["include"] = [*own.get("include", ()), LOGPROBS]
-
-
-def _write_stream_options(said: Fields, _own: Fields, value: Any, _notes: Notes) -> None:
+def _stream_options(given: Any) -> Fields:
     """Drop include_usage: this API always sends the usage."""
-    given = value if isinstance(value, dict) else {}
-    rest = {name: inner for name, inner in given.items() if name != "include_usage"}
-    if rest:
-        said["stream_options"] = rest
+    options = given if isinstance(given, dict) else {}
+    rest = {name: value for name, value in options.items() if name != "include_usage"}
+    return {"stream_options": rest} if rest else {}
 
 
-WRITERS: dict[str, Callable[[Fields, Fields, Any, Notes], None]] = {
-    "logprobs": _write_logprobs,
-    "max_completion_tokens": _write_limit,
-    "max_tokens": _write_limit,
-    "reasoning_effort": _write_effort,
-    "response_format": _write_format,
-    "stream_options": _write_stream_options,
-    "tool_choice": _write_choice,
-    "tools": _write_tools,
-    "verbosity": _write_verbosity,
-}
+def _tool_use(chat: Fields) -> Fields:
+    said: Fields = {}
+    if "tool_choice" in chat:
+        choice = said["tool_choice"] = _flat(chat["tool_choice"])
+        if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
+            choice["tools"] = [_flat(tool) for tool in choice["tools"]]
+    if "tools" in chat:
+        said["tools"] = tools = [_flat(tool) for tool in chat["tools"]]
+        for index, tool in enumerate(tools):
+            if tool["type"] == "function" and "strict" not in tool:
+                # Without it a tool is strict here, and is not elsewhere.
+                tools[index] = {**tool, "strict": False}
+    return said
 
 
 def _flat(value: Any) -> Any:
@@ -243,10 +229,3 @@ def _flat(value: Any) -> Any:
         return value
     flat = {"type": kind, **inner}
     return {**flat, "format": _flat(flat["format"])} if "format" in flat else flat
-
-
-def _strict_said(tool: Fields) -> Fields:
-    """Write `strict`: its absence means False elsewhere, and True here."""
-    return (
-        {**tool, "strict": False} if tool["type"] == "function" and "strict" not in tool else tool
-    )

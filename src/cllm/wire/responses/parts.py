@@ -1,8 +1,7 @@
-"""Responses API messages as typed parts, and parts as such messages.
+"""Responses API messages as typed parts and back.
 
-This API has items. The items of one answer are one message, with the items as its content; so is
-the output of a tool. A user or system message is one item. Item ids and status are not part of the
-view, except the id of reasoning, which the API requires back.
+The items of one answer are one message with the items as its content; so is the output of a tool. A
+user or system message is one item. The id of reasoning is kept: the API requires it back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.openai.parts import data_url, image_source
 from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
@@ -33,8 +33,6 @@ ResultPart = Text | Image | Document | Unknown
 
 DIALECT: Dialect = "responses"
 ITEMS = "items"
-DATA_URL = "data:"
-BASE64 = ";base64,"
 AUTO = "auto"
 BETWEEN_SUMMARIES = "\n\n"
 # Id prefix of other models' reasoning in our answers to clients of this API.
@@ -91,7 +89,9 @@ def _decode_block(block: Any) -> AnyPart:
 
 def _decode_text(block: Block) -> Text | None:
     text = block.pop("text", None)
-    return Text(text=text, extra=_without_empty(block)) if isinstance(text, str) else None
+    # Every text has lists, which are mostly empty.
+    extra = {name: value for name, value in block.items() if value != []}
+    return Text(text=text, extra=extra) if isinstance(text, str) else None
 
 
 def _decode_refusal(block: Block) -> Refusal | None:
@@ -100,7 +100,6 @@ def _decode_refusal(block: Block) -> Refusal | None:
 
 
 def _decode_image(block: Block) -> Image | None:
-    """Decode an image; its detail is stored where Chat Completions has it."""
     url, detail = block.pop("image_url", None), block.pop("detail", AUTO)
     if not isinstance(url, str) and not isinstance(block.get("file_id"), str):
         return None
@@ -108,10 +107,7 @@ def _decode_image(block: Block) -> Image | None:
         block["image_url"] = {"detail": detail}
     if not isinstance(url, str):
         return Image(extra=block)
-    head, comma, data = url.partition(BASE64)
-    if url.startswith(DATA_URL) and comma:
-        return Image(media_type=head.removeprefix(DATA_URL), data=data, extra=block)
-    return Image(url=url, extra=block)
+    return Image(**image_source(url), extra=block)
 
 
 def _decode_file(block: Block) -> Document | None:
@@ -120,17 +116,11 @@ def _decode_file(block: Block) -> Document | None:
     if not all(isinstance(value, str | None) for value in (*given.values(), name)):
         return None
     data = given["file_data"]
-    head, comma, encoded = (data or "").partition(BASE64)
-    if data is not None and not (head.startswith(DATA_URL) and comma):
+    source = {} if data is None else image_source(data)
+    if "url" in source:
         return None
-    return Document(
-        media_type=None if data is None else head.removeprefix(DATA_URL),
-        data=None if data is None else encoded,
-        file_id=given["file_id"],
-        url=given["file_url"],
-        name=name,
-        extra=block,
-    )
+    source |= {"file_id": given["file_id"], "url": given["file_url"]}
+    return Document(name=name, extra=block, **source)
 
 
 BLOCK_DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
@@ -208,13 +198,7 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
 
 
 def _said(fields: Block, *known: str) -> Block:
-    """Return the fields without a name here; null counts as absent."""
     return {name: fields[name] for name in fields if name not in known and fields[name] is not None}
-
-
-def _without_empty(block: Block) -> Block:
-    """Drop empty lists."""
-    return {name: value for name, value in block.items() if value != []}
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -255,14 +239,17 @@ def is_word(part: AnyPart) -> bool:
 
 
 def encode_words(role: Role, parts: Sequence[AnyPart]) -> Block:
-    """Encode one message item; a single plain text as a string."""
-    only = parts[0] if len(parts) == 1 else None
-    said: Any = [encode_block(part, role) for part in parts]
+    content = _encode_content(parts, "output_text" if role == "assistant" else "input_text")
+    return {"type": "message", "role": role, "content": content}
+
+
+def _encode_content(parts: Sequence[AnyPart], text_kind: str) -> Any:
     if not parts:
-        said = ""
-    elif isinstance(only, Text) and not only.extra:
-        said = only.text
-    return {"type": "message", "role": role, "content": said}
+        return ""
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and not only.extra:
+        return only.text
+    return [_encode_block(part, text_kind) for part in parts]
 
 
 def encode_block(part: AnyPart, role: Role) -> Any:
@@ -291,7 +278,7 @@ def _encode_block(part: AnyPart, text_kind: str) -> Any:
 def _encode_image(part: Image) -> Block:
     extra = dict(part.extra)
     more = extra.pop("image_url", {})
-    url = part.url if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
+    url = data_url(part) or part.url
     place = {} if url is None else {"image_url": url}
     return {"type": "input_image", "detail": AUTO, **place, **more, **extra}
 
@@ -299,10 +286,9 @@ def _encode_image(part: Image) -> Block:
 def _encode_document(part: Document) -> Block:
     if part.text is not None:
         return {"type": "input_text", "text": part.text, **part.extra}
-    data = None if part.data is None else f"{DATA_URL}{part.media_type}{BASE64}{part.data}"
     file = {
         "filename": part.name,
-        "file_data": data,
+        "file_data": data_url(part),
         "file_id": part.file_id,
         "file_url": part.url,
     }
@@ -335,13 +321,7 @@ def encode_item(part: AnyPart) -> Item:
 
 
 def _encode_result(part: ToolResult) -> Block:
-    content = part.content
-    only = content[0] if len(content) == 1 else None
-    output: Any = [_encode_block(piece, "input_text") for piece in content]
-    if not content:
-        output = ""
-    elif isinstance(only, Text) and not only.extra:
-        output = only.text
+    output = _encode_content(part.content, "input_text")
     call = {"type": "function_call_output", "call_id": part.call_id}
     return {**call, "output": output, **part.extra}
 

@@ -1,8 +1,4 @@
-"""Responses API requests: decoded from clients, encoded for conversations of any protocol.
-
-The whole history is sent with this model's reasoning, and the provider stores nothing unless the
-client asks for that.
-"""
+"""Responses API requests. The whole history is sent; the provider stores nothing unless asked."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -35,6 +31,7 @@ from cllm.wire.openai.history import (
     sendable_image,
 )
 from cllm.wire.openai.options import NO_REASONING, Fields
+from cllm.wire.openai.request import check_content, check_head, decode_body
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
 from cllm.wire.spoken import Encoded, Mend, Notes, Spoken, rewritten, unmended
@@ -63,12 +60,8 @@ BODY = frozenset({"input", "instructions", "model", "stream"})
 
 def decode_request(body: bytes) -> Prompt:
     """Decode a client's request; every item keeps its bytes."""
-    fields = _decode_body(body)
-    model, stream = fields.get("model"), fields.get("stream")
-    if not isinstance(model, str) or not model.strip():
-        raise FieldError("model", "the name of a model is needed")
-    if not isinstance(stream, bool | None):
-        raise FieldError("stream", "true or false is needed")
+    fields = decode_body(body)
+    model, stream = check_head(fields)
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
         raise FieldError("instructions", "a text is needed")
@@ -80,7 +73,7 @@ def decode_request(body: bytes) -> Prompt:
             system=_plain("system", instructions) if instructions else None,
             messages=tuple(_decode_input(body, fields.get("input"))),
             parameters={name: fields[name] for name in fields if name not in BODY},
-            stream=bool(stream),
+            stream=stream,
         )
     )
 
@@ -90,16 +83,6 @@ class _Input(msgspec.Struct):
 
 
 _input_decoder = msgspec.json.Decoder(_Input)
-
-
-def _decode_body(body: bytes) -> Fields:
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise FieldError("", f"body: not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise FieldError("", "body: a JSON object is needed")
-    return fields
 
 
 def _plain(role: Role, text: str) -> Message:
@@ -131,41 +114,26 @@ def _of_items(role: Role, *items: bytes) -> Message:
 
 
 def _checked_role(item: Any, path: str) -> Role:
-    """Return whose an item is, after checking the types of its fields."""
     if not isinstance(item, dict):
         raise FieldError(path, "an object is needed")
     kind = item_kind(item)
     if not kind:
         raise FieldError(f"{path}.type", "the kind of an item is needed")
     if kind == "message":
-        return _checked_message(item, path)
+        role = item.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
+        check_content(item.get("content"), f"{path}.content", suffix="_text")
+        return ROLES[role]
     if kind in ("function_call", "function_call_output") and not isinstance(
         item.get("call_id"), str
     ):
         raise FieldError(f"{path}.call_id", "the id of the call is needed")
     if kind == "function_call_output":
-        _check_content(item.get("output"), f"{path}.output")
+        check_content(item.get("output"), f"{path}.output", suffix="_text")
     if kind == "function_call" and not isinstance(item.get("name"), str):
         raise FieldError(f"{path}.name", "the name of a tool is needed")
     return "tool" if kind in OUTPUTS else "assistant"
-
-
-def _checked_message(item: Fields, path: str) -> Role:
-    role = item.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
-    _check_content(item.get("content"), f"{path}.content")
-    return ROLES[role]
-
-
-def _check_content(content: Any, path: str) -> None:
-    if not isinstance(content, str | list):
-        raise FieldError(path, "a text or a list of parts is needed")
-    for index, block in enumerate(content if isinstance(content, list) else ()):
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise FieldError(f"{path}[{index}]", "an object with a type is needed")
-        if block["type"].endswith("_text") and not isinstance(block.get("text"), str):
-            raise FieldError(f"{path}[{index}].text", "a text is needed")
 
 
 NAMES = Rule(longest=64)
@@ -219,7 +187,6 @@ def encode_request(
 
 
 def _keep_nothing_there(body: Fields, model: str) -> None:
-    """Set `store` to false, and request the encrypted reasoning, which is sent back."""
     if body.setdefault("store", False) is not False or NO_REASONING.match(model):
         return
     chosen = body.get("include")
@@ -246,7 +213,6 @@ def _encode_message(message: Spoken) -> Iterator[Item]:
 
 
 def _at_home(message: Spoken, notes: Notes) -> Spoken:
-    """Convert a message to parts that the API has; fit its own items."""
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
     place = Place(role, f"messages[{message.place}].content", notes, has_files)
@@ -264,7 +230,6 @@ def _at_home(message: Spoken, notes: Notes) -> Spoken:
 
 
 def _fitted_items(items: list[Any], place: Place) -> list[Any]:
-    """Return the items of an answer as the API accepts them back."""
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
     for index in sorted(lost):
@@ -282,7 +247,6 @@ def _can_come_back(item: Any, *, led_on: bool) -> bool:
 
 
 def _fitted(item: Any, *, named: bool) -> Any:
-    """Return the item without null fields; without its id if its reasoning is not sent."""
     if not isinstance(item, dict):
         return item
     kind = item_kind(item)
@@ -295,7 +259,6 @@ def _fitted(item: Any, *, named: bool) -> Any:
 
 
 def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
-    """Return the parts that the API accepts from this role."""
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
         if not isinstance(part, ALLOWED[place.role]):
@@ -304,12 +267,8 @@ def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
         translated = TRANSLATORS[type(part)](part, index, place)
         if translated is not None:
             said.append(translated)
-    return _without_blanks(said)
-
-
-def _without_blanks(said: list[AnyPart]) -> list[AnyPart]:
-    """Drop empty text, and thinking at the end."""
     kept = [part for part in said if not isinstance(part, Text) or part.text]
+    # The API refuses reasoning that nothing follows.
     while kept and isinstance(kept[-1], Thinking | RedactedThinking):
         kept.pop()
     return kept
@@ -360,7 +319,6 @@ Thought = Thinking | RedactedThinking
 
 
 def _translate_thinking(part: Thought, index: int, place: Place) -> Thought | None:
-    """Accept reasoning of this API, which has an id."""
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
         return place.left_out("thinking", index)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import AnyPart, Message, Refusal, Text, Thinking, ToolCall
+from cllm.core.message import AnyPart, Message, Text, Thinking, ToolCall
 from cllm.core.reply import (
     PartAdded,
     RefusalDelta,
@@ -29,7 +29,7 @@ from cllm.wire.malformed import (
     ProviderSaidError,
     check_utf8,
 )
-from cllm.wire.openai.fields import decode_error
+from cllm.wire.openai.fields import UsageDetails, decode_error
 from cllm.wire.responses.parts import (
     BETWEEN_SUMMARIES,
     DIALECT,
@@ -38,23 +38,15 @@ from cllm.wire.responses.parts import (
     decode_parts,
     item_kind,
 )
+from cllm.wire.spoken import delta_of
 from cllm.wire.sse import HalfCharacters
-
-
-class _InputDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
     input_tokens: Count
     output_tokens: Count = 0
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: UsageDetails | None = None
+    output_tokens_details: UsageDetails | None = None
 
 
 def decode_usage(given: Any) -> Usage | None:
@@ -63,9 +55,9 @@ def decode_usage(given: Any) -> Usage | None:
         usage = msgspec.convert(given, _Usage)
     except msgspec.ValidationError:
         return None
-    details = usage.input_tokens_details or _InputDetails()
+    details = usage.input_tokens_details or UsageDetails()
     read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-    reasoning = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    reasoning = (usage.output_tokens_details or UsageDetails()).reasoning_tokens or 0
     return Usage(
         input=max(usage.input_tokens - read - written, 0),
         cache_read=read,
@@ -173,7 +165,6 @@ def _message(items: Sequence[msgspec.Raw]) -> Message:
 
 
 def _with_own_name(item: msgspec.Raw, names: Mapping[str, str]) -> msgspec.Raw:
-    """Replace the alias in a call by the client's tool name."""
     if not names:
         return item
     fields = _item_fields(item)
@@ -209,26 +200,16 @@ def _stop_reason(response: _Response, items: Sequence[msgspec.Raw]) -> StopReaso
 
 
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
-    match part:
-        case Text():
-            if part.text:
-                yield TextDelta(text=part.text, index=index)
-            for annotation in part.extra.get("annotations") or ():
-                yield _annotated(annotation, index)
-        case Refusal():
-            yield RefusalDelta(text=part.text, index=index)
-        case Thinking():
-            if isinstance(part.extra.get("id"), str):
-                yield _named(part.extra["id"], index)
-            yield ThinkingDelta(text=part.text, signature=part.signature, index=index)
-        case ToolCall():
-            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-        case _:
-            yield PartAdded(part=part, index=index)
+    if isinstance(part, Thinking) and isinstance(part.extra.get("id"), str):
+        yield _named(part.extra["id"], index)
+    if not isinstance(part, Text) or part.text:
+        yield delta_of(part, index)
+    if isinstance(part, Text):
+        for annotation in part.extra.get("annotations") or ():
+            yield _annotated(annotation, index)
 
 
 def _annotated(annotation: Any, index: int) -> PartAdded:
-    """Return an annotation as an empty text that only carries it."""
     return PartAdded(part=Text(text="", extra={"annotations": [annotation]}), index=index)
 
 
@@ -238,8 +219,6 @@ def _named(item_id: str, index: int) -> PartAdded:
 
 
 class _Event(msgspec.Struct):
-    """The fields of any event; each kind has some of these."""
-
     type: str = ""
     item_id: Any = None
     output_index: int = 0
@@ -258,8 +237,6 @@ _events = msgspec.json.Decoder(_Event)
 
 
 class _Open(msgspec.Struct):
-    """An item so far: the indexes of its parts, and whether anything was emitted."""
-
     places: dict[int, int] = msgspec.field(default_factory=dict)
     said: bool = False
     source: str = ""
@@ -290,10 +267,10 @@ class StreamDecoder:
             "response.output_item.added": self._item_added,
             "response.output_item.done": self._item_done,
             "response.output_text.annotation.added": self._annotation,
-            "response.output_text.delta": self._text,
+            "response.output_text.delta": self._words,
             "response.reasoning_summary_text.delta": self._thinking,
             "response.reasoning_text.delta": self._thinking,
-            "response.refusal.delta": self._refusal,
+            "response.refusal.delta": self._words,
         }
 
     @property
@@ -338,36 +315,26 @@ class StreamDecoder:
         return opened
 
     def _place(self, opened: _Open, inner: int = 0) -> int:
-        """Return the index of a part in the reply; parts are counted as they come."""
         index = opened.places.get(inner)
         if index is None:
             index = opened.places[inner] = self._parts
             self._parts += 1
         return index
 
-    def _text(self, event: _Event) -> Iterable[ReplyEvent]:
-        piece, index = self._words(event)
-        return (TextDelta(text=piece, index=index),) if piece else ()
-
-    def _refusal(self, event: _Event) -> Iterable[ReplyEvent]:
-        piece, index = self._words(event)
-        return (RefusalDelta(text=piece, index=index),) if piece else ()
-
-    def _words(self, event: _Event) -> tuple[str, int]:
-        """Return a piece of a message, and the index of its part."""
+    def _words(self, event: _Event) -> Iterable[ReplyEvent]:
         opened = self._item(event)
         index = self._place(opened, event.content_index)
         if not isinstance(event.delta, str) or not event.delta:
-            return "", index
+            return ()
         opened.said = True
-        return event.delta, index
+        kind = RefusalDelta if event.type == "response.refusal.delta" else TextDelta
+        return (kind(text=event.delta, index=index),)
 
     def _annotation(self, event: _Event) -> Iterator[ReplyEvent]:
         opened = self._item(event)
         yield _annotated(event.annotation, self._place(opened, event.content_index))
 
     def _thinking(self, event: _Event) -> Iterator[ReplyEvent]:
-        """Emit thinking: its text or its summary, whichever comes first."""
         opened = self._item(event)
         opened.source = opened.source or event.type
         if opened.source != event.type or not isinstance(event.delta, str) or not event.delta:
@@ -398,7 +365,6 @@ class StreamDecoder:
                 yield from _part_events(part, self._place(opened))
 
     def _item_done(self, event: _Event) -> Iterator[ReplyEvent]:
-        """Emit what was not streamed of the item."""
         opened = self._item(event)
         item = _with_own_name(event.item, self._names)
         parts = decode_item(_item_fields(item))
@@ -425,7 +391,6 @@ class StreamDecoder:
         return ()
 
     def _nameless(self, event: _Event) -> Iterable[ReplyEvent]:
-        """Handle data without a type: an error, as some servers write one."""
         if event.error is None:
             raise MalformedError("not an event of a response: it says no type")
         return self._fail(event)

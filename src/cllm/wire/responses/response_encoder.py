@@ -1,13 +1,15 @@
 """Streams of any provider as Responses API events.
 
-As in that API, pieces are repeated whole when an item is done, and again at the end.
+Pieces are repeated whole when an item is done, and again at the end.
 """
 
-from typing import Any, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, assert_never
 
 import msgspec
 
 from cllm.core.message import (
+    AnyPart,
     Document,
     Image,
     RedactedThinking,
@@ -25,28 +27,165 @@ from cllm.core.reply import (
     ReplyDelta,
     ReplyEvent,
     ReplyFinished,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Usage,
     Verbatim,
 )
+from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
-from cllm.wire.responses.parts import LENT_NAME, encode_item
-from cllm.wire.responses.response_body import (
-    NO_ARGUMENTS,
-    Heading,
-    encode_usage,
-    ending,
-    message_item,
-    shown,
+from cllm.wire.responses.parts import (
+    DIALECT,
+    ITEMS,
+    LENT_NAME,
+    Item,
+    encode_block,
+    encode_item,
+    is_word,
 )
+from cllm.wire.spoken import delta_of
+
+Status = Literal["completed", "incomplete"]
+NO_ARGUMENTS = "{}"
+PREFIX = "resp_"
+TEXT_FIELDS = frozenset({"annotations", "logprobs"})
+# Request parameters that an answer repeats, with their defaults.
+ECHOED: Fields = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "store": False,
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of an answer beside its output; `asked` are the client's parameters."""
+
+    id: str
+    model: str
+    created: int
+    asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def item_id(self, prefix: str, place: int) -> str:
+        return f"{prefix}_{self.id.removeprefix(PREFIX)}_{place}"
+
+    def response(self, status: str, **fields: Any) -> Fields:
+        """Return the response object; `fields` are output, usage and error."""
+        said = {
+            name: default if self.asked.get(name) is None else self.asked[name]
+            for name, default in ECHOED.items()
+        }
+        head = {"id": self.id, "object": "response", "created_at": self.created, "status": status}
+        nothing: Fields = {"error": None, "incomplete_details": None, "output": [], "usage": None}
+        return {**head, "model": self.model, **said, **nothing, **fields}
+
+
+def ending(stop_reason: StopReason, *, refused: bool) -> tuple[Status, Fields | None]:
+    """Return status and details; a refusal with text is complete, one without was filtered."""
+    if stop_reason in ("end", "stop_sequence", "tool_calls"):
+        return "completed", None
+    if stop_reason == "refusal" and refused:
+        return "completed", None
+    filtered = stop_reason in ("content_filter", "refusal")
+    return "incomplete", {"reason": "content_filter" if filtered else "max_output_tokens"}
+
+
+def encode_usage(usage: Usage | None) -> Fields | None:
+    """Encode token counts; OpenAI's totals include the details."""
+    if usage is None:
+        return None
+    chat = encode_chat_usage(usage)
+    return {
+        "input_tokens": chat["prompt_tokens"],
+        "input_tokens_details": chat["prompt_tokens_details"],
+        "output_tokens": chat["completion_tokens"],
+        "output_tokens_details": chat["completion_tokens_details"],
+        "total_tokens": chat["total_tokens"],
+    }
+
+
+def encode_answer(
+    parts: Sequence[AnyPart],
+    *,
+    stop_reason: StopReason,
+    usage: Usage | None,
+    heading: Heading,
+) -> bytes:
+    """Encode a whole answer, without parts that are not `shown`."""
+    refused = any(isinstance(part, Refusal) for part in parts)
+    status, details = ending(stop_reason, refused=refused)
+    output = list(encode_output(parts, heading, status))
+    fields = {"incomplete_details": details, "output": output, "usage": encode_usage(usage)}
+    return msgspec.json.encode(heading.response(status, **fields))
+
+
+def encode_output(parts: Sequence[AnyPart], heading: Heading, status: Status) -> Iterator[Item]:
+    """Yield the output items, at least one; adjacent texts are one message."""
+    runs: list[list[AnyPart]] = []
+    for part in map(shown, parts):
+        if part is not None and runs and is_word(part) and is_word(runs[-1][0]):
+            runs[-1].append(part)
+        elif part is not None:
+            runs.append([part])
+    runs = runs or [[Text(text="")]]
+    for place, run in enumerate(runs):
+        ended: Status = status if place == len(runs) - 1 else "completed"
+        yield _output_item(run, place, heading, ended)
+
+
+def shown(part: AnyPart) -> AnyPart | None:
+    """Return the part as clients of this API receive it, or None."""
+    match part:
+        case Text():
+            extra = {name: part.extra[name] for name in part.extra if name in TEXT_FIELDS}
+            return Text(text=part.text, extra=extra)
+        case Refusal():
+            return Refusal(text=part.text)
+        case ToolCall():
+            return ToolCall(id=part.id, name=part.name, arguments=part.arguments or NO_ARGUMENTS)
+        case Thinking() | RedactedThinking():
+            extra = part.extra if "id" in part.extra else {}
+            return msgspec.structs.replace(part, extra=extra, cache=None)
+        case Unknown():
+            return part if part.dialect == DIALECT and part.field == ITEMS else None
+        case _:
+            return None
+
+
+def _output_item(run: Sequence[AnyPart], place: int, heading: Heading, status: Status) -> Item:
+    first = run[0]
+    if is_word(first):
+        blocks = [encode_block(part, "assistant") for part in run]
+        return message_item(heading.item_id("msg", place), blocks, status)
+    item = encode_item(first)
+    if isinstance(item, msgspec.Raw):
+        return item
+    if isinstance(first, ToolCall):
+        return {"id": heading.item_id("fc", place), **item, "status": status}
+    return {"id": heading.item_id(LENT_NAME, place), **item}
+
+
+def message_item(item_id: str, blocks: list[Any], status: str) -> Fields:
+    head = {"id": item_id, "type": "message", "status": status, "role": "assistant"}
+    return {**head, "content": blocks}
+
 
 encode_json = msgspec.json.Encoder().encode
 
 
 class _Words(msgspec.Struct):
-    """A text or a refusal so far, as a block of a message."""
-
     kind: str
     index: int
     pieces: list[str] = msgspec.field(default_factory=list)
@@ -56,17 +195,11 @@ class _Words(msgspec.Struct):
         text = "".join(self.pieces)
         if self.kind == "refusal":
             return {"type": "refusal", "refusal": text}
-        return {
-            "type": "output_text",
-            "text": text,
-            "annotations": self.annotations,
-            "logprobs": [],
-        }
+        lists: Fields = {"annotations": self.annotations, "logprobs": []}
+        return {"type": "output_text", "text": text, **lists}
 
 
 class _Item(msgspec.Struct):
-    """An open item: a message by its blocks, reasoning or a call by its pieces."""
-
     kind: str
     place: int
     id: str
@@ -83,7 +216,7 @@ class _Item(msgspec.Struct):
         if self.kind == "message":
             return message_item(self.id, [block.block() for block in self.blocks], status)
         if self.kind == "reasoning":
-            summary = [{"type": "summary_text", "text": text}] if text else []
+            summary = [_summary_text(text)] if text else []
             said: Fields = {"id": self.id, "type": "reasoning", "summary": summary}
             sealed = "".join(self.sealed)
             return {**said, "encrypted_content": sealed} if sealed else said
@@ -115,7 +248,11 @@ class StreamEncoder:
             return self._say_on(item, event.text)
         if self._closed or isinstance(event, Noticed | Verbatim):
             return b""
-        opening = b"" if self._sequence else self._begin()
+        opening = b""
+        if not self._sequence:
+            begun = {"response": self._heading.response("in_progress")}
+            opening = self._event("response.created", begun)
+            opening += self._event("response.in_progress", begun)
         return opening + self._encode(event)
 
     def _encode(self, event: ReplyDelta | ReplyFinished) -> bytes:
@@ -159,38 +296,24 @@ class StreamEncoder:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
     def _delta(self, item: _Item, piece: str) -> bytes:
-        """Encode a piece after the head that its item has."""
         number = self._sequence
         self._sequence += 1
         return b'%b%b,"sequence_number":%d}\n\n' % (item.head, encode_json(piece), number)
 
-    def _begin(self) -> bytes:
-        response = self._heading.response("in_progress")
-        return self._event("response.created", {"response": response}) + self._event(
-            "response.in_progress", {"response": response}
-        )
-
     def _open(self, kind: str, prefix: str, index: int, item_id: str | None = None) -> _Item:
         place = self._places
         self._places += 1
-        return _Item(
-            kind=kind,
-            place=place,
-            id=item_id or self._heading.item_id(prefix, place),
-            index=index,
-        )
+        item_id = item_id or self._heading.item_id(prefix, place)
+        return _Item(kind=kind, place=place, id=item_id, index=index)
 
     def _added(self, item: _Item) -> bytes:
-        fields = item.fields("in_progress")
-        return self._event(
-            "response.output_item.added", {"output_index": item.place, "item": fields}
-        )
+        fields = {"output_index": item.place, "item": item.fields("in_progress")}
+        return self._event("response.output_item.added", fields)
 
     def _done(self, item: _Item, status: str = "completed") -> bytes:
-        fields = self._output[item.place] = item.fields(status)
-        return self._event(
-            "response.output_item.done", {"output_index": item.place, "item": fields}
-        )
+        self._output[item.place] = item.fields(status)
+        fields = {"output_index": item.place, "item": self._output[item.place]}
+        return self._event("response.output_item.done", fields)
 
     def _say(self, text: str, kind: str, index: int) -> bytes:
         if not text:
@@ -201,7 +324,6 @@ class StreamEncoder:
         return opening + self._delta(item, text)
 
     def _say_on(self, item: _Item, text: str) -> bytes:
-        """Encode more of the open text, which is most of a stream."""
         if not text:
             return b""
         item.blocks[-1].pieces.append(text)
@@ -212,7 +334,6 @@ class StreamEncoder:
         return self._say(text, "refusal", index)
 
     def _words(self, kind: str, index: int) -> tuple[bytes, _Item]:
-        """Return the bytes that open a text at this index, and its message item."""
         item, opening = self._said, b""
         if item is None or item.kind != "message":
             opening = self._close()
@@ -224,10 +345,8 @@ class StreamEncoder:
         opening += self._close_words(item)
         block = _Words(kind=kind, index=index)
         item.blocks.append(block)
-        item.head = _head(
-            f"response.{kind}.delta",
-            self._at(item) | ({"logprobs": []} if kind == "output_text" else {}),
-        )
+        more: Fields = {"logprobs": []} if kind == "output_text" else {}
+        item.head = _head(f"response.{kind}.delta", {**self._at(item), **more})
         fields = {**self._at(item), "part": block.block()}
         return opening + self._event("response.content_part.added", fields), item
 
@@ -238,16 +357,11 @@ class StreamEncoder:
     def _close_words(self, item: _Item) -> bytes:
         if not item.blocks:
             return b""
-        at, block = self._at(item), item.blocks[-1].block()
-        kind = item.blocks[-1].kind
-        whole = (
-            {"refusal": block["refusal"]}
-            if kind == "refusal"
-            else {"text": block["text"], "logprobs": []}
-        )
-        return self._event(f"response.{kind}.done", {**at, **whole}) + self._event(
-            "response.content_part.done", {**at, "part": block}
-        )
+        at, kind, block = self._at(item), item.blocks[-1].kind, item.blocks[-1].block()
+        names = ("refusal",) if kind == "refusal" else ("text", "logprobs")
+        whole = {name: block[name] for name in names}
+        done = self._event(f"response.{kind}.done", {**at, **whole})
+        return done + self._event("response.content_part.done", {**at, "part": block})
 
     def _annotate(self, annotations: list[Any], index: int) -> bytes:
         opening, item = self._words("output_text", index)
@@ -297,27 +411,23 @@ class StreamEncoder:
         call.pieces.append(event.arguments)
         return out + self._delta(call, event.arguments)
 
-    def _part(self, event: PartAdded) -> bytes:  # noqa: PLR0911  one for each kind
+    def _part(self, event: PartAdded) -> bytes:
         part, index = event.part, event.index
         match part:
             case Text():
                 out = self._say(part.text, "output_text", index)
                 annotations = part.extra.get("annotations") or []
                 return out + self._annotate(annotations, index) if annotations else out
-            case Refusal():
-                return self._refuse(part.text, index)
             case Thinking():
                 delta = ThinkingDelta(text=part.text, signature=part.signature, index=index)
                 return self._think(delta, part.extra.get("id"))
             case RedactedThinking():
                 delta = ThinkingDelta(signature=part.data, index=index)
                 return self._close() + self._think(delta, part.extra.get("id"))
-            case ToolCall():
-                return self._call(
-                    ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
-                )
             case Unknown():
                 return self._whole(part)
+            case Refusal() | ToolCall():
+                return self._encode(delta_of(part, index))
             case Image() | Document() | ToolResult():
                 return b""
             case _:
@@ -330,14 +440,10 @@ class StreamEncoder:
         fields = {"output_index": self._places, "item": encode_item(part)}
         self._output[self._places] = fields["item"]
         self._places += 1
-        return (
-            out
-            + self._event("response.output_item.added", fields)
-            + self._event("response.output_item.done", fields)
-        )
+        out += self._event("response.output_item.added", fields)
+        return out + self._event("response.output_item.done", fields)
 
     def _close(self, status: str = "completed") -> bytes:
-        """Close the open message or reasoning."""
         item, self._said, self._speaking = self._said, None, None
         if item is None:
             return b""
@@ -377,7 +483,6 @@ class StreamEncoder:
 
 
 def _head(name: str, fields: Fields) -> bytes:
-    """Return what precedes the piece in each delta."""
     data = encode_json({"type": name, **fields})
     return b'event: %b\ndata: %b,"delta":' % (name.encode(), data[:-1])
 
