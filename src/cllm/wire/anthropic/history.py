@@ -338,18 +338,24 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
     if hours == sorted(hours, reverse=True):
         return fields
     notes.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
-    long_ones = itertools.count(-hours.index(False))
+    first_short = hours.index(False)
+    position = itertools.count()
     changed = [
-        _shortened(tool) if _is_marked(tool) and next(long_ones) >= 0 else tool for tool in tools
+        _shortened(tool) if _is_marked(tool) and next(position) >= first_short else tool
+        for tool in tools
     ]
-
-    def shorten(mark: CacheMark) -> CacheMark:
-        if mark is OPAQUE or next(long_ones) < 0 or mark.ttl != HOUR:
-            return mark
-        return CacheMark()
-
-    _change_turns((head, *turns), shorten)
+    seen = len(marks)
+    for turn in (head, *turns):
+        parts = []
+        for part in turn.parts:
+            parts.append(part if seen < first_short else _change_marks(part, _shorten))
+            seen += sum(mark is not OPAQUE for mark in _marks_of(part))
+        turn.change(parts)
     return {**fields, "tools": changed} if tools else fields
+
+
+def _shorten(mark: CacheMark) -> CacheMark:
+    return CacheMark() if mark.ttl == HOUR else mark
 
 
 def _shortened(tool: Fields) -> Fields:
