@@ -162,7 +162,7 @@ def conversations(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
     return said + (draw(loops()) if draw(st.booleans()) else [])
 
 
-def client_of(source):
+def client_of(source: Dialect) -> Dialect:
     """No client sends requests in Converse's format: only its messages are stored."""
     return "openai" if source == "bedrock" else source
 

@@ -109,7 +109,7 @@ ENCODERS: dict[str, Any] = {
 def encoded(source: Any, target: Any) -> tuple[Encoded, Encoded]:
     encode, model = ENCODERS[target]
     # No client sends requests in Converse's format: only its messages are stored.
-    client = "openai" if source == "bedrock" else source
+    client: Any = "openai" if source == "bedrock" else source
     prompt = Prompt(
         model=model,
         system=plain_message("system", "You are a pirate."),

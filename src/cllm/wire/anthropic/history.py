@@ -332,8 +332,8 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
     tools = _tools_of(fields)
     marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
     ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
-    parts = (part for turn in (head, *turns) for part in turn.parts)
-    ttls += [mark.ttl for part in parts for mark in _marks_of(part) if mark is not OPAQUE]
+    sent = (part for turn in (head, *turns) for part in turn.parts)
+    ttls += [mark.ttl for part in sent for mark in _marks_of(part) if mark is not OPAQUE]
     hours = [ttl == HOUR for ttl in ttls]
     if hours == sorted(hours, reverse=True):
         return fields
@@ -346,7 +346,7 @@ def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
     ]
     seen = len(marks)
     for turn in (head, *turns):
-        parts = []
+        parts: list[AnyPart] = []
         for part in turn.parts:
             parts.append(part if seen < first_short else _change_marks(part, _shorten))
             seen += sum(mark is not OPAQUE for mark in _marks_of(part))
