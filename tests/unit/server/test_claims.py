@@ -61,7 +61,7 @@ async def test_a_claim_that_is_given_back_says_what_was_begun(store: MemoryStore
 async def test_who_lost_a_claim_takes_nothing_from_who_has_it(store: MemoryStore):
     lost = await begin(store)
     # What a process that stood still for too long finds.
-    store._data.requests._known.clear()
+    store._data.requests.clear()
     held = await begin(store)
 
     await lost.keep(HEAD, b"too late")

@@ -45,6 +45,6 @@ async def test_requests_are_not_held_in_memory_for_ever(loop_clock: Clock):
     for hours in (0, 1, 24):
         async with swept(store, clock=loop_clock, keep_seconds=60):
             await asyncio.sleep(hours * HOUR + 120)
-        left.append([key for _, key in store._data.requests._known])
+        left.append([key for _, key in store._data.requests])
 
     assert left == [["answered", "unanswered"], ["unanswered"], []]
