@@ -13,7 +13,6 @@ import msgspec
 from cllm.core.conversation import LOCAL_OWNER, check_id
 from cllm.core.errors import (
     ConversationNotFoundError,
-    RequestConflictError,
     RequestInFlightError,
     StaleLeaseError,
     TurnNotFoundError,
@@ -30,7 +29,7 @@ from cllm.core.ports import (
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reading import CODEC
 from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
-from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, encode_json
+from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
 
 # A claim that is taken over keeps the known response of the same request.
 _CLAIM = """
@@ -115,13 +114,7 @@ class PostgresRequests(PostgresBase):
                 return RequestClaim(request=request, until=until, headers=known, body=response)
             found = await pool.fetch(_CLAIMED, key, twice=True)
             if found:
-                break
-        body, status, headers, response = found[0]
-        if body != request.body:
-            raise RequestConflictError
-        if status is None:
-            raise RequestInFlightError
-        return KeptResponse(status=status, headers=decode_headers(headers), body=response)
+                return decode_response(tuple(found[0]), request)
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
         return await self._hold(claim, seconds)

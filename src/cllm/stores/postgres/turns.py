@@ -44,7 +44,7 @@ from cllm.stores.postgres.edits import (
     update_row,
 )
 from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays
-from cllm.stores.sql.checks import check_messages, check_new, check_text
+from cllm.stores.sql.checks import check_start
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 
 LONGEST_ID = 2000
@@ -79,12 +79,9 @@ class PostgresTurns(PostgresBase):
         tail: Tail = None,
     ) -> Lease:
         check_id(ref)
-        check_messages(start.messages)
-        check_text(start.id, start.model)
+        check_start(start, create)
         if len(start.id.encode()) > LONGEST_ID:
             raise UsageError(TOO_LONG)
-        if create is not None:
-            check_new(create)
         await self._ready()
 
         async def once() -> Lease:
@@ -103,24 +100,16 @@ class PostgresTurns(PostgresBase):
         except StoreUnavailableError as error:
             if not is_lost(error.__cause__):
                 raise
-            return await self._begin_again(once, error)
+            try:
+                return await once()
+            except UsageError:
+                # The turn was stored, and another process has settled it since.
+                raise error from error.__cause__
         except ConversationExistsError:
             # Another process created it between the search and the lease.
             if create is None:
                 raise
         return await once()
-
-    async def _begin_again(
-        self, begin: Callable[[], Awaitable[Lease]], lost: StoreUnavailableError
-    ) -> Lease:
-        """Start after a lost connection.
-
-        UsageError means that the turn was stored, and that another process has settled it since.
-        """
-        try:
-            return await begin()
-        except UsageError:
-            raise lost from lost.__cause__
 
     async def _take(
         self,

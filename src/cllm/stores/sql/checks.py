@@ -9,7 +9,7 @@ import msgspec
 from cllm.core.conversation import Conversation, check_id
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
-from cllm.core.ports import NewConversation, Opening
+from cllm.core.ports import NewConversation, Opening, TurnStart
 
 _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -64,6 +64,13 @@ def check_new(new: NewConversation) -> None:
         check_id(ref)
     check_text(new.title, new.model)
     check_json(new.metadata)
+
+
+def check_start(start: TurnStart, create: NewConversation | None) -> None:
+    if create is not None:
+        check_new(create)
+    check_text(start.id, start.place, start.model)
+    check_messages(start.messages)
 
 
 def check_whole(conversation: Conversation) -> None:

@@ -56,10 +56,9 @@ class RecentTurns:
             self._bytes -= found.size
         return found
 
-    def bring(self, conversation: Conversation, turn: Turn) -> None:
+    def bring(self, conversation: Conversation, turn: Turn, *, message_count: int) -> None:
         self.take(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
-        count = conversation.message_count + len(turn.messages)
         size = _size(turns) + _size(conversation.variants)
         if size > self._most_bytes // LARGEST_SHARE:
             return
@@ -67,7 +66,7 @@ class RecentTurns:
             turns=turns,
             variants=conversation.variants,
             first_sequence=conversation.first_sequence,
-            message_count=count,
+            message_count=message_count,
             size=size,
         )
         self._bytes += size

@@ -22,10 +22,10 @@ from cllm.core.conversation import (
     TurnFailure,
     WindowRecord,
 )
-from cllm.core.errors import StoreUnavailableError
+from cllm.core.errors import RequestConflictError, RequestInFlightError, StoreUnavailableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
-from cllm.core.ports import CallRecord, UsageSum
+from cllm.core.ports import CallRecord, KeptResponse, RequestKey, UsageSum
 from cllm.core.reply import Usage
 from cllm.stores.sql.checks import unkeepable
 
@@ -404,6 +404,16 @@ def _encode_window(window: WindowRecord | None) -> str | None:
 @row_decoder
 def decode_window(stored: str | None) -> WindowRecord | None:
     return None if stored is None else _window.decode(stored)
+
+
+def decode_response(row: Usable, request: RequestKey) -> KeptResponse:
+    """The saved response of a request, from its body, status, headers and response."""
+    body, status, headers, response = row
+    if body != request.body:
+        raise RequestConflictError
+    if status is None:
+        raise RequestInFlightError
+    return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
 
 @row_decoder

@@ -8,7 +8,6 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import (
-    RequestConflictError,
     RequestInFlightError,
     TurnNotFoundError,
 )
@@ -22,11 +21,7 @@ from cllm.core.ports import (
     StreamEvent,
 )
 from cllm.stores.sql.checks import check_text
-from cllm.stores.sql.rows import (
-    Row,
-    decode_headers,
-    encode_json,
-)
+from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.connection import SqliteBase
 from cllm.stores.sqlite.reading import ROWS, find
@@ -40,10 +35,10 @@ class SqliteRequests(SqliteBase):
         def write(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
             now = self._clock()
             known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-            if known is not None and ROWS.read_time(known[1]) > now:
-                return _answered(known, request)
+            if known is not None and ROWS.read_time(known[0]) > now:
+                return decode_response(known[1:], request)
             claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-            if known is not None and known[0] == request.body and known[2] is None:
+            if known is not None and known[1] == request.body and known[2] is None:
                 headers = decode_headers(known[3])
                 claim = msgspec.structs.replace(claim, headers=headers, body=known[4])
             key = (request.owner, request.key, request.body)
@@ -120,15 +115,6 @@ class SqliteRequests(SqliteBase):
             db.executemany(sql.ADD_CALL, [(owner, *ROWS.encode_call(call)) for call in calls])
 
         await self._file.write(write)
-
-
-def _answered(known: Row, request: RequestKey) -> KeptResponse:
-    body, _, status, headers, response = known
-    if body != request.body:
-        raise RequestConflictError
-    if status is None:
-        raise RequestInFlightError
-    return KeptResponse(status=status, headers=decode_headers(headers), body=response)
 
 
 def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:

@@ -183,7 +183,7 @@ def _usage(by: UsageBy) -> str:
 
 USAGE: dict[UsageBy, str] = {"day": _usage("day"), "model": _usage("model")}
 
-REQUEST = """SELECT body, expires_at, status, headers, response FROM requests
+REQUEST = """SELECT expires_at, body, status, headers, response FROM requests
     WHERE owner = ? AND key = ?"""
 CLAIM_REQUEST = f"""INSERT OR REPLACE INTO requests
     (owner, key, body, expires_at, headers, response) VALUES ({_marks(6)})"""

@@ -30,17 +30,13 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, Reads
 from cllm.stores.locks import wait_until
-from cllm.stores.sql.checks import (
-    check_messages,
-    check_new,
-    check_text,
-)
+from cllm.stores.sql.checks import check_start
 from cllm.stores.sql.recent import RecentTurns
 from cllm.stores.sql.store import SqlStore
 from cllm.stores.sqlite import edits as changing
 from cllm.stores.sqlite import reading
 from cllm.stores.sqlite import turns as turning
-from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile, Synchronous, Work
+from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile, Synchronous
 from cllm.stores.sqlite.lists import SqliteLists
 from cllm.stores.sqlite.requests import SqliteRequests
 
@@ -92,10 +88,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         wait: float | None = 0,
         tail: Tail = None,
     ) -> Lease:
-        if create is not None:
-            check_new(create)
-        check_text(start.id, start.place, start.model)
-        check_messages(start.messages)
+        check_start(start, create)
 
         def attempt(db: sqlite3.Connection) -> Lease | None:
             return turning.begin(
@@ -194,14 +187,12 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         )
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
-        return await self._until(self._forgetting(attempt), ref, wait=self._patience)
 
-    def _forgetting(self, work: Work[T]) -> Work[T]:
-        def write(db: sqlite3.Connection) -> T:
+        def forget_and_attempt(db: sqlite3.Connection) -> T | None:
             self._recent.forget()
-            return work(db)
+            return attempt(db)
 
-        return write
+        return await self._until(forget_and_attempt, ref, wait=self._patience)
 
     async def _until(
         self,

@@ -246,7 +246,7 @@ def finish(
     db.execute(sql.END_TURN, (title, ROWS.write_time(now), count, *key))
     # A hidden turn may have settled an interrupted turn that is not in its conversation.
     if turn.place == turn.id and lease.visible:
-        recent.bring(conversation, turn)
+        recent.bring(conversation, turn, message_count=count)
 
 
 def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) -> None:

@@ -313,7 +313,7 @@ async def test_what_is_remembered_is_never_more_than_it_may_be(database):
         await say(store, ref, f"t{number}", text="x" * 1000)
         loaded = await store.load(ref)
         before = msgspec.structs.replace(loaded, turns=())
-        recent.bring(before, loaded.turns[0])
+        recent.bring(before, loaded.turns[0], message_count=loaded.message_count)
         assert recent._bytes <= 20_000
         assert recent._bytes == sum(known.size for known in recent._known.values())
     assert 1 < len(recent._known) < 10
