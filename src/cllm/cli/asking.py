@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from contextlib import aclosing
 from types import FrameType
 from typing import assert_never
@@ -23,7 +24,6 @@ from cllm.cli import printing
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import trusted_settings
-from cllm.cli.turn_log import TurnLog, start_logging
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
@@ -79,7 +79,11 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
     settings = trusted_settings(place, line)
-    turn_log = TurnLog() if start_logging(settings) else None
+    log = None
+    if settings.verbosity > 0 or settings.log_file is not None:
+        from cllm.cli.turn_log import start_logging
+
+        log = start_logging(settings)()
     app = App(settings, report=Progress(), asks_once=True)
     request = _request(app, options)
     with contextlib.ExitStack() as stack:
@@ -88,7 +92,7 @@ def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
 
             checker = stack.enter_context(open_checker(settings.schema, place))
             request = held_to(checker, request)
-        asyncio.run(_take_turn(app, request, options, turn_log))
+        asyncio.run(_take_turn(app, request, options, log))
 
 
 def _request(app: App, options: AskOptions) -> TurnRequest:
@@ -161,7 +165,7 @@ def _conversation(app: App, options: AskOptions) -> str | None:
 
 
 async def _take_turn(
-    app: App, request: TurnRequest, options: AskOptions, turn_log: TurnLog | None
+    app: App, request: TurnRequest, options: AskOptions, log: Callable[[TurnEvent], None] | None
 ) -> None:
     stop = _Stop()
     screen = _Screen(app, options)
@@ -169,8 +173,8 @@ async def _take_turn(
         async with aclosing(app.engine().run_turn(request)) as events:
             async for event in events:
                 screen.show(event)
-                if turn_log is not None:
-                    turn_log.hear(event)
+                if log is not None:
+                    log(event)
                 if screen.answer.failure is not None and request.policy.create is None:
                     break
     except asyncio.CancelledError:

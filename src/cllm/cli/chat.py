@@ -178,7 +178,6 @@ def _chat(
     from cllm.app import App
     from cllm.cli.attaching import attached_parts
     from cllm.cli.progress import Progress
-    from cllm.cli.turn_log import TurnLog, start_logging
     from cllm.repl.chat import Chat
 
     progress = Progress()
@@ -187,7 +186,11 @@ def _chat(
         screen.make_way()
         progress(event)
 
-    logs = start_logging(settings)
+    new_log = None
+    if settings.verbosity > 0 or settings.log_file is not None:
+        from cllm.cli.turn_log import start_logging
+
+        new_log = start_logging(settings)
     used = settings if options.saves else msgspec.structs.replace(settings, store=UNSAVED)
     app = App(used, report=report)
     return Chat(
@@ -197,7 +200,7 @@ def _chat(
         attach=attached_parts,
         tools=_tools(app, screen),
         open_kept=lambda: App(settings, report=report),
-        new_log=(lambda: TurnLog().hear) if logs else None,
+        new_log=new_log,
         hold=hold,
     )
 

@@ -68,11 +68,15 @@ def command(**options: Any) -> None:
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
-        _write(folder, text)
-        written = read_cllmfile(folder / FILE_NAME, trusted_place=False)
+        path = folder / FILE_NAME
+        make_folder(folder)
+        if path.exists():
+            path.replace(_backup_path(path))
+        write_file(folder, FILE_NAME, text.encode())
+        written = read_cllmfile(path, trusted_place=False)
         if written is not None:
             TrustLedger(user_folder(place)).trust(written)
-        printing.print_line(f"Wrote {folder / FILE_NAME}.")
+        printing.print_line(f"Wrote {path}.")
     if local in folders:
         _ignore(place.directory / ".gitignore")
     if options["history"]:
@@ -125,14 +129,6 @@ def _start_history(place: Place) -> None:
     before = user_folder(place) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():
         printing.print_line(f"Those in {before} stay there.")
-
-
-def _write(folder: Path, text: str) -> None:
-    path = folder / FILE_NAME
-    make_folder(folder)
-    if path.exists():
-        path.replace(_backup_path(path))
-    write_file(folder, FILE_NAME, text.encode())
 
 
 def _backup_path(path: Path) -> Path:

@@ -21,12 +21,10 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
-            setattr(sys, name, nowhere)
-        else:
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="replace")
-            setattr(sys, name, protect(stream))
+            stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+        setattr(sys, name, protect(stream))
 
 
 def error(text: str) -> None:

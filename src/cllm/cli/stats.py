@@ -64,10 +64,9 @@ async def _readable(app: App, summary: Summary) -> Conversation | None:
 
 
 def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:
-    named = {} if ref is None else {"conversation": ref}
     counts = ("conversations", "turns", "answers", "summaries")
     return {
-        **named,
+        **({} if ref is None else {"conversation": ref}),
         **{name: getattr(report, name) for name in counts},
         "tokens": msgspec.to_builtins(report.usage),
         "cache": {

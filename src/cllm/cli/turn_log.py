@@ -1,6 +1,7 @@
 """Logging the events of a turn: model, sizes and cost; the messages too with -vvv."""
 
 import logging
+from collections.abc import Callable
 from time import monotonic
 
 from cllm.core.reply import Noticed
@@ -11,10 +12,8 @@ from cllm.settings.load import Settings
 from cllm.stores.registry import without_password
 
 
-def start_logging(settings: Settings) -> bool:
-    """Configure logging; return False if the settings want no log."""
-    if settings.verbosity == 0 and settings.log_file is None:
-        return False
+def start_logging(settings: Settings) -> Callable[[], Callable[[TurnEvent], None]]:
+    """Configure logging; return a function that creates the logger of one turn."""
     configure(
         verbosity=settings.verbosity,
         as_json=settings.json_logs,
@@ -23,10 +22,10 @@ def start_logging(settings: Settings) -> bool:
     )
     store = without_password(settings.store)
     log("settings", logging.DEBUG, "settings read", store=store, model=settings.model)
-    return True
+    return lambda: _TurnLog().hear
 
 
-class TurnLog:
+class _TurnLog:
     def __init__(self) -> None:
         self._began = monotonic()
 
