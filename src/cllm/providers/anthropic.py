@@ -44,7 +44,8 @@ class AnthropicProvider(HttpProvider):
         timeouts: Timeouts | None = None,
         betas: Sequence[str] = (),
     ) -> None:
-        super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
+        super().__init__(name=name, secrets=(api_key,), headers=headers, timeouts=timeouts)
+        self._http = http
         named = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
         self._betas = (*betas, *(read_betas(",".join(named)) if named else ()))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"

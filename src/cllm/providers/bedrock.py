@@ -63,9 +63,8 @@ class BedrockProvider(HttpProvider):
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        super().__init__(
-            name=name, secret=account.bearer, http=http, headers=headers, timeouts=timeouts
-        )
+        super().__init__(name=name, secrets=(account.bearer,), headers=headers, timeouts=timeouts)
+        self._http = http
         self._account = account
         self._own_secrets = self._secrets
         self._credentials: Any = None

@@ -100,15 +100,14 @@ UNMARKABLE = Block(tokens=0, takes_mark=False)
 
 def marking_for(dialect: Dialect, model: str, continuity: Continuity | None) -> Mark:
     """Marks nothing if no later prompt starts with this one."""
-    if continuity is None or (dialect == "bedrock" and not _is_known_to_cache(model)):
+    if continuity is None:
         return unmarked
+    if dialect == "bedrock":
+        known = features(model)
+        # Nothing is known about a model that an ARN hides.
+        if not known.cache or known.thinking == "as_said":
+            return unmarked
     return partial(_mark, continuity=continuity, minimum=minimum_for(model), takes=MARKED[dialect])
-
-
-def _is_known_to_cache(model: str) -> bool:
-    """False if an ARN hides the model."""
-    known = features(model)
-    return known.cache and known.thinking != "as_said"
 
 
 def _mark(

@@ -40,28 +40,6 @@ Piece = bytes | ProviderError
 T = TypeVar("T")
 
 
-class OnceResponse(Response):
-    def __init__(self, exchange: "_Exchange", *, provider: str, timeouts: Timeouts) -> None:
-        super().__init__(provider=provider, timeouts=timeouts)
-        self.status = exchange.status
-        self.headers = exchange.headers
-        self._exchange = exchange
-
-    async def _next(self, limit: float) -> bytes:
-        try:
-            async with asyncio.timeout(limit):
-                piece = await self._exchange.pieces.get()
-        except TimeoutError as error:
-            raise silent(self._provider, limit) from error
-        self._exchange.room.release()
-        if isinstance(piece, ProviderError):
-            raise piece
-        return piece
-
-    async def close(self) -> None:
-        self._exchange.abandon()
-
-
 class OnceHttp:
     async def post(
         self,
@@ -72,40 +50,48 @@ class OnceHttp:
         provider: str,
         timeouts: Timeouts,
     ) -> Response:
-        exchange = _Exchange(url, provider=provider, timeouts=timeouts)
-        threading.Thread(target=exchange.run, args=(dict(headers), body), daemon=True).start()
+        response = OnceResponse(url, provider=provider, timeouts=timeouts)
+        threading.Thread(target=response.run, args=(dict(headers), body), daemon=True).start()
         try:
-            await exchange.answered
+            await response.head
         except BaseException:
-            exchange.abandon()
+            await response.close()
             raise
-        return OnceResponse(exchange, provider=provider, timeouts=timeouts)
+        return response
 
     async def close(self) -> None:
         """Do nothing: no connection outlives its request."""
 
 
-class _Exchange:
+class OnceResponse(Response):
     """One request; `run` executes in a thread and reports to the event loop."""
 
     def __init__(self, url: str, *, provider: str, timeouts: Timeouts) -> None:
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
-        self.pieces: asyncio.Queue[Piece] = asyncio.Queue()
-        self.room = threading.Semaphore(MOST_PIECES)
+        super().__init__(provider=provider, timeouts=timeouts)
         self._loop = asyncio.get_running_loop()
-        self.answered: asyncio.Future[None] = self._loop.create_future()
+        self.head: asyncio.Future[None] = self._loop.create_future()
         self._url = url
-        self._provider = provider
-        self._timeouts = timeouts
+        self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
+        self._room = threading.Semaphore(MOST_PIECES)
         self._connection: http.client.HTTPConnection | None = None
         self._socket: socket.socket | None = None
-        self._abandoned = False
+        self._is_closed = False
 
-    def abandon(self) -> None:
+    async def _next(self, limit: float) -> bytes:
+        try:
+            async with asyncio.timeout(limit):
+                piece = await self._pieces.get()
+        except TimeoutError as error:
+            raise silent(self._provider, limit) from error
+        self._room.release()
+        if isinstance(piece, ProviderError):
+            raise piece
+        return piece
+
+    async def close(self) -> None:
         """Shut the connection down, which ends the thread."""
-        self._abandoned = True
-        self.room.release()
+        self._is_closed = True
+        self._room.release()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -115,14 +101,14 @@ class _Exchange:
             response = self._send(headers, body)
             self.status = response.status
             self.headers = {name.title(): value for name, value in response.getheaders()}
-            self._tell(self._answer, None)
+            self._tell(self._set_head, None)
             self._read(response)
         except ProviderError as error:
-            self._tell(self._answer, error)
+            self._tell(self._set_head, error)
         finally:
             # After any error, also an unexpected one, nothing waits for this thread.
-            self._tell(self._answer, broken_off(self._provider))
-            self._tell(self.pieces.put_nowait, broken_off(self._provider))
+            self._tell(self._set_head, broken_off(self._provider))
+            self._tell(self._pieces.put_nowait, broken_off(self._provider))
             if self._connection is not None:
                 self._connection.close()
 
@@ -149,7 +135,7 @@ class _Exchange:
         self._connection, self._socket = connection, connection.sock
         connection.response_class = _PatientResponse
         connection.sock.settimeout(self._timeouts.first_byte)
-        if self._abandoned:
+        if self._is_closed:
             raise hung_up(self._provider)
         return connection, target, more
 
@@ -170,22 +156,22 @@ class _Exchange:
                 for unpacked in _unpack(piece, inflater):
                     self._hand_over(unpacked)
             is_whole = expected is None or size == expected
-        self._tell(self.pieces.put_nowait, b"" if is_whole else broken_off(self._provider))
+        self._tell(self._pieces.put_nowait, b"" if is_whole else broken_off(self._provider))
 
     def _hand_over(self, piece: bytes) -> None:
         """Queue a piece when there is room."""
-        self.room.acquire()
-        if self._abandoned:
+        self._room.acquire()
+        if self._is_closed:
             raise ConnectionAbortedError
-        self._tell(self.pieces.put_nowait, piece)
+        self._tell(self._pieces.put_nowait, piece)
 
-    def _answer(self, error: ProviderError | None) -> None:
-        if self.answered.done():
+    def _set_head(self, error: ProviderError | None) -> None:
+        if self.head.done():
             return
         if error is None:
-            self.answered.set_result(None)
+            self.head.set_result(None)
         else:
-            self.answered.set_exception(error)
+            self.head.set_exception(error)
 
     def _tell(self, function: Callable[[T], None], value: T) -> None:
         """Call a function in the event loop's thread."""

@@ -218,17 +218,7 @@ class RemoteProvider(ABC, Generic[R]):
 class HttpProvider(RemoteProvider[Request]):
     """Sends a prompt once: the engine retries."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        secret: str | None,
-        http: Http,
-        headers: Mapping[str, str] | None,
-        timeouts: Timeouts | None,
-    ) -> None:
-        super().__init__(name=name, secrets=(secret,), headers=headers, timeouts=timeouts)
-        self._http = http
+    _http: Http
 
     @abstractmethod
     async def _request_headers(self, request: Request) -> Mapping[str, str]:

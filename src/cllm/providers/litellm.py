@@ -111,13 +111,24 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         call = library.litellm.acompletion(**self._arguments(library), **request.fields)
         answer = await self._within(self._timeouts.first_byte, call, library)
         try:
-            if hasattr(answer, "__aiter__"):
-                async with contextlib.aclosing(self._stream(answer, library)) as events:
-                    async for event in events:
-                        yield event
-            else:
+            if not hasattr(answer, "__aiter__"):
                 for event in litellm.decode_answer(_json(answer)):
                     yield event
+                return
+            decoder, limit = litellm.StreamDecoder(), self._timeouts.first_byte
+            async with contextlib.aclosing(answer):
+                chunks = aiter(answer)
+                while True:
+                    chunk = await self._within(limit, anext(chunks, None), library)
+                    if chunk is None:
+                        break
+                    for event in decoder.decode(_json(chunk)):
+                        yield event
+                    limit = self._timeouts.idle
+            finished = decoder.finish()
+            if finished is None or not _has_finish_reason(answer):
+                raise self._ended_early(is_page=_is_page(answer))
+            yield finished
         except ProviderSaidError as error:
             raise self._broken_off(error.details) from error
         except MalformedError as error:
@@ -157,22 +168,6 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             # LiteLLM would look for tools and run them.
             "_skip_mcp_handler": True,
         }
-
-    async def _stream(self, stream: Any, library: Library) -> AsyncGenerator[ReplyEvent, None]:
-        decoder = litellm.StreamDecoder()
-        chunks = aiter(stream)
-        limit = self._timeouts.first_byte
-        try:
-            while (chunk := await self._within(limit, anext(chunks, None), library)) is not None:
-                for event in decoder.decode(_json(chunk)):
-                    yield event
-                limit = self._timeouts.idle
-            finished = decoder.finish()
-            if finished is None or not _has_finish_reason(stream):
-                raise self._ended_early(is_page=_is_page(stream))
-            yield finished
-        finally:
-            await stream.aclose()
 
     async def _within(self, limit: float, call: Awaitable[T], library: Library) -> T:
         try:

@@ -78,7 +78,8 @@ class OpenAIProvider(HttpProvider):
         reads_text_only: bool = False,
         reasoning: ReasoningRule = AS_SENT,
     ) -> None:
-        super().__init__(name=name, secret=api_key, http=http, headers=headers, timeouts=timeouts)
+        super().__init__(name=name, secrets=(api_key,), headers=headers, timeouts=timeouts)
+        self._http = http
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
         self._embeddings = f"{base_url.rstrip('/')}/embeddings"
         self._key = api_key

@@ -86,7 +86,8 @@ def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
             f"({type(error).__name__}: {_without_keys(str(error), access)}); "
             f"repair or remove {package}."
         ) from error
-    if not _is_provider(provider):
+    has_methods = all(callable(getattr(provider, method, None)) for method in METHODS)
+    if not has_methods or not isinstance(getattr(provider, "name", None), str):
         raise SettingsError(
             f"the package {package} gave {type(provider).__name__} for provider '{offer}', which "
             f"is no provider; repair or remove {package}."
@@ -110,8 +111,3 @@ def _without_keys(text: str, access: ProviderAccess) -> str:
 
     keys = (access.api_key, *access.headers.values())
     return one_line(text, secrets=[key.reveal() for key in keys if key is not None])
-
-
-def _is_provider(value: object) -> bool:
-    has_methods = all(callable(getattr(value, method, None)) for method in METHODS)
-    return has_methods and isinstance(getattr(value, "name", None), str)

