@@ -401,6 +401,18 @@ class TestProxies:
 
         assert server.requests[0].path == "http://host.invalid/v1/chat/completions"
 
+    async def test_every_request_of_a_provider_goes_through_it(self, server, make, monkeypatch):
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
+        provider = make("http://host.invalid/v1")
+
+        for _ in range(3):
+            await fails(provider, errors.InvalidRequestError)
+
+        assert {request.path for request in server.requests} == {
+            "http://host.invalid/v1/chat/completions"
+        }
+        assert len(server.requests) == 3
+
     async def test_a_host_that_is_excepted_is_not(self, make, monkeypatch):
         monkeypatch.setenv("no_proxy", "host.invalid")
 

@@ -197,10 +197,7 @@ def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile
         return ModelFile(name=Path(name).stem, path=home / name[2:])
     if name.endswith(SUFFIX) and ("/" in name or (cwd / name).is_file()):
         return ModelFile(name=Path(name).stem, path=cwd / name)
-    pulled = _pulled(name, paths)
-    if pulled is None:
-        raise _unknown(name, paths)
-    return ModelFile(name=name.removesuffix(SUFFIX), path=pulled)
+    return ModelFile(name=name.removesuffix(SUFFIX), path=_find_pulled(name, paths))
 
 
 def check_is_gguf(path: Path) -> None:
@@ -232,9 +229,7 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
 
 def remove(name: str, paths: CachePaths) -> Path:
     """Delete a fetched model; never a file outside the cache."""
-    pulled = _pulled(name, paths)
-    if pulled is None:
-        raise _unknown(name, paths)
+    pulled = _find_pulled(name, paths)
     try:
         pulled.unlink()
     except OSError as error:
@@ -244,11 +239,17 @@ def remove(name: str, paths: CachePaths) -> Path:
     return pulled
 
 
-def _pulled(name: str, paths: CachePaths) -> Path | None:
-    if not name or "/" in name or "\\" in name or name.startswith("."):
-        return None
+def _find_pulled(name: str, paths: CachePaths) -> Path:
     path = paths.models / (name.removesuffix(SUFFIX) + SUFFIX)
-    return path if path.is_file() else None
+    is_file_name = name and "/" not in name and "\\" not in name and not name.startswith(".")
+    if is_file_name and path.is_file():
+        return path
+    there_are = ", ".join(f"local/{model.name}" for model in list_models(paths))
+    raise ModelNotFoundError(
+        f"There is no local model '{name}'; there are {there_are}, a path to a GGUF file works "
+        "too, and cllm models pull fetches more.",
+        model=f"local/{name}",
+    )
 
 
 def _size(file: Path) -> int:
@@ -256,12 +257,3 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _unknown(name: str, paths: CachePaths) -> ModelNotFoundError:
-    there_are = ", ".join(f"local/{model.name}" for model in list_models(paths))
-    return ModelNotFoundError(
-        f"There is no local model '{name}'; there are {there_are}, a path to a GGUF file works "
-        "too, and cllm models pull fetches more.",
-        model=f"local/{name}",
-    )

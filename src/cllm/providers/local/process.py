@@ -78,13 +78,11 @@ class Child:
         answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
         try:
             await asyncio.shield(answering)
-        except asyncio.CancelledError:
-            self._process.kill()
-            await asyncio.wait([answering])
+        except (asyncio.CancelledError, LocalModelError):
+            if not answering.done():
+                self._process.kill()
+                await asyncio.wait([answering])
             answering.exception()
-            self.end()
-            raise
-        except LocalModelError:
             self.end()
             raise
 
