@@ -13,14 +13,14 @@ from cllm.server.http.request_log import RequestRecord
 from cllm.server.serving import Caller
 from cllm.server.turns.encoders import AnthropicVoice
 from cllm.server.turns.headers import PLAIN
-from cllm.server.turns.idempotency import NoClaim
+from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import prepare_turn
 from cllm.server.turns.task import TurnTask
 
 MODEL = "anthropic/claude-sonnet-4-5"
 
 
-class FailingClaim(NoClaim):
+class FailingClaim(Claim):
     """One whose store is broken in a way that nobody thought of."""
 
     async def drop(self) -> None:

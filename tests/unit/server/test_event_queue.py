@@ -14,22 +14,27 @@ async def test_the_reader_gets_everything_at_once():
     queue.put(b"one ")
     queue.put(b"two")
 
-    assert await queue.get() == b"one two"
+    assert queue.take() == b"one two"
 
 
 async def test_a_waiting_reader_wakes_up():
     queue = make_queue()
-    reading = asyncio.create_task(queue.get())
+    reading = asyncio.create_task(queue.wait_until_readable(5))
     await asyncio.sleep(0)
 
     queue.put(b"late")
 
-    assert await reading == b"late"
+    assert await reading
+    assert queue.take() == b"late"
+
+
+async def test_a_reader_waits_no_longer_than_it_says():
+    assert not await make_queue().wait_until_readable(0)
 
 
 async def test_a_reader_that_is_cancelled_loses_nothing():
     queue = make_queue()
-    reading = asyncio.create_task(queue.get())
+    reading = asyncio.create_task(queue.wait_until_readable(5))
     await asyncio.sleep(0)
     queue.put(b"kept")
     reading.cancel()
@@ -37,8 +42,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing():
 
     queue.put(b" and more")
 
-    assert reading.cancelled()
-    assert await queue.get() == b"kept and more"
+    assert queue.take() == b"kept and more"
 
 
 async def test_after_the_last_bytes_a_closed_queue_gives_none():
@@ -46,9 +50,9 @@ async def test_after_the_last_bytes_a_closed_queue_gives_none():
     queue.put(b"last")
     queue.close()
 
-    assert await queue.get() == b"last"
-    assert await queue.get() == b""
-    assert await queue.get() == b""
+    assert queue.take() == b"last"
+    assert queue.take() == b""
+    assert queue.take() == b""
 
 
 async def test_a_closed_queue_ignores_more_bytes():
@@ -56,7 +60,7 @@ async def test_a_closed_queue_ignores_more_bytes():
     queue.close()
     queue.put(b"too late")
 
-    assert await queue.get() == b""
+    assert queue.take() == b""
 
 
 async def test_a_writer_waits_while_the_queue_is_full():
@@ -67,7 +71,7 @@ async def test_a_writer_waits_while_the_queue_is_full():
     assert queue.is_full
     assert not waiting.done()
 
-    await queue.get()
+    queue.take()
 
     await asyncio.wait_for(waiting, 5)
     assert not queue.is_full
@@ -83,4 +87,4 @@ async def test_an_abandoned_queue_wakes_the_writer_and_holds_nothing():
 
     await asyncio.wait_for(waiting, 5)
     queue.put(b"to nobody")
-    assert await queue.get() == b""
+    assert queue.take() == b""

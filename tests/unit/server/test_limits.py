@@ -1,14 +1,15 @@
-"""Limits that are looked at before a body is decoded."""
+"""Limits on bodies: the memory that they use together, their nesting and their counts."""
 
 import json
 import tracemalloc
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.server.http.errors import RefusedError
-from cllm.server.http.limits import check_counts, check_depth
+from cllm.server.http.limits import SHORT, BodyRoom, BodyShare, check_counts, check_depth
 from cllm.settings.sections import Limits
 from cllm.wire.malformed import FieldError
 
@@ -19,6 +20,7 @@ VALUES = st.recursive(
 )
 
 
+LIMITS = Limits(body_bytes=4 * SHORT, bodies_bytes=16 * SHORT)
 MEGABYTE = 2**20
 PIECES = st.integers(1, 9)
 
@@ -109,3 +111,63 @@ def test_more_parts_than_there_may_be_are_refused():
 def test_a_string_that_never_ends_is_looked_through_once():
     """Looking from each of its quotes to the end would take hours."""
     check_depth(b"[" * 40 + b"]" * 40 + b'["' + rb"\"" * 1_000_000, 64)
+
+
+def test_long_bodies_have_three_quarters_of_the_room():
+    room = BodyRoom(LIMITS)
+    with ExitStack() as reading:
+        for _ in range(3):
+            reading.enter_context(BodyShare(room)).grow(4 * SHORT)
+        late = reading.enter_context(BodyShare(room))
+        with pytest.raises(RefusedError) as caught:
+            late.grow(SHORT + 1)
+    assert (caught.value.code, caught.value.status) == ("too_many_bodies", 503)
+    assert caught.value.retry_after is not None
+    assert (room.short, room.long) == (0, 0)
+
+
+def test_a_short_body_finds_room_beside_long_ones():
+    room = BodyRoom(LIMITS)
+    with ExitStack() as reading:
+        for _ in range(3):
+            reading.enter_context(BodyShare(room)).grow(4 * SHORT)
+        for _ in range(4):
+            reading.enter_context(BodyShare(room)).grow(SHORT)
+        with pytest.raises(RefusedError):
+            reading.enter_context(BodyShare(room)).grow(1)
+
+
+def test_a_body_alone_can_be_as_long_as_one_may_be():
+    small = Limits(body_bytes=8 * SHORT, bodies_bytes=1)
+    room = BodyRoom(small)
+    room.check(expected=8 * SHORT)
+    with BodyShare(room) as share:
+        share.grow(8 * SHORT)
+        with pytest.raises(RefusedError):
+            room.check(expected=SHORT + 1)
+
+
+def test_a_body_that_is_refused_makes_room():
+    room = BodyRoom(LIMITS)
+    with BodyShare(room) as first:
+        first.grow(10 * SHORT)
+        with pytest.raises(RefusedError), BodyShare(room) as second:
+            second.grow(3 * SHORT)
+        first.grow(12 * SHORT)
+
+
+@given(st.lists(st.lists(st.integers(0, 5 * SHORT), max_size=5).map(sorted), max_size=10))
+def test_the_room_never_holds_more_than_it_may_and_gives_all_back(bodies: list[list[int]]):
+    room = BodyRoom(LIMITS)
+    with ExitStack() as reading:
+        for sizes in bodies:
+            share = BodyShare(room)
+            try:
+                for size in sizes:
+                    share.grow(size)
+            except RefusedError:
+                share.__exit__()
+            else:
+                reading.enter_context(share)
+            assert room.short + room.long <= LIMITS.bodies_bytes
+    assert (room.short, room.long) == (0, 0)

@@ -1,17 +1,13 @@
-"""The conversations endpoints: lists, one conversation, its messages and its branches.
+"""The conversations endpoints: lists, search, one conversation, its messages and its branches."""
 
-Each reads the request, asks the store once or twice and shows what came back. What a change means
-is the store's business; who may make it was decided before.
-"""
-
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.assembly.system import capture
-from cllm.core.conversation import Conversation, Policy, SystemRecord
+from cllm.core.conversation import Conversation, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.server.api.stores import Place, place_of, shelf_named, with_notices
@@ -21,6 +17,8 @@ from cllm.server.api.views import (
     MessageView,
     ParentView,
     SearchView,
+    answer,
+    aside,
     view_detail,
     view_hit,
     view_messages,
@@ -41,18 +39,16 @@ from cllm.server.http.parameters import (
     read_query,
     read_sequence,
 )
-from cllm.server.http.request_log import record_of
-from cllm.server.http.responses import answer, answer_nothing, aside
-from cllm.server.serving import Serving, caller_of, serving_of
+from cllm.server.serving import ApiRequest
 from cllm.server.turns.headers import CONVERSATION
 
 UNCHANGED = ChangeBody()
 
 
-async def list_conversations(request: Request) -> Response:
+async def list_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations."""
     query = read_query(request, ListQuery)
-    shelf = shelf_named(query.store, serving_of(request), caller_of(request))
+    shelf = shelf_named(query.store, request)
     page = await shelf.store.list_conversations(
         owner=shelf.owner,
         archive_filter=query.archive_filter,
@@ -73,26 +69,22 @@ async def list_conversations(request: Request) -> Response:
     return with_notices(answer(shown), page.notices, shelf)
 
 
-async def create_conversation(request: Request) -> Response:
+async def create_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations."""
-    serving = serving_of(request)
+    serving, owner = request.serving, request.caller.owner
     body = await read_json(request, NewBody, empty=NewBody())
     new = NewConversation(id=serving.new_id(), title=body.title, metadata=body.metadata)
-    owner = caller_of(request).owner
-    opening = _opening(body.system_policy or "dynamic", serving)
+    policy = body.system_policy or "dynamic"
+    if policy == "captured":
+        opening = capture(serving.app.settings.system, now=serving.clock())
+    else:
+        opening = Opening(system=None, system_record=SystemRecord(policy=policy))
     await serving.store.create(new, owner=owner, opening=opening)
-    record_of(request).conversation = new.id
+    request.record.conversation = new.id
     return answer(view_summary(await serving.store.summary(new.id, owner=owner)), 201)
 
 
-def _opening(policy: Policy, serving: Serving) -> Opening:
-    """What the conversation begins with; a prompt only where its policy takes the settings'."""
-    if policy == "captured":
-        return capture(serving.app.settings.system, now=serving.clock())
-    return Opening(system=None, system_record=SystemRecord(policy=policy))
-
-
-async def get_conversation(request: Request) -> Response:
+async def get_conversation(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}."""
     query = read_query(request, DetailQuery)
     place = await place_of(request)
@@ -106,7 +98,7 @@ async def get_conversation(request: Request) -> Response:
 
 
 def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageView], int | None]:
-    """The messages that are asked for, and after which there are more."""
+    """Return the messages, and the last number if there are more."""
     views = (
         message
         for message in view_messages(conversation)
@@ -118,11 +110,10 @@ def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageV
 
 
 async def _load_after(place: Place, after: int) -> Conversation:
-    """As much of the conversation as is behind that message."""
-    if after == 0:
-        return await place.store.load(place.id, owner=place.owner)
-    summary = await place.store.summary(place.id, owner=place.owner)
-    tail = max(summary.message_count - after, 0)
+    tail = None
+    if after > 0:
+        summary = await place.store.summary(place.id, owner=place.owner)
+        tail = max(summary.message_count - after, 0)
     return await place.store.load(place.id, owner=place.owner, tail=tail)
 
 
@@ -134,31 +125,24 @@ async def _detail(
     variants: bool = False,
     next_after: int | None = None,
 ) -> DetailView:
+    """Add the parent of a branch, if it exists."""
+    parent, parent_view = conversation.parent, None
+    if parent is not None:
+        with suppress(ConversationNotFoundError):
+            await place.store.summary(parent.conversation, owner=place.owner)
+            shown = f"{place.prefix}{parent.conversation}"
+            parent_view = ParentView(conversation_id=shown, sequence_number=parent.sequence)
     return view_detail(
         conversation,
         messages,
-        prefix=place.shelf.prefix,
-        parent=await _parent(place, conversation),
+        prefix=place.prefix,
+        parent=parent_view,
         variants=variants,
         next_after=next_after,
     )
 
 
-async def _parent(place: Place, conversation: Conversation) -> ParentView | None:
-    """Where a branch came from, as long as that is there."""
-    parent = conversation.parent
-    if parent is None:
-        return None
-    try:
-        await place.store.summary(parent.conversation, owner=place.owner)
-    except ConversationNotFoundError:
-        return None
-    return ParentView(
-        conversation_id=place.shelf.shown(parent.conversation), sequence_number=parent.sequence
-    )
-
-
-async def change_conversation(request: Request) -> Response:
+async def change_conversation(request: ApiRequest) -> Response:
     """PATCH /v1/conversations/{conversation_id}."""
     place = await place_of(request)
     body = await read_json(request, ChangeBody)
@@ -167,49 +151,49 @@ async def change_conversation(request: Request) -> Response:
     else:
         changes = Changes(title=body.title, metadata=body.metadata, archived=body.archived)
         summary = await place.store.update(place.id, changes, owner=place.owner)
-    return answer(view_summary(summary, place.shelf.prefix))
+    return answer(view_summary(summary, place.prefix))
 
 
-async def delete_conversation(request: Request) -> Response:
+async def delete_conversation(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}."""
     query = read_query(request, DeleteQuery)
     place = await place_of(request)
     if query.permanent:
         await place.store.delete(place.id, owner=place.owner)
-        serving_of(request).app.forget(place.id)
-        await _forget_answers(place, request)
+        request.serving.app.forget(place.id)
+        await _forget_responses(place, request)
     else:
         await place.store.update(place.id, Changes(archived=True), owner=place.owner)
-    return answer_nothing()
+    return Response(status_code=204)
 
 
-async def branch_conversation(request: Request) -> Response:
+async def branch_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/{conversation_id}/branch."""
     place = await place_of(request)
     body = await read_json(request, BranchBody)
     at = check_sequence(body.branch_at_sequence, "branch_at_sequence")
-    new = NewConversation(id=serving_of(request).new_id())
+    new = NewConversation(id=request.serving.new_id())
     branch = await place.store.branch(place.id, new, at=at, owner=place.owner)
     return answer(await _detail(place, branch, list(view_messages(branch))), 201)
 
 
-async def delete_messages(request: Request) -> Response:
-    """DELETE /v1/conversations/{conversation_id}/messages/{message}: that one and all later."""
+async def delete_messages(request: ApiRequest) -> Response:
+    """DELETE /v1/conversations/{conversation_id}/messages/{message}: and all later ones."""
     place = await place_of(request)
     sequence = read_sequence(request.path_params["message"])
     await place.store.delete_from(place.id, sequence, owner=place.owner)
-    await _forget_answers(place, request)
-    return answer_nothing()
+    await _forget_responses(place, request)
+    return Response(status_code=204)
 
 
-async def _forget_answers(place: Place, request: Request) -> None:
-    """What was deleted is not told to a request that comes again with its key either."""
-    shown, owner = place.shelf.shown(place.id), caller_of(request).owner
-    await serving_of(request).store.forget_responses(CONVERSATION, shown, owner=owner)
+async def _forget_responses(place: Place, request: ApiRequest) -> None:
+    """A repeated request must not return deleted messages."""
+    store, owner = request.serving.store, request.caller.owner
+    await store.forget_responses(CONVERSATION, place.shown, owner=owner)
 
 
-async def get_message(request: Request) -> Response:
-    """GET /v1/conversations/{conversation_id}/messages/{message}: by its id or its number."""
+async def get_message(request: ApiRequest) -> Response:
+    """GET /v1/conversations/{conversation_id}/messages/{message}: by ID or number."""
     place = await place_of(request)
     wanted = request.path_params["message"]
     conversation = await place.store.load(place.id, owner=place.owner)
@@ -229,10 +213,10 @@ async def get_message(request: Request) -> Response:
     )
 
 
-async def search(request: Request) -> Response:
+async def search(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
-    shelf = shelf_named(query.store, serving_of(request), caller_of(request))
+    shelf = shelf_named(query.store, request)
     found = await shelf.store.search(
         query.q,
         owner=shelf.owner,

@@ -1,28 +1,22 @@
-"""POST /v1/messages: Anthropic's protocol, to whoever serves the model, with memory if wanted.
-
-What Anthropic's clients say in headers is read here: beta flags go with the request to a provider
-that knows them. The turn itself is taken as for any other protocol.
-"""
+"""Messages and token counts in Anthropic's protocol, for models of any provider."""
 
 import msgspec
 from msgspec.structs import replace
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.assembly.tokens import estimate_tokens, weigh_text, weights_for
 from cllm.core.notice import Notice
 from cllm.core.ports import Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import JSON, RefusedError
 from cllm.server.http.limits import check_counts, read_body
-from cllm.server.http.request_log import record_of
-from cllm.server.serving import Serving, caller_of, serving_of
-from cllm.server.turns.encoders import AnthropicVoice, Voice
+from cllm.server.serving import ApiRequest, Serving
+from cllm.server.turns.encoders import AnthropicVoice
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import CONVERSATION, NOTICE, STATELESS, Continue, Wish, read_wish
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
-from cllm.server.turns.task import JSON, encode_notices
+from cllm.server.turns.task import encode_notices
 from cllm.wire.anthropic.models import read_betas
 from cllm.wire.anthropic.request import decode_request
 
@@ -40,7 +34,6 @@ OTHER_VERSION = Notice(
     path=VERSION,
     message=f"This server speaks version {SPOKEN_VERSION}, whatever the header says.",
 )
-
 NO_THREADS = "thread_unsupported_request"
 THREAD_LEFT_OUT = Notice(
     code="thread_left_out",
@@ -49,26 +42,26 @@ THREAD_LEFT_OUT = Notice(
 )
 
 
-async def create(request: Request) -> Response:
-    """Answer a request for a message."""
-    body, prompt = await read_prompt(request)
-    prompt = with_limit(prompt)
+async def create(request: ApiRequest) -> Response:
+    """POST /v1/messages."""
+    body, prompt = await _read_prompt(request)
+    prompt = _with_limit(prompt)
     if prompt.parameters.get("thread") is not None:
-        prompt = with_thread(prompt, read_wish(request.headers), serving_of(request))
-    return await reply_to(request, prompt, body, _voice)
+        prompt = _with_thread(prompt, read_wish(request.headers), request.serving)
+    voice = AnthropicVoice(model=prompt.model, new_id=request.serving.new_id)
+    return await reply_to(request, prompt, body, voice)
 
 
-async def read_prompt(request: Request) -> tuple[bytes, Prompt]:
-    """The body, and what it and its headers say."""
-    limits = serving_of(request).settings.limits
-    body = await read_body(request, limits)
+async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
+    room = request.serving.bodies
+    body = await read_body(request, room)
     prompt = decode_request(body)
-    check_counts(body, len(prompt.messages), limits)
-    return body, with_headers(prompt, request.headers)
+    check_counts(body, len(prompt.messages), room.limits)
+    return body, _with_headers(prompt, request.headers)
 
 
-def with_headers(prompt: Prompt, headers: Headers) -> Prompt:
-    """The prompt with the beta flags of the headers, and a notice of a version we do not speak."""
+def _with_headers(prompt: Prompt, headers: Headers) -> Prompt:
+    """Add the beta flags, and a notice of another version."""
     if headers.get(VERSION, SPOKEN_VERSION) != SPOKEN_VERSION:
         prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
     own, named = prompt.parameters.get("betas"), headers.getlist(BETAS)
@@ -85,8 +78,8 @@ def with_headers(prompt: Prompt, headers: Headers) -> Prompt:
     return replace(prompt, parameters=parameters, original=original)
 
 
-def with_limit(prompt: Prompt) -> Prompt:
-    """The prompt with a limit on its answer, which Anthropic wants and others can do without."""
+def _with_limit(prompt: Prompt) -> Prompt:
+    """Add max_tokens, which only Anthropic requires."""
     if prompt.parameters.get("max_tokens") is not None:
         return prompt
     parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
@@ -94,11 +87,10 @@ def with_limit(prompt: Prompt) -> Prompt:
     return replace(prompt, parameters=parameters, original=None, notices=notices)
 
 
-def with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
-    """The prompt, for which Anthropic is to keep the state; RefusedError where nobody would.
+def _with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
+    """Keep the thread for Anthropic only; other providers are refused.
 
-    A client that is refused in these words sends the whole history instead. Where a conversation
-    is kept here its history is ours, and is sent whole.
+    On this error clients send the whole history. A conversation of ours needs no thread.
     """
     if wish.mode != STATELESS:
         parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
@@ -115,57 +107,39 @@ def with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
     return prompt
 
 
-def _voice(prompt: Prompt, serving: Serving) -> Voice:
-    return AnthropicVoice(model=prompt.model, new_id=serving.new_id)
-
-
-async def count(request: Request) -> Response:
-    """How many tokens the prompt of a request is."""
-    serving, wish = serving_of(request), read_wish(request.headers)
-    _, prompt = await read_prompt(request)
+async def count(request: ApiRequest) -> Response:
+    """POST /v1/messages/count_tokens."""
+    serving, record, wish = request.serving, request.record, read_wish(request.headers)
+    _, prompt = await _read_prompt(request)
     if wish.mode != STATELESS and prompt.parameters.get("thread") is not None:
-        prompt = with_thread(prompt, wish, serving)
-    _note(request, prompt)
-    prepared = await prepare_turn(prompt, wish, caller_of(request), serving)
+        prompt = _with_thread(prompt, wish, serving)
+    record.note_prompt(prompt)
+    prepared = await prepare_turn(prompt, wish, request.caller, serving)
     route, sent = await engine_for(prepared, serving).would_send(prepared.request)
-    record_of(request).model = prepared.request.target.model
-    counted = await _counted(route.provider, replace(sent, stream=False))
+    record.model = prepared.request.target.model
+    counted = await _count(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
     if isinstance(wish.mode, Continue) and prepared.shown is not None:
-        headers[CONVERSATION] = record_of(request).conversation = prepared.shown
+        headers[CONVERSATION] = record.conversation = prepared.shown
     body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
     return Response(body, headers=headers, media_type=JSON)
 
 
-def _note(request: Request, prompt: Prompt) -> None:
-    record = record_of(request)
-    record.messages = len(prompt.messages)
-    record.system_prompt = any(message.role == "system" for message in prompt.all_messages)
-
-
-async def _counted(provider: Provider, prompt: Prompt) -> TokenCount:
-    """The provider's own count, or an estimate that says that it is one."""
+async def _count(provider: Provider, prompt: Prompt) -> TokenCount:
+    """Return the provider's count, or an estimate."""
     if isinstance(provider, TokenCounter):
         await provider.prepare()
         counted = await provider.count_tokens(prompt)
         if counted is not None:
             return counted
-    return TokenCount(tokens=_estimate(provider.name, prompt), notices=(_estimated(provider),))
-
-
-def _estimated(provider: Provider) -> Notice:
-    return Notice(
+    weights = weights_for(provider.name)
+    tokens = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
+    if tools := prompt.parameters.get("tools"):
+        tokens += weigh_text(msgspec.json.encode(tools).decode(), weights).tokens
+    notice = Notice(
         code="tokens_estimated",
         path="input_tokens",
         message=f"Provider '{provider.name}' does not count this; the number is an estimate.",
     )
-
-
-def _estimate(provider: str, prompt: Prompt) -> int:
-    weights = weights_for(provider)
-    said = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
-    tools = prompt.parameters.get("tools")
-    if not tools:
-        return said
-    return said + weigh_text(msgspec.json.encode(tools).decode(), weights).tokens
+    return TokenCount(tokens=tokens, notices=(notice,))

@@ -1,4 +1,4 @@
-"""Single turns of a conversation: what they are, what they sent, and their streams again."""
+"""The turns endpoints: one turn, the prompt that it sent, and its stream of events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cllm.assembly.tokens import estimate_tokens, weights_for
@@ -14,15 +13,13 @@ from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
 from cllm.core.message import Message
-from cllm.core.ports import ServerStore, TurnStart
-from cllm.server.api.stores import Place, place_of, server_store
-from cllm.server.api.views import NOT_KEPT, find_turn, message_id
+from cllm.core.ports import TurnStart
+from cllm.server.api.stores import Place, place_of
+from cllm.server.api.views import NOT_KEPT, answer, find_turn, message_id
 from cllm.server.http.errors import RefusedError, encode_openai, report_error
-from cllm.server.http.request_log import record_of
-from cllm.server.http.responses import answer
-from cllm.server.serving import Serving, serving_of
+from cllm.server.serving import ApiRequest, Serving
+from cllm.server.turns.task import STREAM
 
-STREAM = "text/event-stream; charset=utf-8"
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 FIRST_LOOK_SECONDS = 0.1
 LAST_LOOK_SECONDS = 1.0
@@ -31,68 +28,65 @@ SILENT_SECONDS = 600.0
 SIGN_OF_LIFE = b": still running\n\n"
 HIGHEST = 2**31 - 1
 
+Kind = Literal["system", "context", "summary", "history", "request"]
 
-async def get_turn(request: Request) -> Response:
+
+async def get_turn(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}."""
     place = await place_of(request)
     turn_id = request.path_params["turn_id"]
     view = find_turn(await place.store.load(place.id, owner=place.owner), turn_id)
     if view is None:
         raise TurnNotFoundError(place.id, turn_id)
-    record_of(request).turn = turn_id
+    request.record.turn = turn_id
     return answer(view)
 
 
-async def get_prompt(request: Request) -> Response:
+async def get_prompt(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}/prompt."""
     place = await place_of(request)
     conversation = await place.store.load(place.id, owner=place.owner)
-    turn = _turn(conversation, request.path_params["turn_id"])
-    record_of(request).turn = turn.id
-    return answer(view_prompt(conversation, turn))
-
-
-def _turn(conversation: Conversation, turn_id: str) -> Turn:
+    turn_id = request.path_params["turn_id"]
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id == turn_id:
-            return turn
+            request.record.turn = turn_id
+            return answer(_view_prompt(conversation, turn))
     raise TurnNotFoundError(conversation.id, turn_id)
 
 
-async def get_events(request: Request) -> Response:
-    """GET /v1/conversations/{conversation_id}/turns/{turn_id}/events: from Last-Event-ID on.
+async def get_events(request: ApiRequest) -> Response:
+    """GET /v1/conversations/{conversation_id}/turns/{turn_id}/events.
 
-    What was missed comes first; a turn that still runs is then followed to its end, whichever
-    process it runs in.
+    Sends the saved events, then follows a running turn of any process.
     """
     seen = _last_event_id(request)
-    serving = serving_of(request)
+    serving = request.serving
     place = await place_of(request)
     turn_id = request.path_params["turn_id"]
-    store = server_store(place, serving)
-    if store is None:
+    if place.prefix:
+        # The folder of files stores no events.
         await place.store.summary(place.id, owner=place.owner)
         raise _not_kept()
     if not await _is_running(place, turn_id):
-        kept = await store.events_after(place.id, turn_id, 0, owner=place.owner)
-        if not kept:
+        saved = await serving.store.events_after(place.id, turn_id, 0, owner=place.owner)
+        if not saved:
             raise _not_kept()
-    record_of(request).turn = turn_id
-    follower = _Follower(store, place, turn_id, serving)
-    return StreamingResponse(follower.told(seen), media_type=STREAM, headers=STREAM_HEADERS)
+    request.record.turn = turn_id
+    follower = _Follower(place, turn_id, serving)
+    return StreamingResponse(follower.stream(seen), media_type=STREAM, headers=STREAM_HEADERS)
 
 
-def _last_event_id(request: Request) -> int:
-    given = request.headers.get("last-event-id", "").strip()
-    if not given:
+def _last_event_id(request: ApiRequest) -> int:
+    value = request.headers.get("last-event-id", "").strip()
+    if not value:
         return 0
-    if not (given.isascii() and given.isdigit()) or int(given) > HIGHEST:
+    if not (value.isascii() and value.isdigit()) or int(value) > HIGHEST:
         raise RefusedError(
             "invalid_header",
             "Last-Event-ID must be the number of an event, as the stream gave it.",
             param="Last-Event-ID",
         )
-    return int(given)
+    return int(value)
 
 
 def _not_kept() -> RefusedError:
@@ -104,21 +98,17 @@ def _not_kept() -> RefusedError:
 
 
 async def _is_running(place: Place, turn_id: str) -> bool:
-    """Whether the turn goes on. One that runs is the newest in its place, so little is read."""
+    """A running turn is the newest: loading one message is enough."""
     newest = await place.store.load(place.id, owner=place.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
     return any(turn.id == turn_id and turn.state == "running" for turn in turns)
 
 
 class _Follower:
-    """Follows the stream of one turn.
+    """Follows one turn: of this process by its signals, of another by polling."""
 
-    A turn of this process says when there is more. One of another process is looked at, the less
-    often the longer nothing came of it, until nobody runs it any more.
-    """
-
-    def __init__(self, store: ServerStore, place: Place, turn_id: str, serving: Serving) -> None:
-        self._store = store
+    def __init__(self, place: Place, turn_id: str, serving: Serving) -> None:
+        self._store = serving.store
         self._place = place
         self._turn_id = turn_id
         self._turns = serving.turns
@@ -126,8 +116,7 @@ class _Follower:
         self._silence = serving.settings.silence_seconds
         self._pause = FIRST_LOOK_SECONDS
 
-    async def told(self, seen: int) -> AsyncIterator[bytes]:
-        """The events after `seen`, those that come until the turn has ended, or why no more do."""
+    async def stream(self, seen: int) -> AsyncIterator[bytes]:
         try:
             async for data in self._events(seen):
                 yield data
@@ -138,7 +127,7 @@ class _Follower:
         now = asyncio.get_running_loop().time
         heard = signed = now()
         while now() - heard < SILENT_SECONDS:
-            # Asked before the events are read, so that none can come after the last look.
+            # Before the events are read, so that none is missed.
             change = self._turns.change_of((self._place.owner, self._place.id, self._turn_id))
             runs = change is not None or await _is_running(self._place, self._turn_id)
             events = await self._store.events_after(
@@ -154,19 +143,23 @@ class _Follower:
                 self._pause = FIRST_LOOK_SECONDS
             elif now() - signed >= self._silence:
                 if change is None and await self._is_lost():
-                    raise _lost()
+                    raise RefusedError(
+                        "request_timeout",
+                        "The turn was interrupted, the process that ran it is gone; read the "
+                        "conversation instead.",
+                    )
                 signed = now()
                 yield SIGN_OF_LIFE
             await self._wait(change, signed + self._silence - now())
-        raise _gone_silent()
+        raise RefusedError(
+            "request_timeout",
+            "The turn has been silent for too long; read the conversation instead.",
+        )
 
     async def _is_lost(self) -> bool:
-        """Whether nobody runs the turn any more, though it says that it runs.
-
-        Its process is gone if its lease has run out: then another turn could begin.
-        """
+        """Whether the process of the turn is gone: then its lease is free."""
         try:
-            # A lease that was given is given back, also if the client leaves meanwhile.
+            # Shielded, so that the lease is released even if the client disconnects.
             await asyncio.shield(self._try_lease())
         except ConversationBusyError:
             return False
@@ -179,29 +172,12 @@ class _Follower:
         await self._store.drop_turn(lease)
 
     async def _wait(self, change: asyncio.Event | None, most: float) -> None:
-        """Until there is more, or it is time to look or for a sign of life."""
         if change is None:
             await asyncio.sleep(max(min(self._pause, most), 0))
             self._pause = min(self._pause * SLOWER, LAST_LOOK_SECONDS)
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(change.wait(), max(most, 0))
-
-
-def _lost() -> RefusedError:
-    return RefusedError(
-        "request_timeout",
-        "The turn was interrupted, the process that ran it is gone; read the conversation instead.",
-    )
-
-
-def _gone_silent() -> RefusedError:
-    return RefusedError(
-        "request_timeout", "The turn has been silent for too long; read the conversation instead."
-    )
-
-
-Kind = Literal["system", "context", "summary", "history", "request"]
 
 
 class SentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,32 +223,24 @@ class _Numbered(msgspec.Struct, frozen=True):
     message: Message
 
 
-def view_prompt(conversation: Conversation, turn: Turn) -> PromptView:
-    """The prompt of the turn's first round: later ones add what the turn says itself."""
+def _view_prompt(conversation: Conversation, turn: Turn) -> PromptView:
+    """Return the prompt of the turn's first call."""
     window = turn.window or WindowRecord(first_sequence=1, sent_messages=0)
     before = list(_before(conversation, turn))
-    pinned = _pinned_turns(conversation, before)
+    pinned = {said.turn.id for said in before if said.number in conversation.pins}
     chosen = [
         said
         for said in before
         if said.turn.is_history and (said.number >= window.first_sequence or said.turn.id in pinned)
     ]
-    request = turn.asked
-    provider = turn.provider or ""
-    sent = (
-        *_system(conversation, provider),
-        *_summary(conversation, window, provider),
-        *(_history(said, provider) for said in chosen),
-        *_context(window),
-        *(_said(turn, place, message, provider) for place, message in enumerate(request)),
-    )
+    sent = tuple(_sent(conversation, turn, window, chosen))
     record = conversation.system_record
     return PromptView(
         turn_id=turn.id,
         model=turn.model,
         provider=turn.provider,
         system_policy=None if record is None else record.policy,
-        exact=turn.window is not None and len(chosen) + len(request) == window.sent_messages,
+        exact=turn.window is not None and len(chosen) + len(turn.asked) == window.sent_messages,
         sent=sent,
         left_out=tuple(_left_out(before, chosen, window)),
         estimated_tokens=sum(one.tokens or 0 for one in sent),
@@ -281,7 +249,6 @@ def view_prompt(conversation: Conversation, turn: Turn) -> PromptView:
 
 
 def _before(conversation: Conversation, turn: Turn) -> Iterator[_Numbered]:
-    """What stood before the turn on the default path."""
     number = conversation.first_sequence
     for earlier in conversation.turns:
         if earlier.place == turn.place:
@@ -291,78 +258,53 @@ def _before(conversation: Conversation, turn: Turn) -> Iterator[_Numbered]:
             number += 1
 
 
-def _pinned_turns(conversation: Conversation, before: Sequence[_Numbered]) -> set[str]:
-    pins = set(conversation.pins)
-    return {said.turn.id for said in before if said.number in pins}
+def _sent(
+    conversation: Conversation, turn: Turn, window: WindowRecord, chosen: Sequence[_Numbered]
+) -> Iterator[SentView]:
+    weights = weights_for(turn.provider or "")
 
+    def view(kind: Kind, message: Message, content: Any, **more: Any) -> SentView:
+        tokens = estimate_tokens(message, weights)
+        return SentView(kind=kind, role=message.role, content=content, tokens=tokens, **more)
 
-def _system(conversation: Conversation, provider: str) -> Iterator[SentView]:
-    record = conversation.system_record
-    kept = conversation.kept_prompt
+    record, prompt = conversation.system_record, conversation.kept_prompt
     if record is not None and record.policy == "dynamic":
         yield SentView(kind="system", role="system", content=NOT_KEPT)
-    elif kept is not None:
-        yield SentView(
-            kind="system", role="system", content=kept.text, tokens=_tokens(kept, provider)
+    elif prompt is not None:
+        yield view("system", prompt, prompt.text)
+    if window.summary_through is not None:
+        summary = _find_summary(conversation, window.summary_through)
+        if summary is None:
+            yield SentView(kind="summary", role="user", content=NOT_KEPT)
+        else:
+            for message in summary_turn(summary.text):
+                yield view("summary", message, message.text)
+    for said in chosen:
+        yield view(
+            "history",
+            said.message,
+            said.message.json().get("content"),
+            message_id=message_id(said.turn, said.ordinal),
+            sequence_number=said.number,
         )
-
-
-def _summary(conversation: Conversation, window: WindowRecord, provider: str) -> Iterator[SentView]:
-    if window.summary_through is None:
-        return
-    standing = _summary_through(conversation.summary, window.summary_through)
-    if standing is None:
-        yield SentView(kind="summary", role="user", content=NOT_KEPT)
-        return
-    for message in summary_turn(standing.text):
-        yield SentView(
-            kind="summary",
-            role=message.role,
-            content=message.text,
-            tokens=_tokens(message, provider),
-        )
-
-
-def _summary_through(standing: StandingSummary | None, through: int) -> StandingSummary | None:
-    while standing is not None and standing.through != through:
-        standing = standing.before
-    return standing
-
-
-def _context(window: WindowRecord) -> Iterator[SentView]:
     if window.context:
         yield SentView(kind="context", role="user", content=NOT_KEPT, tokens=window.context)
+    for ordinal, message in enumerate(turn.asked):
+        content = message.json().get("content")
+        yield view("request", message, content, message_id=message_id(turn, ordinal))
 
 
-def _history(said: _Numbered, provider: str) -> SentView:
-    return SentView(
-        kind="history",
-        role=said.message.role,
-        content=said.message.json().get("content"),
-        tokens=_tokens(said.message, provider),
-        message_id=message_id(said.turn, said.ordinal),
-        sequence_number=said.number,
-    )
-
-
-def _said(turn: Turn, ordinal: int, message: Message, provider: str) -> SentView:
-    return SentView(
-        kind="request",
-        role=message.role,
-        content=message.json().get("content"),
-        tokens=_tokens(message, provider),
-        message_id=message_id(turn, ordinal),
-    )
-
-
-def _tokens(message: Message, provider: str) -> int:
-    return estimate_tokens(message, weights_for(provider))
+def _find_summary(conversation: Conversation, through: int) -> StandingSummary | None:
+    summary = conversation.summary
+    while summary is not None and summary.through != through:
+        summary = summary.before
+    return summary
 
 
 def _left_out(
     before: Sequence[_Numbered], chosen: Sequence[_Numbered], window: WindowRecord
 ) -> Iterator[LeftOutView]:
-    """Runs of messages that did not go out for the same reason."""
+    """Yield runs of messages with the same reason."""
     sent = {said.number for said in chosen}
     run: LeftOutView | None = None
     for said in before:

@@ -1,23 +1,31 @@
-"""Conversations as the server shows them: values that are encoded as they stand. Pure.
+"""JSON responses of the conversations endpoints. Their docstrings go into the OpenAPI description.
 
-Their types are also the description of the interface. A system prompt is shown only where the
-conversation's policy keeps one, and never among the messages.
+A system prompt is shown only if the policy stores it, and never among the messages.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict, replace
+from starlette.responses import Response
 
 from cllm.core.conversation import Conversation, Policy, Summary, Turn, TurnState
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.core.ports import Hit, UsageSum
 from cllm.core.reply import Usage
+from cllm.server.http.errors import JSON
 from cllm.wire.malformed import MalformedError
 from cllm.wire.translate import parts_of
 
 NOT_KEPT = "not kept"
+# From this size on a thread does the work.
+MANY_MESSAGES = 500
+MANY_BYTES = 500_000
+
+T = TypeVar("T")
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,18 +177,20 @@ class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
     total: UsageSumView
 
 
-def view_summary(summary: Summary, prefix: str = "") -> SummaryView:
-    return SummaryView(
-        id=f"{prefix}{summary.id}",
-        title=summary.title,
-        created_at=summary.created_at,
-        updated_at=summary.updated_at,
-        archived_at=summary.archived_at,
-        message_count=summary.message_count,
-        metadata=summary.metadata,
-        model=summary.model,
-        name=summary.name,
-    )
+def answer(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+async def aside(work: Callable[[], T], *, messages: int = 0, size: int = 0) -> T:
+    """Run the work, in a thread if it is long."""
+    if messages < MANY_MESSAGES and size < MANY_BYTES:
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def view_summary(summary: Summary | Conversation, prefix: str = "") -> SummaryView:
+    view = msgspec.convert(summary, SummaryView, from_attributes=True)
+    return replace(view, id=f"{prefix}{view.id}")
 
 
 def view_detail(
@@ -193,15 +203,7 @@ def view_detail(
     next_after: int | None = None,
 ) -> DetailView:
     return DetailView(
-        id=f"{prefix}{conversation.id}",
-        title=conversation.title,
-        created_at=conversation.created_at,
-        updated_at=conversation.updated_at,
-        archived_at=conversation.archived_at,
-        message_count=conversation.message_count,
-        metadata=conversation.metadata,
-        model=conversation.model,
-        name=conversation.name,
+        **asdict(view_summary(conversation, prefix)),
         system=view_system(conversation),
         messages=tuple(messages),
         parent=parent,
@@ -211,55 +213,42 @@ def view_detail(
 
 
 def view_system(conversation: Conversation) -> SystemView:
-    record = conversation.system_record
+    record, kept = conversation.system_record, conversation.kept_prompt
+    prompt = None if kept is None else kept.text
     if record is None:
-        kept = conversation.kept_prompt
-        return SystemView(policy=None if kept is None else "captured", prompt=_text(kept))
+        return SystemView(policy=None if kept is None else "captured", prompt=prompt)
     if record.policy == "dynamic":
         return SystemView(policy="dynamic")
-    return SystemView(
-        policy=record.policy, source=record.source, prompt=_text(conversation.kept_prompt)
-    )
-
-
-def _text(message: Message | None) -> str | None:
-    return None if message is None else message.text
+    return SystemView(policy=record.policy, source=record.source, prompt=prompt)
 
 
 def view_messages(conversation: Conversation) -> Iterator[MessageView]:
-    """The messages of the default path with their numbers."""
-    number = conversation.first_sequence
-    for turn in conversation.turns:
+    for turn, number in _numbered_turns(conversation):
         yield from _messages_of(turn, first=number)
-        number += len(turn.messages)
 
 
 def view_variants(conversation: Conversation) -> Iterator[TurnView]:
-    """The turns off the default path, each with the numbers of its place."""
-    starts = dict(_starts(conversation))
+    starts = {turn.place: number for turn, number in _numbered_turns(conversation)}
     for turn in conversation.variants:
-        yield view_turn(turn, first=starts.get(turn.place), on_default_path=False)
+        yield _view_turn(turn, first=starts.get(turn.place), on_default_path=False)
 
 
 def find_turn(conversation: Conversation, turn_id: str) -> TurnView | None:
-    """One turn of the conversation, on the path or off it."""
-    starts = dict(_starts(conversation))
-    for turn in (*conversation.turns, *conversation.variants):
+    for turn, number in _numbered_turns(conversation):
         if turn.id == turn_id:
-            on_path = turn in conversation.turns
-            return view_turn(turn, first=starts.get(turn.place), on_default_path=on_path)
-    return None
+            return _view_turn(turn, first=number, on_default_path=True)
+    return next((view for view in view_variants(conversation) if view.id == turn_id), None)
 
 
-def _starts(conversation: Conversation) -> Iterator[tuple[str, int]]:
+def _numbered_turns(conversation: Conversation) -> Iterator[tuple[Turn, int]]:
+    """Yield turns with the number of their first message."""
     number = conversation.first_sequence
     for turn in conversation.turns:
-        yield turn.place, number
+        yield turn, number
         number += len(turn.messages)
 
 
-def view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnView:
-    failure = turn.failure
+def _view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnView:
     return TurnView(
         id=turn.id,
         state=turn.state,
@@ -269,13 +258,8 @@ def view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnVi
         provider=turn.provider,
         usage=view_usage(turn.usage),
         cost=turn.cost,
-        notices=tuple(
-            NoticeView(code=notice.code, path=notice.path, message=notice.message)
-            for notice in turn.notices
-        ),
-        failure=None
-        if failure is None
-        else FailureView(code=failure.code, message=failure.message),
+        notices=msgspec.convert(turn.notices, tuple[NoticeView, ...], from_attributes=True),
+        failure=msgspec.convert(turn.failure, FailureView | None, from_attributes=True),
         on_default_path=on_default_path,
         messages=tuple(_messages_of(turn, first=first)),
     )
@@ -298,12 +282,11 @@ def _token_fields(usage: Usage) -> dict[str, Any]:
 
 
 def message_id(turn: Turn, ordinal: int) -> str:
-    """A message's id: its turn's, and its place in it."""
     return f"{turn.id}-{ordinal}"
 
 
 def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
-    replies = [place for place, said in enumerate(turn.messages) if said.role == "assistant"]
+    replies = [index for index, one in enumerate(turn.messages) if one.role == "assistant"]
     for ordinal, message in enumerate(turn.messages):
         if message.role == "system":
             continue
@@ -319,7 +302,7 @@ def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
             state=turn.state,
             turn_id=turn.id,
             created_at=(turn.ended_at if is_reply else None) or turn.started_at,
-            **view_content(message),
+            **_view_content(message),
         )
 
 
@@ -355,37 +338,28 @@ def _view_sum(one: UsageSum) -> UsageSumView:
     )
 
 
-def view_content(message: Message) -> dict[str, Any]:
-    """What was said: an OpenAI message as it is, another one by its text and its calls."""
-    parts = _parts_of(message)
-    shown = {"parts": list(map(_view_part, parts))}
-    if message.dialect == "openai":
-        fields = message.json()
-        return {**shown, "content": fields.get("content"), **_tools_in(fields)}
-    calls = [part for part in parts if isinstance(part, ToolCall)]
-    results = [part for part in parts if isinstance(part, ToolResult)]
-    beside: dict[str, Any] = {"tool_calls": list(map(_view_call, calls))} if calls else {}
-    if len(results) == 1:
-        beside["tool_call_id"] = results[0].call_id
-    return {**shown, "content": message.text or None, **beside}
-
-
-def _tools_in(fields: dict[str, Any]) -> dict[str, Any]:
-    """Calls and the id of a call as they were kept; in an imported file they may be none."""
+def _view_content(message: Message) -> dict[str, Any]:
+    try:
+        parts = parts_of(message)
+    except MalformedError:
+        parts = (Unknown(dialect=message.dialect, raw=message.raw, field="message"),)
+    shown: dict[str, Any] = {"parts": list(map(_view_part, parts))}
+    if message.dialect != "openai":
+        calls = [_view_call(part) for part in parts if isinstance(part, ToolCall)]
+        results = [part.call_id for part in parts if isinstance(part, ToolResult)]
+        if calls:
+            shown["tool_calls"] = calls
+        if len(results) == 1:
+            shown["tool_call_id"] = results[0]
+        return {**shown, "content": message.text or None}
+    fields = message.json()
     calls, call_id = fields.get("tool_calls"), fields.get("tool_call_id")
-    shown: dict[str, Any] = {}
+    # In an imported file the fields can have any type.
     if calls and isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
         shown["tool_calls"] = calls
     if call_id and isinstance(call_id, str):
         shown["tool_call_id"] = call_id
-    return shown
-
-
-def _parts_of(message: Message) -> tuple[AnyPart, ...]:
-    try:
-        return parts_of(message)
-    except MalformedError:
-        return (Unknown(dialect=message.dialect, raw=message.raw, field="message"),)
+    return {**shown, "content": fields.get("content")}
 
 
 def _view_call(call: ToolCall) -> dict[str, Any]:
@@ -394,7 +368,6 @@ def _view_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _view_part(part: AnyPart) -> dict[str, Any]:
-    """A part as JSON, without what it does not say."""
     encoded: dict[str, Any] = msgspec.to_builtins(part, enc_hook=str)
     if isinstance(part, Unknown):
         encoded["raw"] = msgspec.json.decode(part.raw)

@@ -1,59 +1,57 @@
-"""The server as an ASGI application: the table of routes behind one door.
+"""The ASGI application: the routes of the table, behind one middleware."""
 
-It puts the parts together and decides nothing: who comes in is the door's business, what is
-answered the endpoints'.
-"""
-
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
-from cllm.server.http.auth import admit, read_keyring
+from cllm.server.http.auth import LOCAL_CALLER, Keyring, find_caller, read_keyring
 from cllm.server.http.errors import report_error, to_anthropic, to_openai
 from cllm.server.http.metrics import Metrics, find_tracing
-from cllm.server.http.middleware import Edge, answer_unrouted, read_host_rules
-from cllm.server.http.request_log import log_in_thread, record_of
-from cllm.server.http.routes import ROUTES, Protocol, Row
-from cllm.server.serving import Serving
+from cllm.server.http.middleware import Edge, read_host_rules
+from cllm.server.http.request_log import log_in_thread
+from cllm.server.http.routes import ROUTES, Row
+from cllm.server.serving import ApiRequest, Serving
 from cllm.server.turns.registry import swept
 from cllm.wire.malformed import MalformedError
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-TELLERS = {"openai": to_openai, "anthropic": to_anthropic}
+ENCODERS = {"openai": to_openai, "anthropic": to_anthropic}
 
 
-def behind_door(row: Row, endpoint: Endpoint) -> Endpoint:
-    """The endpoint for those who may call it, with errors told in its protocol's words."""
+class Endpoint:
+    """A route as an ASGI application."""
 
-    async def answered(request: Request) -> Response:
+    def __init__(self, row: Row, serving: Serving, keyring: Keyring) -> None:
+        module, _, name = row.endpoint.partition(":")
+        self._function = getattr(import_module(f"cllm.server.{module}"), name)
+        self._row = row
+        self._serving = serving
+        self._keyring = keyring
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = ApiRequest(scope, receive, send, self._serving)
+        row, record = self._row, request.record
+        record.route = row.path
         try:
-            request.state.caller = admit(request, row)
-            return await endpoint(request)
+            is_open = row.access == "anyone"
+            request.caller = LOCAL_CALLER if is_open else find_caller(request, self._keyring)
+            caller = request.caller
+            record.owner, record.key = caller.owner, caller.key
+            response: Response = await self._function(request)
         except (CllmError, MalformedError) as error:
-            record_of(request).outcome = report_error(error).code
-            answer = told(error, row.protocol)
-            answer.headers.update(getattr(request.state, "told_with", {}))
-            return answer
-
-    return answered
-
-
-def told(error: CllmError | MalformedError, protocol: Protocol) -> Response:
-    """An error as an answer."""
-    status, headers, body = TELLERS[protocol](error)
-    return Response(body, status, headers, media_type="application/json")
+            record.outcome = report_error(error).code
+            status, headers, body = ENCODERS[row.protocol](error)
+            response = Response(body, status, {**headers, **request.error_headers})
+        await response(scope, receive, send)
 
 
 def build(serving: Serving) -> Starlette:
-    """The application for one server; it closes what it stands on when it ends."""
+    """Return the application, which closes the server when it ends."""
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -67,31 +65,26 @@ def build(serving: Serving) -> Starlette:
             await serving.calls.flush()
             await serving.app.close()
 
-    metrics = Metrics()
-    edge = Middleware(
-        Edge,
-        rules=read_host_rules(serving.settings),
-        metrics=metrics,
-        new_id=serving.new_id,
-        begin_span=find_tracing(),
-    )
-    app = Starlette(
-        routes=[
-            Route(row.path, behind_door(row, _endpoint(row)), methods=[row.method])
-            for row in ROUTES
-        ],
-        middleware=[edge],
-        exception_handlers={HTTPException: answer_unrouted},
-        lifespan=lifespan,
-    )
+    keyring = read_keyring(serving.settings.keys)
+    routes = [
+        Route(row.path, Endpoint(row, serving, keyring), methods=[row.method]) for row in ROUTES
+    ]
+    app = _App(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
+    app.state.metrics = Metrics()
     app.state.serving = serving
-    app.state.keyring = read_keyring(serving.settings.keys)
-    app.state.metrics = metrics
     return app
 
 
-def _endpoint(row: Row) -> Endpoint:
-    module, _, name = row.endpoint.partition(":")
-    endpoint: Endpoint = getattr(import_module(module), name)
-    return endpoint
+class _App(Starlette):
+    """Starlette with one middleware, which also handles all errors."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        serving: Serving = self.state.serving
+        return Edge(
+            self.router,
+            rules=read_host_rules(serving.settings),
+            metrics=self.state.metrics,
+            new_id=serving.new_id,
+            begin_span=find_tracing(),
+        )

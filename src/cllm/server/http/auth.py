@@ -1,9 +1,7 @@
-"""Who asks: a key becomes an owner.
+"""Authentication: the key of a request becomes the owner of conversations.
 
-A key is looked at for its form and hashed before anything is compared, and every known hash is
-compared in the same time. The keys themselves are not kept. Where none are configured everybody
-who reaches the server is its one person; that it is reached from this machine only is seen to
-where it starts to listen.
+Only hashes of keys are stored and compared, all of them in constant time. A server without keys has
+one owner; it listens on loopback only (`serving.check_reach`).
 """
 
 import hashlib
@@ -12,13 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import SettingsError
 from cllm.server.http.errors import RefusedError
-from cllm.server.http.request_log import record_of
-from cllm.server.http.routes import Row
 from cllm.server.serving import Caller
 from cllm.settings.sections import KeySettings
 
@@ -30,20 +27,15 @@ LOCAL_CALLER = Caller(owner=LOCAL_OWNER)
 
 
 class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key by its hash, its name for the log, and whose conversations it opens."""
-
     name: str
     owner: str
     digest: bytes
 
 
 class Keyring(msgspec.Struct, frozen=True, kw_only=True):
-    """All keys of one server."""
-
     keys: tuple[KnownKey, ...] = ()
 
     def find(self, offered: str) -> Caller | None:
-        """Whose key this is; None for nobody's."""
         if KEY.fullmatch(offered) is None:
             return None
         digest = _digest(offered)
@@ -52,11 +44,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_keyring(keys: Iterable[KeySettings]) -> Keyring:
-    """The keyring of the settings; SettingsError for a key that nobody could use."""
-    return Keyring(keys=tuple(map(_known, keys)))
+    return Keyring(keys=tuple(map(_read_key, keys)))
 
 
-def _known(settings: KeySettings) -> KnownKey:
+def _read_key(settings: KeySettings) -> KnownKey:
     where = f"server.keys: key '{settings.name}'"
     if settings.hash is not None:
         if HASH.fullmatch(settings.hash.lower()) is None:
@@ -78,28 +69,10 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("ascii")).digest()
 
 
-def admit(request: Request, row: Row) -> Caller:
-    """Who asks, if they may call the route; RefusedError if not."""
-    record = record_of(request)
-    record.route = row.path
-    caller = _caller(request, row)
-    record.owner, record.key = caller.owner, caller.key
-    return caller
-
-
-def _caller(request: Request, row: Row) -> Caller:
-    keyring: Keyring = request.app.state.keyring
-    match row.access:
-        case "anyone":
-            return LOCAL_CALLER
-        case "caller":
-            return LOCAL_CALLER if not keyring.keys else _with_key(request, keyring)
-        case _:
-            raise RefusedError("not_found", "There is nothing here.")
-
-
-def _with_key(request: Request, keyring: Keyring) -> Caller:
-    offered = list(_offered(request))
+def find_caller(request: Request, keyring: Keyring) -> Caller:
+    if not keyring.keys:
+        return LOCAL_CALLER
+    offered = list(_offered_keys(request.headers))
     if not offered:
         raise RefusedError(
             "missing_token",
@@ -111,11 +84,11 @@ def _with_key(request: Request, keyring: Keyring) -> Caller:
     return found[0]
 
 
-def _offered(request: Request) -> Iterator[str]:
-    authorization = request.headers.get("authorization", "")
+def _offered_keys(headers: Headers) -> Iterator[str]:
+    authorization = headers.get("authorization", "")
     if authorization[: len(BEARER)].lower() == BEARER:
         yield authorization[len(BEARER) :].strip()
     elif authorization:
         yield ""
-    if "x-api-key" in request.headers:
-        yield request.headers["x-api-key"].strip()
+    if "x-api-key" in headers:
+        yield headers["x-api-key"].strip()

@@ -1,6 +1,6 @@
-"""Errors over HTTP: what the server itself refuses, and one encoder per protocol.
+"""Errors over HTTP: refused requests, and one encoder per protocol.
 
-The classes of the error tree declare their status and code (`core/errors.py`).
+The classes of `core/errors.py` declare their status and code.
 """
 
 import math
@@ -18,20 +18,14 @@ RequestError = CllmError | MalformedError
 """The errors of a request. Every other exception is unexpected."""
 
 JSON = "application/json"
-OVERLOADED = 529
+# Anthropic's clients know by this text that they have to send less.
 TOO_LONG = "prompt is too long"
-OPENAI_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
+    **OPENAI_TYPES,
     404: "not_found_error",
     413: "request_too_large",
-    429: "rate_limit_error",
-    OVERLOADED: "overloaded_error",
+    529: "overloaded_error",
 }
 STATUSES: Mapping[str, int] = MappingProxyType(
     {
@@ -69,11 +63,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
 
 
 class RefusedError(CllmError):
-    """A request that the server refuses.
-
-    `param` is the field, header or parameter that it is about. `retry_after` is the time in seconds
-    after which the same request can succeed. `details` are for programs.
-    """
+    """A request that the server refuses. `retry_after` is in seconds."""
 
     http_message = None
 
@@ -99,7 +89,6 @@ class RefusedError(CllmError):
 
 
 def report_error(error: RequestError) -> ErrorReport:
-    """Return an error as it is reported to a client."""
     if isinstance(error, CllmError):
         return error.report()
     path = error.path if isinstance(error, FieldError) else None
@@ -121,22 +110,21 @@ STATUS_OF: Mapping[str, int] = MappingProxyType({**dict(_declared(CllmError)), *
 
 
 def to_openai(error: RequestError) -> Answer:
-    """The answer for OpenAI's clients and for the conversations endpoints."""
     report = report_error(error)
     return report.status, _headers(report), encode_openai(report)
 
 
 def to_anthropic(error: RequestError) -> Answer:
-    """The answer for Anthropic's clients."""
-    report = _for_anthropic(report_error(error))
-    return report.status, _headers(report), encode_anthropic(report)
+    """Anthropic expects 400 for our 422."""
+    report = report_error(error)
+    status = 400 if report.status == 422 else report.status  # noqa: PLR2004
+    return status, _headers(report), encode_anthropic(report)
 
 
 def encode_openai(report: ErrorReport) -> bytes:
-    """The body of OpenAI's envelope, which is also what a stream says that breaks."""
     fields: dict[str, Any] = {
         "message": report.message,
-        "type": _openai_type(report.status),
+        "type": _type_of(report.status, OPENAI_TYPES),
         "code": report.code,
         "param": report.param,
     }
@@ -146,10 +134,12 @@ def encode_openai(report: ErrorReport) -> bytes:
 
 
 def encode_anthropic(report: ErrorReport) -> bytes:
-    """The body of Anthropic's envelope, which is also an error event of a stream."""
+    message = report.message
+    if report.code == "context_length_exceeded" and TOO_LONG not in message.lower():
+        message = f"{TOO_LONG}: {message}"
     fields: dict[str, Any] = {
-        "type": _anthropic_type(report.status),
-        "message": _anthropic_message(report),
+        "type": _type_of(report.status, ANTHROPIC_TYPES),
+        "message": message,
     }
     if report.details is not None:
         fields["details"] = report.details
@@ -158,26 +148,9 @@ def encode_anthropic(report: ErrorReport) -> bytes:
     return msgspec.json.encode({"type": "error", "error": fields})
 
 
-def _for_anthropic(report: ErrorReport) -> ErrorReport:
-    """Anthropic has one status for every request that is not well formed."""
-    return msgspec.structs.replace(report, status=400) if report.status == 422 else report  # noqa: PLR2004
-
-
-def _openai_type(status: int) -> str:
+def _type_of(status: int, types: Mapping[int, str]) -> str:
     fallback = "api_error" if status in SERVER_ERRORS else "invalid_request_error"
-    return OPENAI_TYPES.get(status, fallback)
-
-
-def _anthropic_type(status: int) -> str:
-    fallback = "api_error" if status in SERVER_ERRORS else "invalid_request_error"
-    return ANTHROPIC_TYPES.get(status, fallback)
-
-
-def _anthropic_message(report: ErrorReport) -> str:
-    """The text; Anthropic's clients know by these words that they have to send less."""
-    if report.code != "context_length_exceeded" or TOO_LONG in report.message.lower():
-        return report.message
-    return f"{TOO_LONG}: {report.message}"
+    return types.get(status, fallback)
 
 
 def _headers(report: ErrorReport) -> dict[str, str]:

@@ -1,39 +1,89 @@
-"""How much a request may have: its body is read within limits, and looked at before it is decoded.
+"""Limits on request bodies: size, nesting, and the memory that they use together.
 
-It counts and refuses; what a body says is the codecs' business.
+Short bodies have their own share, so that slow long bodies do not block them. A body without room
+is refused; none waits.
 """
 
 import asyncio
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Self
 
 from starlette.requests import Request
 
-from cllm.server.http.body_room import SHORT, BodyRoom
 from cllm.server.http.errors import RefusedError
-from cllm.server.serving import serving_of
 from cllm.settings.sections import Limits
 from cllm.wire.malformed import FieldError
 
+SHORT = 64 * 1024
+"""The longest of the short bodies, in bytes."""
+SHORT_SHARE = 4
+"""Short bodies together use at most one part in SHORT_SHARE of the memory."""
+RETRY_SECONDS = 5
+# One level down, and (as a signed byte) one up.
 STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
-"""One level down, and (as a signed byte) one up."""
 NO_BRACKETS = bytes(set(range(256)).difference(b"[{]}"))
+# Bytes per step of the depth check, which takes up to 40 times their memory.
 PIECE = 64 * 1024
-"""So much of a body is looked at once: its words, each a value, take up to forty times that."""
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body, if it is not too long and comes in time."""
-    told = request.headers.get("content-length", "")
-    announced = int(told) if told.isascii() and told.isdigit() else 0
-    if announced > limits.body_bytes:
-        raise _too_large(limits)
-    serving = serving_of(request)
+class BodyRoom:
+    """The bytes of the bodies that are being read. One long body always has room."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.short = 0
+        self.long = 0
+        self._max_short = limits.bodies_bytes // SHORT_SHARE
+        self._max_long = max(limits.bodies_bytes - self._max_short, limits.body_bytes)
+
+    def check(self, *, expected: int = 0) -> None:
+        """Raise RefusedError if the room is exceeded, now or with the expected bytes."""
+        if self.short > self._max_short or self.long + expected > self._max_long:
+            raise RefusedError(
+                "too_many_bodies",
+                "The server is reading as many requests as it has room for; send this one again "
+                "in a moment.",
+                retry_after=RETRY_SECONDS,
+            )
+
+
+class BodyShare:
+    """The bytes of one body."""
+
+    def __init__(self, room: BodyRoom) -> None:
+        self._room = room
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resize(0)
+
+    def grow(self, size: int) -> None:
+        self._resize(size)
+        self._room.check()
+
+    def _resize(self, size: int) -> None:
+        for change in (-self._size, size):
+            if abs(change) <= SHORT:
+                self._room.short += change
+            else:
+                self._room.long += change
+        self._size = size
+
+
+async def read_body(request: Request, room: BodyRoom) -> bytes:
+    limits = room.limits
+    length = request.headers.get("content-length", "")
+    announced = int(length) if length.isascii() and length.isdigit() else 0
+    _check_size(announced, limits)
     if announced > SHORT:
-        serving.bodies.expect(announced, limits)
+        room.check(expected=announced)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            body = await _read(request, limits, serving.bodies)
+            body = await _receive(request, room)
     except TimeoutError:
         raise RefusedError(
             "request_timeout",
@@ -43,21 +93,18 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     return body
 
 
-async def _read(request: Request, limits: Limits, room: BodyRoom) -> bytes:
-    """The body in as many pieces as it comes in, given up where it becomes too long."""
+async def _receive(request: Request, room: BodyRoom) -> bytes:
     message = await request.receive()
     piece: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):
-        if len(piece) > limits.body_bytes:
-            raise _too_large(limits)
+        _check_size(len(piece), room.limits)
         return piece
-    # Grown in one place: a list of pieces of a byte each would take forty times their length.
+    # A list of pieces of one byte would take 40 times their length.
     body = bytearray()
-    with room.body(limits) as share:
+    with BodyShare(room) as share:
         while message["type"] == "http.request":
             body += message.get("body", b"")
-            if len(body) > limits.body_bytes:
-                raise _too_large(limits)
+            _check_size(len(body), room.limits)
             share.grow(len(body))
             if not message.get("more_body"):
                 return bytes(body)
@@ -65,8 +112,15 @@ async def _read(request: Request, limits: Limits, room: BodyRoom) -> bytes:
     raise RefusedError("request_timeout", "The client left before all of its body had come.")
 
 
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.body_bytes:
+        raise RefusedError(
+            "request_too_large",
+            f"The body may have at most {limits.body_bytes} bytes; send less.",
+        )
+
+
 def check_depth(body: bytes, most: int, *, piece: int = PIECE) -> None:
-    """FieldError for JSON that is nested deeper than so."""
     if body.count(b"[") + body.count(b"{") <= most:
         return
     depth = 0
@@ -79,7 +133,7 @@ def check_depth(body: bytes, most: int, *, piece: int = PIECE) -> None:
 
 
 def _outside_strings(body: bytes, size: int) -> Iterator[bytes]:
-    """JSON without what is in its strings, in pieces, in one pass over it whatever it is."""
+    """Yield JSON without the contents of its strings, in pieces."""
     in_string, cut_off = False, b""
     for start in range(0, len(body), size):
         plain = (cut_off + body[start : start + size]).replace(b"\\\\", b"")
@@ -90,7 +144,6 @@ def _outside_strings(body: bytes, size: int) -> Iterator[bytes]:
 
 
 def check_counts(body: bytes, messages: int, limits: Limits) -> None:
-    """RefusedError for more messages, or more parts in them, than there may be."""
     if messages > limits.messages:
         raise RefusedError(
             "request_too_large",
@@ -103,10 +156,3 @@ def check_counts(body: bytes, messages: int, limits: Limits) -> None:
             f"A request may have at most {limits.parts} parts and tools; send fewer.",
             param="messages",
         )
-
-
-def _too_large(limits: Limits) -> RefusedError:
-    return RefusedError(
-        "request_too_large",
-        f"The body may have at most {limits.body_bytes} bytes; send less.",
-    )

@@ -1,7 +1,6 @@
-"""The server listens: a socket, uvicorn, and an end that loses nothing.
+"""The listening socket and uvicorn's server.
 
-Asked to stop, it takes no more requests, lets running turns end for a while, and keeps the rest as
-incomplete.
+On a signal it refuses new requests, waits for running turns, and saves the rest as incomplete.
 """
 
 import asyncio
@@ -30,8 +29,9 @@ BACKLOG = 2048
 UNREAD_BYTES = 128 * 1024
 GRACE = 1.0
 MOST_OPEN = 65536
-# A request leaves few cycles behind, so that they need not be looked for after every few of them.
-OBJECTS_LOOKED_THROUGH = 10_000
+# A request leaves few cycles behind.
+GC_THRESHOLD = 10_000
+# For mallopt(3): longer texts return to the system when freed.
 M_MMAP_THRESHOLD = -3
 LONG_TEXT = 256 * 1024
 
@@ -39,10 +39,9 @@ Say = Callable[[str], None]
 
 
 def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker: str) -> None:
-    """Serve until the process is asked to stop.
+    """Serve until a signal stops the process.
 
-    Once it is clear that it can, `prepare` is called, and `say` with the address when it listens.
-    `worker` names, as `module:function`, what makes the application in each of several processes.
+    `worker` is the `module:function` that builds the application in each of several processes.
     """
     server_store(settings)
     check_reach(settings.server)
@@ -62,7 +61,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
 
 
 def allow_connections() -> None:
-    """Let this process have as many connections as it may: most systems begin with a thousand."""
+    """Raise the limit of open files."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN if most == resource.RLIM_INFINITY else min(most, MOST_OPEN)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
@@ -70,7 +69,6 @@ def allow_connections() -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that nobody else listens on; UsageError if there is none to be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -80,24 +78,26 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
         ) from error
-    # Each connection has it from here. The system would hold megabytes for a client that is slow.
+    # Inherited by connections; the default is megabytes.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
     return bound
 
 
 def shown_address(bound: socket.socket) -> str:
-    """Where clients find the server."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
+    limits = settings.server.limits
+    # uvicorn calls it as if it were a class.
+    protocol = partial(Connection, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),
         workers=settings.server.workers,
         loop="uvloop",
-        http=_connection(settings),
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -105,30 +105,17 @@ def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=int(settings.server.limits.stop_seconds + 2 * GRACE),
+        timeout_graceful_shutdown=int(limits.stop_seconds + 2 * GRACE),
     )
 
 
-def _connection(settings: Settings) -> type[asyncio.Protocol]:
-    """What makes a connection, which uvicorn calls as if it were a class."""
-    limits = settings.server.limits
-    made = partial(Connection, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
-    return cast("type[asyncio.Protocol]", made)
-
-
-def give_long_texts_back() -> None:
-    """Have the memory of a long text given back to the system as soon as nobody has the text.
-
-    Else the C library, after the first of them, keeps it in pieces that the next may not fit into.
-    Where the library is another one, nothing is done.
-    """
+def _return_long_texts() -> None:
+    """Make glibc return freed long texts to the system instead of fragmenting its memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LONG_TEXT)
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which says that it began and sees running turns to their end."""
-
     def __init__(
         self, config: uvicorn.Config, serving: Serving, *, began: Callable[[], None]
     ) -> None:
@@ -138,11 +125,11 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is loaded by now stays; looking through it again and again would cost every request.
+        # The collector need not look at what is loaded so far.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(OBJECTS_LOOKED_THROUGH)
-        give_long_texts_back()
+        gc.set_threshold(GC_THRESHOLD)
+        _return_long_texts()
         self._began()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -153,7 +140,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop when asked to, and end as a command that did what it was told."""
+        """Exit with code 0 on a signal; uvicorn would raise it again."""
         before = {
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM)

@@ -1,7 +1,6 @@
-"""What this process of the server has done, counted, in the text form that Prometheus reads.
+"""Metrics in the format of Prometheus, and spans of OpenTelemetry.
 
-Counts names of routes and of models that answered, never anything a client wrote, so that the
-number of series stays small. Nothing is kept beyond the process.
+Labels are routes and models that answered, never text of a client: series must stay few.
 """
 
 import sys
@@ -14,37 +13,36 @@ from typing import TYPE_CHECKING, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cllm.core.reply import Usage
 from cllm.server.http.request_log import RequestRecord, fields_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from opentelemetry.util.types import AttributeValue
 
+EndSpan = Callable[[RequestRecord], None]
+BeginSpan = Callable[[Mapping[str, str]], EndSpan]
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NOWHERE = "none"
 OTHERS = "others"
 MOST_MODELS = 200
-
-Labels = tuple[tuple[str, str], ...]
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+API, SDK = "opentelemetry", "opentelemetry.sdk"
+FAILED = 500
 
 
 class Metrics:
-    """The counters of one process."""
-
     def __init__(self) -> None:
         self.running = 0
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._durations: dict[str, list[int]] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._usage: defaultdict[str, Usage] = defaultdict(Usage)
         self._cost: defaultdict[str, float] = defaultdict(float)
-        self._models: set[str] = set()
 
     def observe(self, record: RequestRecord) -> None:
-        """Count a request that has ended."""
         route = record.route or NOWHERE
         self._requests[route, record.method, record.status] += 1
         buckets = self._durations.get(route)
@@ -53,21 +51,14 @@ class Metrics:
         buckets[bisect_left(BUCKETS, record.seconds)] += 1
         self._seconds[route] += record.seconds
         if record.model is not None and record.usage is not None:
-            model = self._named(record.model)
-            for kind in KINDS:
-                self._tokens[model, kind] += getattr(record.usage, kind)
+            # A provider can answer to any name.
+            is_known = record.model in self._usage or len(self._usage) < MOST_MODELS
+            model = record.model if is_known else OTHERS
+            self._usage[model] += record.usage
             if record.cost is not None:
                 self._cost[model] += record.cost
 
-    def _named(self, model: str) -> str:
-        """The model, or what stands for all beyond so many: a provider may answer to any name."""
-        if model in self._models or len(self._models) < MOST_MODELS:
-            self._models.add(model)
-            return model
-        return OTHERS
-
     def exposed(self) -> str:
-        """All of it as text."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -75,18 +66,19 @@ class Metrics:
         yield f"cllm_requests_running {self.running}"
         yield from _head("cllm_requests_total", "counter", "Requests answered.")
         for (route, method, status), count in self._requests.items():
-            labels = (("route", route), ("method", method), ("status", str(status)))
-            yield f"cllm_requests_total{_encode_labels(labels)} {count}"
+            labels = _encode_labels(route=route, method=method, status=str(status))
+            yield f"cllm_requests_total{labels} {count}"
         yield from _head("cllm_request_seconds", "histogram", "How long requests took.")
         for route, buckets in self._durations.items():
-            yield from _histogram((("route", route),), buckets, self._seconds[route])
+            yield from _histogram(route, buckets, self._seconds[route])
         yield from _head("cllm_tokens_total", "counter", "Tokens used, by model and kind.")
-        for (model, kind), count in self._tokens.items():
-            named = (("model", model), ("kind", kind))
-            yield f"cllm_tokens_total{_encode_labels(named)} {count}"
+        for model, usage in self._usage.items():
+            for kind in KINDS:
+                labels = _encode_labels(model=model, kind=kind)
+                yield f"cllm_tokens_total{labels} {getattr(usage, kind)}"
         yield from _head("cllm_cost_dollars_total", "counter", "US dollars spent, where known.")
         for model, cost in self._cost.items():
-            yield f"cllm_cost_dollars_total{_encode_labels((('model', model),))} {cost}"
+            yield f"cllm_cost_dollars_total{_encode_labels(model=model)} {cost}"
 
 
 def _head(name: str, kind: str, about: str) -> Iterator[str]:
@@ -94,20 +86,21 @@ def _head(name: str, kind: str, about: str) -> Iterator[str]:
     yield f"# TYPE {name} {kind}"
 
 
-def _histogram(labels: Labels, buckets: list[int], seconds: float) -> Iterator[str]:
+def _histogram(route: str, buckets: list[int], seconds: float) -> Iterator[str]:
     below = 0
     for limit, count in zip((*map(str, BUCKETS), "+Inf"), buckets, strict=True):
         below += count
-        yield f"cllm_request_seconds_bucket{_encode_labels((*labels, ('le', limit)))} {below}"
-    yield f"cllm_request_seconds_sum{_encode_labels(labels)} {seconds}"
-    yield f"cllm_request_seconds_count{_encode_labels(labels)} {below}"
+        yield f"cllm_request_seconds_bucket{_encode_labels(route=route, le=limit)} {below}"
+    yield f"cllm_request_seconds_sum{_encode_labels(route=route)} {seconds}"
+    yield f"cllm_request_seconds_count{_encode_labels(route=route)} {below}"
 
 
-def _encode_labels(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+def _encode_labels(**labels: str) -> str:
+    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
@@ -117,23 +110,15 @@ async def metrics(request: Request) -> Response:
     return Response(counted.exposed(), media_type=CONTENT_TYPE)
 
 
-EndSpan = Callable[[RequestRecord], None]
-BeginSpan = Callable[[Mapping[str, str]], EndSpan]
-
-API, SDK = "opentelemetry", "opentelemetry.sdk"
-SPANS = f"{SDK}.trace"
-FAILED = 500
-
-
 def find_tracing() -> BeginSpan | None:
-    """What begins a span for a request's headers; None where nobody would get it."""
+    """Return None if OpenTelemetry is not configured."""
     if find_spec(API) is None or find_spec(SDK) is None:
         return None
     from opentelemetry import trace  # noqa: PLC0415 - optional packages
 
     provider = trace.get_tracer_provider()
-    if SPANS not in sys.modules:
-        # Whoever configured it has imported it; loading it to learn that nobody did takes long.
+    if f"{SDK}.trace" not in sys.modules:
+        # Configuring imports this module, which is slow.
         return None
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
@@ -141,7 +126,6 @@ def find_tracing() -> BeginSpan | None:
 
 
 def tracing_with(provider: "TracerProvider") -> BeginSpan:
-    """What begins spans of this provider's."""
     from opentelemetry import trace  # noqa: PLC0415 - optional packages
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,
@@ -157,9 +141,8 @@ def tracing_with(provider: "TracerProvider") -> BeginSpan:
         def end(record: RequestRecord) -> None:
             span.update_name(f"{record.method} {record.route or 'unknown route'}")
             for name, value in fields_of(record).items():
-                if value is None:
-                    continue
-                span.set_attribute(f"cllm.{name}", cast("AttributeValue", value))
+                if value is not None:
+                    span.set_attribute(f"cllm.{name}", cast("AttributeValue", value))
             span.set_attribute("http.response.status_code", record.status)
             if record.status >= FAILED:
                 span.set_status(trace.StatusCode.ERROR, record.outcome)

@@ -1,7 +1,6 @@
-"""What a request to the conversations endpoints says: its query and its body, as typed values.
+"""Queries and bodies of the conversations endpoints; invalid ones raise FieldError.
 
-The types are the description of the interface as well. What does not fit is a FieldError that
-names the field.
+Docstrings of types go into the OpenAPI description.
 """
 
 import re
@@ -15,7 +14,7 @@ from cllm.core.conversation import Policy
 from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.server.http.errors import RefusedError
 from cllm.server.http.limits import read_body
-from cllm.server.serving import serving_of
+from cllm.server.serving import ApiRequest
 from cllm.wire.malformed import FieldError
 
 MOST = 2**31 - 1
@@ -27,7 +26,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 StoreName = Literal["files"]
-# Said of these in the description only; what is wrong with one has a code or words of its own.
+# Extra schemas are for the description only: these have their own errors.
 Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST})]
 Words = Annotated[
     str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\S"})
@@ -100,26 +99,21 @@ class BranchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def read_query(request: Request, kind: type[Q]) -> Q:
-    """The parameters of the address; those that nobody knows are left alone."""
-    given = request.query_params
+    parameters = request.query_params
     for field in msgspec.structs.fields(kind):
-        _check_parameter(field, given.getlist(field.encode_name))
+        values = parameters.getlist(field.encode_name)
+        if len(values) > 1:
+            raise FieldError(field.encode_name, "it is given more than once")
+        if field.default is None and values and values[0].lower() == "null":
+            raise FieldError(field.encode_name, "null is said by leaving it out")
     try:
-        return msgspec.convert(dict(given), kind, strict=False)
+        return msgspec.convert(dict(parameters), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise field_error(error) from None
+        raise _field_error(error) from None
 
 
-def _check_parameter(field: msgspec.structs.FieldInfo, values: list[str]) -> None:
-    if len(values) > 1:
-        raise FieldError(field.encode_name, "it is given more than once")
-    if field.default is None and values and values[0].lower() == "null":
-        raise FieldError(field.encode_name, "null is said by leaving it out")
-
-
-async def read_json(request: Request, kind: type[T], *, empty: T | None = None) -> T:
-    """The body as this type, whatever its content type says; `empty` stands for none at all."""
-    body = await read_body(request, serving_of(request).settings.limits)
+async def read_json(request: ApiRequest, kind: type[T], *, empty: T | None = None) -> T:
+    body = await read_body(request, request.serving.bodies)
     if not body and empty is not None:
         return empty
     return decode(body, kind)
@@ -130,15 +124,14 @@ def decode(body: bytes, kind: type[T]) -> T:
         str(body, "utf-8")
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise field_error(error) from None
+        raise _field_error(error) from None
     except UnicodeDecodeError:
         raise FieldError("", "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError):
         raise FieldError("", "the body is not JSON that can be read") from None
 
 
-def field_error(error: msgspec.ValidationError) -> FieldError:
-    """What msgspec found wrong, with the path of the field as clients write it."""
+def _field_error(error: msgspec.ValidationError) -> FieldError:
     found = FIELD.fullmatch(str(error))
     if found is None:
         return FieldError("", str(error))
@@ -146,35 +139,29 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
 
 
 def read_sequence(text: str) -> int:
-    """A sequence number from an address."""
-    if not (text.isascii() and text.isdigit() and 0 < len(text) <= len(str(MOST))):
-        raise _no_sequence("sequence_number")
-    return check_sequence(int(text), "sequence_number")
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    return check_sequence(int(text) if is_number else 0, "sequence_number")
 
 
 def check_sequence(number: int, param: str) -> int:
     if not 1 <= number <= MOST:
-        raise _no_sequence(param)
+        raise RefusedError(
+            "invalid_sequence_number",
+            "A sequence number is a whole number from 1 on; see the conversation's messages.",
+            param=param,
+        )
     return number
 
 
-def _no_sequence(param: str) -> RefusedError:
-    return RefusedError(
-        "invalid_sequence_number",
-        "A sequence number is a whole number from 1 on; see the conversation's messages.",
-        param=param,
-    )
-
-
 def read_moment(text: str | None, *, field: str, end: bool = False) -> datetime | None:
-    """A day or a moment; a day is its beginning, or with `end` the beginning of the next."""
+    """Return the moment; of a day its start, or with `end` the start of the next."""
     if text is None:
         return None
     try:
         if ISO_DATE.fullmatch(text):
             day = date.fromisoformat(text) + timedelta(days=1 if end else 0)
             return datetime.combine(day, time(), UTC)
-        # In an address a plus sign stands for a space.
+        # In a query a plus sign becomes a space.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text.upper() else text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -1,11 +1,9 @@
-"""One line for every request: what was asked for and what became of it.
+"""The log line of a request, which a thread writes.
 
-The record lists what it holds: ids, names, numbers and yes or no. What was said, a system prompt or
-a key has no field in it, so none can be logged. While the server runs, a thread writes the lines.
+A record has IDs, names and numbers only, so that no message, system prompt or key is logged.
 """
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
@@ -13,8 +11,8 @@ from queue import SimpleQueue
 from threading import Event
 
 import msgspec
-from starlette.requests import Request
 
+from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.logs import ROOT, log
 
@@ -39,10 +37,9 @@ _RecordQueue = SimpleQueue["logging.LogRecord | Event | None"]
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
-    """What is known of a request; filled in by whoever learns it, and logged at its end.
+    """The facts of a request; each step adds its own.
 
-    `conversation`, `turn` and `model` are names that were looked up and found, never what a client
-    wrote. `system_prompt` says whether the request had one. `outcome` is `ok`, the code of an
+    Names are those that a lookup found, never text of a client. `outcome` is `ok`, the code of an
     error, or `disconnected`.
     """
 
@@ -66,24 +63,18 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     fault: str | None = None
 
-
-def record_of(request: Request) -> RequestRecord:
-    """The record of a request; one that nobody logs where the server's edge is not in front."""
-    record: RequestRecord | None = request.scope.get(SCOPE_KEY)
-    if record is None:
-        record = RequestRecord(request="", method=request.method, started=time.monotonic())
-        request.scope[SCOPE_KEY] = record
-    return record
+    def note_prompt(self, prompt: Prompt) -> None:
+        roles = [message.role for message in prompt.messages]
+        self.messages = len(roles)
+        self.system_prompt = prompt.system is not None or "system" in roles
 
 
 def log_request(record: RequestRecord) -> None:
-    """Write the line."""
     level = logging.ERROR if record.fault is not None else logging.INFO
     log("server", level, "request", **fields_of(record))
 
 
 def fields_of(record: RequestRecord) -> dict[str, object]:
-    """The fields of the line, without those that say nothing."""
     fields: dict[str, object] = {
         "request": record.request,
         "method": record.method,
@@ -94,10 +85,8 @@ def fields_of(record: RequestRecord) -> dict[str, object]:
     }
     if record.first_byte is not None:
         fields["first_byte_ms"] = round(record.first_byte * 1000, 1)
-    for name in NAMED:
-        value = getattr(record, name)
-        if value is not None:
-            fields[name] = value
+    values = msgspec.structs.asdict(record)
+    fields |= {name: values[name] for name in NAMED if values[name] is not None}
     usage = record.usage
     if usage is not None:
         fields["input_tokens"] = usage.prompt
@@ -108,7 +97,7 @@ def fields_of(record: RequestRecord) -> dict[str, object]:
 
 
 class _QueueHandler(QueueHandler):
-    """Queues records. Returns from a record of level ERROR, or with a full queue, after writing."""
+    """Queues records; waits until an ERROR is written, or if the queue is full."""
 
     queue: _RecordQueue
 
@@ -117,7 +106,7 @@ class _QueueHandler(QueueHandler):
         self._is_urgent = is_urgent
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Leave the record as it is: the default adds a traceback, which can hold client text."""
+        """Keep the record: the default adds a traceback with client text."""
         return record
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -130,7 +119,7 @@ class _QueueHandler(QueueHandler):
 
 
 class _QueueListener(QueueListener):
-    """Writes records in batches: waking the thread for each record costs more than writing it."""
+    """Writes in batches: waking the thread for each record is slow."""
 
     queue: _RecordQueue
 
@@ -155,7 +144,7 @@ class _QueueListener(QueueListener):
 
 @contextmanager
 def log_in_thread() -> Iterator[None]:
-    """Within the block a thread writes the log; every line is written when the block ends."""
+    """Within the block a thread writes the log."""
     logger = logging.getLogger(ROOT)
     handlers = logger.handlers
     if not handlers:

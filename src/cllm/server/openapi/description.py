@@ -1,8 +1,4 @@
-"""The OpenAPI description of the server.
-
-Paths come from the tables of routes and operations, schemas of our own types from the types, and
-all other schemas, headers and security schemes from `schemas.json`.
-"""
+"""The OpenAPI description: from routes, operations, our types and `schemas.json`."""
 
 import re
 from collections.abc import Iterator
@@ -15,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm import __version__
-from cllm.server.http.errors import STATUS_OF
-from cllm.server.http.responses import JSON
+from cllm.server.http.errors import JSON, STATUS_OF
 from cllm.server.http.routes import ROUTES, Row
 from cllm.server.openapi.operations import EVENTS, OPERATIONS, Operation
 
@@ -29,7 +24,7 @@ FORMS = {
     "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
 }
-# What a new conversation's id can be used for, so that a tool that explores finds its way.
+# Operations on a new conversation, for tools that explore the interface.
 LINKED = (
     "getConversation",
     "changeConversation",
@@ -50,13 +45,11 @@ def encoded_description() -> bytes:
 
 @cache
 def _data() -> dict[str, dict[str, Schema]]:
-    """Load the schemas of values that are not types of ours."""
     data = files("cllm.server.openapi").joinpath("schemas.json").read_bytes()
     return msgspec.json.decode(data, type=dict[str, dict[str, Schema]])
 
 
 def describe() -> dict[str, Any]:
-    """The whole description."""
     paths: dict[str, dict[str, Any]] = {}
     for row in ROUTES:
         path = PARAMETER.sub(r"{\1}", row.path)
@@ -74,17 +67,15 @@ def describe() -> dict[str, Any]:
     }
 
 
-def _types() -> Iterator[type[msgspec.Struct]]:
-    for operation in OPERATIONS.values():
-        for kind in (operation.query, operation.body, operation.answer):
-            if isinstance(kind, type):
-                yield kind
-
-
 @cache
 def _own_types() -> dict[str, Schema]:
-    _, components = msgspec.json.schema_components(_types(), ref_template=REF_TEMPLATE)
-    return components
+    types = [
+        kind
+        for operation in OPERATIONS.values()
+        for kind in (operation.query, operation.body, operation.answer)
+        if isinstance(kind, type)
+    ]
+    return msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
 
 
 def _schemas() -> dict[str, Schema]:
@@ -121,7 +112,7 @@ def _ref(name: str) -> Schema:
 
 
 def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
-    """One event of a stream; its data is JSON, but for the last of OpenAI's."""
+    """Return the schema of an event; OpenAI's last one is not JSON."""
     content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_of(kind)}
     data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
     return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
@@ -142,7 +133,7 @@ def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
 
 
 def _without_null(schema: Schema) -> Schema:
-    """A parameter that is left out is not there: no address says null."""
+    """Remove null, which a query cannot express."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
 
@@ -158,9 +149,14 @@ def _responses(row: Row, operation: Operation) -> dict[str, Any]:
 
 
 def _by_status(row: Row, operation: Operation) -> dict[int, list[str]]:
-    given = () if row.access == "anyone" else ("missing_token", "invalid_token")
+    codes = [] if row.access == "anyone" else ["missing_token", "invalid_token"]
+    if "{conversation_id}" in row.path:
+        codes += ("invalid_conversation_id", "conversation_not_found")
+    codes += operation.codes
+    if operation.query is not None or isinstance(operation.body, type):
+        codes.append("validation_error")
     found: dict[int, list[str]] = {}
-    for code in (*given, *operation.codes):
+    for code in codes:
         status = STATUS_OF[code]
         if row.protocol == "anthropic" and status == STATUS_OF["validation_error"]:
             status = 400

@@ -1,22 +1,18 @@
-"""What each route does, for its description: a table beside the table of routes.
-
-A row says what goes in and what comes out. It decides nothing; a test holds that no route is
-without one.
-"""
+"""The table of operations for the OpenAPI description: one for each route."""
 
 from typing import Any, Literal
 
 import msgspec
 
 from cllm.server.api import views
-from cllm.server.api.models import ModelListView, ModelView
+from cllm.server.api.server import ModelListView, ModelView
 from cllm.server.api.turns import PromptView
 from cllm.server.http import parameters
+from cllm.server.http.errors import JSON
 from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, TURN
 
-JSON = "application/json"
 EVENTS = "text/event-stream"
-CONVERSATION_CODES = ("invalid_conversation_id", "conversation_not_found")
+SEQUENCE_CODES = ("sequence_not_found", "invalid_sequence_number")
 COMPLETION_CODES = (
     "invalid_conversation_id",
     "invalid_header",
@@ -42,17 +38,16 @@ COMPLETION_HEADERS = (
 )
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One route: `body` and `answer` are types of ours, or names of the schemas of completions.
+class Operation(msgspec.Struct, frozen=True):
+    """One route. Names of types are in `schemas.json`.
 
-    `media` is in which form the answer comes; `also` is another form that can be asked for.
-    `codes` are the errors to expect beside those that any call can meet, `path` the forms of what
-    stands in the address.
+    `codes` are the errors that path, query and body type do not imply. `path` has patterns of path
+    parameters.
     """
 
     name: str
-    summary: str
     tag: Literal["completions", "conversations", "turns", "server"]
+    summary: str
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | str | None = None
     body_is_needed: bool = True
@@ -67,9 +62,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 def _completion(name: str, summary: str, body: str, answer: str, **more: Any) -> Operation:
     return Operation(
-        name=name,
-        summary=summary,
-        tag="completions",
+        name,
+        "completions",
+        summary,
         body=body,
         answer=answer,
         codes=COMPLETION_CODES,
@@ -97,189 +92,159 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "countTokens", "Count what a request takes.", "MessagesRequest", "TokenCount"
     ),
     ("POST", "/v1/embeddings"): Operation(
-        name="createEmbedding",
-        summary="Passed on to the model's provider.",
-        tag="completions",
+        "createEmbedding",
+        "completions",
+        "Passed on to the model's provider.",
         body="EmbeddingRequest",
         answer="EmbeddingList",
         codes=("model_not_found", "validation_error", "upstream_unreachable"),
     ),
     ("GET", "/v1/models"): Operation(
-        name="listModels",
-        summary="The models that the settings name, and the local ones.",
-        tag="server",
+        "listModels",
+        "server",
+        "The models that the settings name, and the local ones.",
         answer=ModelListView,
     ),
     ("GET", "/v1/models/{model:path}"): Operation(
-        name="getModel",
-        summary="One of these models.",
-        tag="server",
-        answer=ModelView,
-        codes=("model_not_found",),
+        "getModel", "server", "One of these models.", answer=ModelView, codes=("model_not_found",)
     ),
     ("GET", "/v1/usage"): Operation(
-        name="getUsage",
-        summary="Tokens and costs, by day or by model.",
-        tag="server",
+        "getUsage",
+        "server",
+        "Tokens and costs, by day or by model.",
         query=parameters.UsageQuery,
         answer=views.UsageListView,
-        codes=("validation_error",),
     ),
     ("GET", CONVERSATIONS): Operation(
-        name="listConversations",
-        summary="A page of conversations, newest first.",
-        tag="conversations",
+        "listConversations",
+        "conversations",
+        "A page of conversations, newest first.",
         query=parameters.ListQuery,
         answer=views.ListView,
-        codes=("validation_error",),
     ),
     ("POST", CONVERSATIONS): Operation(
-        name="createConversation",
-        summary="A new conversation, in which nothing has been said.",
-        tag="conversations",
+        "createConversation",
+        "conversations",
+        "A new conversation, in which nothing has been said.",
         body=parameters.NewBody,
         body_is_needed=False,
         answer=views.SummaryView,
         status=201,
-        codes=("request_too_large", "validation_error"),
+        codes=("request_too_large",),
     ),
     ("GET", f"{CONVERSATIONS}/search"): Operation(
-        name="searchConversations",
-        summary="Messages with all of these words.",
-        tag="conversations",
+        "searchConversations",
+        "conversations",
+        "Messages with all of these words.",
         query=parameters.SearchQuery,
         answer=views.SearchView,
-        codes=("validation_error",),
     ),
     ("POST", f"{CONVERSATIONS}/import"): Operation(
-        name="importConversation",
-        summary="A conversation file becomes a new conversation.",
-        tag="conversations",
+        "importConversation",
+        "conversations",
+        "A conversation file becomes a new conversation.",
         body="ConversationFile",
         answer=views.DetailView,
         status=201,
         codes=("request_too_large", "validation_error"),
     ),
     ("GET", CONVERSATION): Operation(
-        name="getConversation",
-        summary="A conversation with its messages.",
-        tag="conversations",
+        "getConversation",
+        "conversations",
+        "A conversation with its messages.",
         query=parameters.DetailQuery,
         answer=views.DetailView,
-        codes=(*CONVERSATION_CODES, "validation_error"),
     ),
     ("PATCH", CONVERSATION): Operation(
-        name="changeConversation",
-        summary="Another title or metadata; put into the archive, or brought back.",
-        tag="conversations",
+        "changeConversation",
+        "conversations",
+        "Another title or metadata; put into the archive, or brought back.",
         body=parameters.ChangeBody,
         answer=views.SummaryView,
-        codes=(*CONVERSATION_CODES, "conversation_busy", "request_too_large", "validation_error"),
+        codes=("conversation_busy", "request_too_large"),
     ),
     ("DELETE", CONVERSATION): Operation(
-        name="deleteConversation",
-        summary="Put a conversation into the archive, or delete it for good.",
-        tag="conversations",
+        "deleteConversation",
+        "conversations",
+        "Put a conversation into the archive, or delete it for good.",
         query=parameters.DeleteQuery,
         status=204,
-        codes=(*CONVERSATION_CODES, "conversation_busy", "validation_error"),
+        codes=("conversation_busy",),
     ),
     ("POST", f"{CONVERSATION}/branch"): Operation(
-        name="branchConversation",
-        summary="A new conversation with the messages up to a number.",
-        tag="conversations",
+        "branchConversation",
+        "conversations",
+        "A new conversation with the messages up to a number.",
         body=parameters.BranchBody,
         answer=views.DetailView,
         status=201,
-        codes=(
-            *CONVERSATION_CODES,
-            "sequence_not_found",
-            "invalid_sequence_number",
-            "validation_error",
-        ),
+        codes=(*SEQUENCE_CODES,),
     ),
     ("GET", f"{CONVERSATION}/export"): Operation(
-        name="exportConversation",
-        summary="The conversation as one document.",
-        tag="conversations",
+        "exportConversation",
+        "conversations",
+        "The conversation as one document.",
         query=parameters.ExportQuery,
         answer="ConversationFile",
         also={"text/markdown": "", "text/html": ""},
-        codes=(*CONVERSATION_CODES, "validation_error"),
     ),
     ("GET", MESSAGE): Operation(
-        name="getMessage",
-        summary="One message, by its id or its sequence number.",
-        tag="conversations",
+        "getMessage",
+        "conversations",
+        "One message, by its id or its sequence number.",
         answer=views.MessageView,
-        codes=(
-            *CONVERSATION_CODES,
-            "message_not_found",
-            "sequence_not_found",
-            "invalid_sequence_number",
-        ),
+        codes=("message_not_found", *SEQUENCE_CODES),
     ),
     ("DELETE", MESSAGE): Operation(
-        name="deleteMessages",
+        "deleteMessages",
+        "conversations",
+        "Delete the message with this sequence number and all later ones.",
         path={"message": "^[1-9][0-9]{0,8}$"},
-        summary="Delete the message with this sequence number and all later ones.",
-        tag="conversations",
         status=204,
-        codes=(
-            *CONVERSATION_CODES,
-            "sequence_not_found",
-            "conversation_busy",
-            "invalid_sequence_number",
-        ),
+        codes=("sequence_not_found", "conversation_busy", "invalid_sequence_number"),
     ),
     ("GET", TURN): Operation(
-        name="getTurn",
-        summary="One turn, on the default path or off it.",
-        tag="turns",
+        "getTurn",
+        "turns",
+        "One turn, on the default path or off it.",
         answer=views.TurnView,
-        codes=(*CONVERSATION_CODES, "turn_not_found"),
+        codes=("turn_not_found",),
     ),
     ("GET", f"{TURN}/prompt"): Operation(
-        name="getPrompt",
-        summary="What the turn sent, and what was left out and why.",
-        tag="turns",
+        "getPrompt",
+        "turns",
+        "What the turn sent, and what was left out and why.",
         answer=PromptView,
-        codes=(*CONVERSATION_CODES, "turn_not_found"),
+        codes=("turn_not_found",),
     ),
     ("GET", f"{TURN}/events"): Operation(
-        name="getEvents",
-        summary="The turn's stream again, from Last-Event-ID on.",
-        tag="turns",
+        "getEvents",
+        "turns",
+        "The turn's stream again, from Last-Event-ID on.",
         answer="",
         media=EVENTS,
         headers=("Last-Event-ID",),
-        codes=(*CONVERSATION_CODES, "invalid_header", "turn_not_found", "events_not_kept"),
+        codes=("invalid_header", "turn_not_found", "events_not_kept"),
     ),
-    ("GET", "/health"): Operation(
-        name="getHealth", summary="The process answers.", tag="server", answer="Status"
-    ),
+    ("GET", "/health"): Operation("getHealth", "server", "The process answers.", answer="Status"),
     ("GET", "/ready"): Operation(
-        name="getReadiness",
-        summary="The store answers as well.",
-        tag="server",
+        "getReadiness",
+        "server",
+        "The store answers as well.",
         answer="Status",
         codes=("conversation_storage_unavailable",),
     ),
     ("GET", "/metrics"): Operation(
-        name="getMetrics",
-        summary="Counters of this process, for Prometheus.",
-        tag="server",
+        "getMetrics",
+        "server",
+        "Counters of this process, for Prometheus.",
         answer="",
         media="text/plain",
     ),
     ("GET", "/openapi.json"): Operation(
-        name="getDescription", summary="This description.", tag="server", answer="Anything"
+        "getDescription", "server", "This description.", answer="Anything"
     ),
     ("GET", "/docs"): Operation(
-        name="getDocs",
-        summary="This description, to be read.",
-        tag="server",
-        answer="",
-        media="text/html",
+        "getDocs", "server", "This description, to be read.", answer="", media="text/html"
     ),
 }

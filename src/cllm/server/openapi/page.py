@@ -1,4 +1,4 @@
-"""The description of the interface as a page: plain HTML that loads nothing and runs nothing."""
+"""The OpenAPI description as a page: plain HTML without scripts or external resources."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -95,7 +95,6 @@ def _forms(response: dict[str, Any]) -> Iterator[str]:
 
 
 def _schema(schema: dict[str, Any]) -> str:
-    """A schema by its name with a link, else as it is."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}"><code>{name}</code></a>'

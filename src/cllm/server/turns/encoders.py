@@ -1,7 +1,4 @@
-"""How a protocol answers: a reply as a whole, or as the events of a stream. One voice for each.
-
-A voice puts the codecs of `cllm.wire` together; it carries nothing and decides nothing.
-"""
+"""Encoders of replies, one per protocol: a whole response, or the events of a stream."""
 
 from typing import Any, Protocol
 
@@ -20,22 +17,15 @@ COMMENT = b": keep-alive\n\n"
 
 
 class Voice(Protocol):
-    """The answer to one request, in the words of its protocol."""
+    """Encodes the reply to one request. `sign` is the keep-alive of a stream."""
 
     sign: bytes
-    """What a silent stream is kept open with."""
 
-    def encode(self, event: ReplyEvent) -> bytes:
-        """An event of a stream; the last one ends it."""
-        ...
+    def encode(self, event: ReplyEvent) -> bytes: ...
 
-    def error(self, told: ErrorReport) -> bytes:
-        """The end of a stream that failed."""
-        ...
+    def error(self, report: ErrorReport) -> bytes: ...
 
-    def whole(self, reply: ReplyFinished) -> bytes:
-        """A reply that is no stream."""
-        ...
+    def whole(self, reply: ReplyFinished) -> bytes: ...
 
 
 class OpenAIVoice:
@@ -66,8 +56,8 @@ class OpenAIVoice:
             return self._encoder.encode(event)
         return b"".join(map(self._encoder.encode, self._functions.told(event)))
 
-    def error(self, told: ErrorReport) -> bytes:
-        return b"data: " + encode_openai(told) + b"\n\n"
+    def error(self, report: ErrorReport) -> bytes:
+        return b"data: " + encode_openai(report) + b"\n\n"
 
     def whole(self, reply: ReplyFinished) -> bytes:
         if reply.message.dialect == "openai" and reply.raw is not None:
@@ -102,30 +92,27 @@ class AnthropicVoice:
 
     def encode(self, event: ReplyEvent) -> bytes:
         if type(event) is Verbatim:
-            return self._as_it_came(event)
+            self._is_verbatim = True
+            if not event.closes:
+                return event.data
+            self._ending.append(event.data)
+            return b""
         if self._is_verbatim:
             return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
         if self._encoder is None:
             self._encoder = AnthropicStreamEncoder(message_id=self._id(), model=self._model)
         return self._encoder.encode(event)
 
-    def _as_it_came(self, event: Verbatim) -> bytes:
-        self._is_verbatim = True
-        if not event.closes:
-            return event.data
-        self._ending.append(event.data)
-        return b""
-
-    def error(self, told: ErrorReport) -> bytes:
-        return b"event: error\ndata: %b\n\n" % encode_anthropic(told)
+    def error(self, report: ErrorReport) -> bytes:
+        return b"event: error\ndata: %b\n\n" % encode_anthropic(report)
 
     def whole(self, reply: ReplyFinished) -> bytes:
-        own = reply.message.dialect == DIALECT
+        is_native = reply.message.dialect == DIALECT
         return encode_answer(
             reply,
             message_id=self._id(),
             model=reply.model or self._model,
-            parts=None if own else parts_of(reply.message),
+            parts=None if is_native else parts_of(reply.message),
         )
 
     def _id(self) -> str:

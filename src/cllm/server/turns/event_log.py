@@ -1,4 +1,4 @@
-"""The events of a turn's stream, kept in batches, so that a client can pick the stream up again."""
+"""Buffers of a turn's events: the log in the store, and the queue of the response."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,84 +9,83 @@ from cllm.core.ports import Lease, ServerStore, StreamEvent
 
 BATCH_SECONDS = 0.25
 MOST_WAITING = 256 * 1024
-"""Bytes that may wait to be kept; where a store is slower than the provider, the provider waits."""
+"""Bytes that may wait to be saved; if the store is slower than the provider, the provider waits."""
 
 
-class EventLog:
-    """Numbers the events of one stream and keeps them, at most so many seconds after they came.
+class DelayedWriter:
+    """Calls `_write` some seconds after `_schedule`, one call at a time."""
 
-    What cannot be kept is not: a stream is worth more than its record.
-    """
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def _write(self) -> None:
+        raise NotImplementedError
+
+    def _schedule(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self._start)
+
+    async def flush(self) -> None:
+        await self.close()
+        await self._write()
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            await self._task
+
+    def _start(self) -> None:
+        self._timer = None
+        self._task = asyncio.create_task(self._write_after(self._task))
+
+    async def _write_after(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await previous
+        await self._write()
+
+
+class EventLog(DelayedWriter):
+    """Numbers and saves the events of a stream. A failing store does not end it."""
 
     def __init__(
-        self, store: ServerStore, lease: Lease, *, when_kept: Callable[[Lease], object]
+        self, store: ServerStore, lease: Lease, *, on_save: Callable[[Lease], object]
     ) -> None:
-        """`when_kept` is called whenever more of the stream is kept."""
+        super().__init__(seconds=BATCH_SECONDS)
         self._store = store
         self._lease = lease
-        self._when_kept = when_kept
+        self._on_save = on_save
         self._number = 0
         self._waiting: list[StreamEvent] = []
         self._size = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
 
     def add(self, data: bytes) -> bytes:
-        """The event with its number, as it is kept and goes out."""
+        """Return the event with its number."""
         self._number += 1
         numbered = b"id: %d\n%b" % (self._number, data)
         self._waiting.append(StreamEvent(number=self._number, data=numbered))
         self._size += len(numbered)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(BATCH_SECONDS, self._begin_writing)
+        self._schedule()
         return numbered
 
     async def make_room(self) -> None:
-        """Wait, where too much waits to be kept."""
         if self._size >= MOST_WAITING:
             await self.flush()
-
-    async def flush(self) -> None:
-        """Keep all there is so far."""
-        self._stop_timer()
-        if self._writing is not None:
-            await self._writing
-        await self._write()
-
-    async def close(self) -> None:
-        """Write no more."""
-        self._stop_timer()
-        if self._writing is not None:
-            await self._writing
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _begin_writing(self) -> None:
-        self._timer = None
-        self._writing = asyncio.create_task(self._write_after(self._writing))
-
-    async def _write_after(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await before
-        await self._write()
 
     async def _write(self) -> None:
         batch, self._waiting, self._size = self._waiting, [], 0
         if batch:
             with suppress(StoreError):
                 await self._store.add_events(self._lease, batch)
-                self._when_kept(self._lease)
+                self._on_save(self._lease)
 
 
 class EventQueue:
-    """Bytes for one response, with one writer and one reader. The reader takes all of them at once.
-
-    `is_closed`: the writer adds nothing more. `is_abandoned`: nobody reads any more.
-    """
+    """Bytes for one response. `is_abandoned`: the client has disconnected."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -95,33 +94,35 @@ class EventQueue:
         self._is_readable = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self.is_full = False
         self.is_closed = False
         self.is_abandoned = False
 
-    @property
-    def is_full(self) -> bool:
-        return self._size >= self._max_bytes
-
     def put(self, data: bytes) -> None:
-        """Add bytes, also to a full queue. A closed or abandoned queue ignores them."""
+        """Add bytes, also to a full queue; ignore them if closed or abandoned."""
         if self.is_closed or self.is_abandoned or not data:
             return
         self._pieces.append(data)
         self._size += len(data)
         self._is_readable.set()
+        self.is_full = self._size >= self._max_bytes
         if self.is_full:
             self._has_room.clear()
 
     async def wait_for_room(self) -> None:
         await self._has_room.wait()
 
-    async def wait_until_readable(self) -> None:
-        """Wait for bytes or for the end."""
-        await self._is_readable.wait()
+    async def wait_until_readable(self, seconds: float) -> bool:
+        """Wait for bytes or the end; return False after the time."""
+        if not self._is_readable.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._is_readable.wait()
+            except TimeoutError:
+                return False
+        return True
 
-    async def get(self) -> bytes:
-        """Wait for bytes and return all of them; return none at the end."""
-        await self._is_readable.wait()
+    def take(self) -> bytes:
         data = b"".join(self._pieces)
         self._empty()
         return data
@@ -137,6 +138,7 @@ class EventQueue:
     def _empty(self) -> None:
         self._pieces.clear()
         self._size = 0
+        self.is_full = False
         self._has_room.set()
         if self.is_closed or self.is_abandoned:
             self._is_readable.set()

@@ -1,4 +1,4 @@
-"""What a request's headers ask for, read and checked. It looks nothing up."""
+"""Reads and checks the request headers that control a turn. Looks nothing up."""
 
 import re
 from collections.abc import Mapping
@@ -36,17 +36,13 @@ OnConflict = Literal["reject", "queue", "branch"]
 CONFLICTS: dict[str, OnConflict] = {"reject": "reject", "queue": "queue", "branch": "branch"}
 
 
-class Stateless(msgspec.Struct, frozen=True):
-    """Nothing is kept."""
+class Stateless(msgspec.Struct, frozen=True): ...
 
 
-class Begin(msgspec.Struct, frozen=True):
-    """A new conversation."""
+class Begin(msgspec.Struct, frozen=True): ...
 
 
 class Continue(msgspec.Struct, frozen=True):
-    """A conversation that is there: by its id, in the server's store or among the files."""
-
     ref: str
     in_files: bool = False
 
@@ -57,10 +53,7 @@ BEGIN = Begin()
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a client says beside its body.
-
-    `retries` is how often its library has asked before, where it is one that counts.
-    """
+    """The options in the headers; `retries` is the count of the client's library."""
 
     mode: Mode = STATELESS
     provider: str | None = None
@@ -72,43 +65,35 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN = Wish()
-OURS = {
-    name.lower().encode(): name
-    for name in (
-        CONVERSATION,
-        PROVIDER,
-        CONFLICT,
-        STRICT,
-        IDEMPOTENCY,
-        CALLERS_KEY,
-        CALLERS_TOKEN,
-    )
-}
+NAMES = (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY, CALLERS_KEY, CALLERS_TOKEN)
+OURS = {name.lower().encode(): name for name in NAMES}
 
 
 def read_wish(headers: Headers) -> Wish:
-    """What the headers ask for; RefusedError for one that says nothing we know."""
-    # Each that is looked up by its name is looked for in all of them.
-    given = {
-        OURS[name]: value.decode("latin-1") for name, value in reversed(headers.raw) if name in OURS
+    # One pass; a lookup by name searches all headers.
+    values = {
+        OURS[name]: value.decode("latin-1").strip()
+        for name, value in reversed(headers.raw)
+        if name in OURS
     }
-    if not given:
+    if not values:
         return PLAIN
+    retries = headers.get(RETRIES, "").strip()
     return Wish(
-        mode=_mode(given.get(CONVERSATION)),
-        provider=_provider(given.get(PROVIDER)),
-        on_conflict=_conflict(given.get(CONFLICT)),
-        strict=_strict(given.get(STRICT)),
-        idempotency_key=_key(given.get(IDEMPOTENCY)),
-        retries=_retries(headers.get(RETRIES)),
-        callers_key=_callers_key(given),
+        mode=_mode(values.get(CONVERSATION)),
+        provider=_provider(values.get(PROVIDER)),
+        on_conflict=_conflict(values.get(CONFLICT)),
+        strict=_strict(values.get(STRICT)),
+        idempotency_key=_key(values.get(IDEMPOTENCY)),
+        # Added by a library: an invalid one is not the caller's fault.
+        retries=int(retries) if COUNT.fullmatch(retries) else None,
+        callers_key=_callers_key(values),
     )
 
 
 def _mode(value: str | None) -> Mode:
     if value is None:
         return STATELESS
-    value = value.strip()
     if value in ("", "null"):
         return BEGIN
     if UUID.fullmatch(value):
@@ -123,17 +108,13 @@ def _mode(value: str | None) -> Mode:
 
 
 def _provider(value: str | None) -> str | None:
-    if value is None or not value.strip():
-        return None
-    if NAME.fullmatch(value.strip()) is None:
+    if value and NAME.fullmatch(value) is None:
         raise _invalid(PROVIDER, "the name of a provider, such as openai")
-    return value.strip()
+    return value or None
 
 
 def _conflict(value: str | None) -> OnConflict:
-    if value is None or not value.strip():
-        return "reject"
-    chosen = CONFLICTS.get(value.strip().lower())
+    chosen = CONFLICTS.get(value.lower()) if value else "reject"
     if chosen is None:
         raise _invalid(CONFLICT, "reject, queue or branch")
     return chosen
@@ -142,31 +123,20 @@ def _conflict(value: str | None) -> OnConflict:
 def _strict(value: str | None) -> bool | None:
     if value is None:
         return None
-    word = value.strip().lower()
-    if word not in YES + NO:
+    if value.lower() not in YES + NO:
         raise _invalid(STRICT, "true or false")
-    return word in YES
+    return value.lower() in YES
 
 
 def _key(value: str | None) -> str | None:
-    if value is None or not value.strip():
-        return None
-    if len(value) > LONGEST_KEY:
+    if value and len(value) > LONGEST_KEY:
         raise _invalid(IDEMPOTENCY, f"at most {LONGEST_KEY} characters long")
-    return value.strip()
+    return value or None
 
 
-def _retries(value: str | None) -> int | None:
-    """A count that a library adds by itself; one that makes no sense is not the caller's fault."""
-    if value is None or COUNT.fullmatch(value.strip()) is None:
-        return None
-    return int(value)
-
-
-def _callers_key(given: Mapping[str, str]) -> CallersKey | None:
-    """The key that the caller brings: an API key, or a token by its header or its beginning."""
+def _callers_key(values: Mapping[str, str]) -> CallersKey | None:
     for name in (CALLERS_KEY, CALLERS_TOKEN):
-        value = given.get(name, "").strip()
+        value = values.get(name)
         if not value:
             continue
         if SECRET.fullmatch(value) is None:

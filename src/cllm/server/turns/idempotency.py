@@ -1,15 +1,13 @@
 """Requests that may be sent twice and are answered once.
 
-A client's key and the request are kept as hashes, the answer as its bytes, for a while. The right
-to answer is renewed for as long as somebody does: with a server that dies it runs out like the
-lease of a turn, and whoever takes it over learns which turn was begun.
+The store holds hashes of key and request, and the response. A claim is renewed while the response
+is made. If the server dies it expires, and the next claim learns which turn was started.
 """
 
 import asyncio
 import hashlib
 from contextlib import suppress
 from datetime import timedelta
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -24,53 +22,34 @@ from cllm.server.turns.prepare import PreparedTurn
 
 CLAIM_SECONDS = 60.0
 ANSWERED = 200
+RETRIED_WITHIN = timedelta(minutes=10)
 
 
-class Claim(Protocol):
-    """The right to answer a request: to be kept with the answer, or given back."""
+class Claim:
+    """The right to answer a request. This class stores nothing.
 
-    @property
-    def keeps(self) -> bool: ...
-
-    @property
-    def before(self) -> RequestClaim | None:
-        """What is known of the answer that somebody began before."""
-        ...
-
-    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
-        """The answer so far: its head when the turn has begun, its body before that is kept."""
-        ...
-
-    async def keep(self, headers: dict[str, str], body: bytes) -> None:
-        """Keep what was answered, for whoever asks again."""
-        ...
-
-    async def drop(self) -> None:
-        """Nothing was answered that would be answered again. After `keep` it does nothing."""
-        ...
-
-
-class NoClaim:
-    """For a request without a key, of which nothing is kept."""
+    `keeps`: it stores the response. `before` is an earlier, unfinished response.
+    """
 
     keeps = False
-    before = None
+    before: RequestClaim | None = None
 
-    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None: ...
+    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
+        """Store the headers of a started turn, or its response before it is saved."""
 
     async def keep(self, headers: dict[str, str], body: bytes) -> None: ...
 
-    async def drop(self) -> None: ...
+    async def drop(self) -> None:
+        """Release the claim, unless `keep` was called."""
 
 
-NO_CLAIM = NoClaim()
+NO_CLAIM = Claim()
 
 
-class KeyClaim:
-    """The right to answer the one request that a key stands for.
+class KeyClaim(Claim):
+    """The claim of an Idempotency-Key. A failing store does not end the response.
 
-    A store that is away takes nothing from an answer: it goes out, and the claim runs out. What is
-    written is written to its end: a claim is known by when it runs out, which the store says last.
+    Writes are not interrupted: a write returns the new expiry, which identifies the claim.
     """
 
     keeps = True
@@ -97,10 +76,10 @@ class KeyClaim:
         async with self._writing:
             if (claim := self._claim) is not None:
                 self._claim = None
-                answered = replace(claim, headers=headers, body=body)
+                response = replace(claim, headers=headers, body=body)
                 with suppress(StoreError):
                     await self._store.keep_response(
-                        answered, status=ANSWERED, lifetime=self._lifetime
+                        response, status=ANSWERED, lifetime=self._lifetime
                     )
         await self._end()
 
@@ -125,7 +104,6 @@ class KeyClaim:
     async def _write(
         self, headers: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
-        """Renew the claim, with what is new of the answer."""
         async with self._writing:
             if self._claim is None:
                 return
@@ -136,14 +114,14 @@ class KeyClaim:
             except RequestInFlightError:
                 self._claim = None
             except StoreError:
-                # Tried again the next time, while the claim lasts.
+                # The next renewal tries again, unless the claim expires before.
                 return
 
 
 async def claim(
     store: ServerStore, *, owner: str, key: str, asked: tuple[bytes, ...], lifetime: float
 ) -> KeyClaim | KeptResponse:
-    """The right to answer, or what was answered; `asked` is all that makes it this request."""
+    """`asked` identifies the request."""
     hashed = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
     request = RequestKey(owner=owner, key=hashed, body=hash_of(asked))
     taken = await store.claim_request(request, seconds=CLAIM_SECONDS)
@@ -153,7 +131,7 @@ async def claim(
 
 
 def hash_of(asked: tuple[bytes, ...]) -> str:
-    """One hash for several pieces, wherever one ends and the next begins."""
+    """Hash the pieces and their boundaries."""
     digest = hashlib.sha256()
     for piece in asked:
         digest.update(len(piece).to_bytes(8, "big"))
@@ -161,30 +139,20 @@ def hash_of(asked: tuple[bytes, ...]) -> str:
     return digest.hexdigest()
 
 
-RETRIED_WITHIN = timedelta(minutes=10)
-
-
-class Attempt:
-    """One of several attempts of a client's library, which says that it tries again but has no key.
-
-    Keeps no answer. Of an attempt that fails it is noted where its turn is.
-    """
-
-    keeps = False
+class Attempt(Claim):
+    """The claim of a library that counts retries: stores where the failed turn is."""
 
     def __init__(
         self, store: ServerStore, request: RequestKey, before: RequestClaim | None
     ) -> None:
         self._store = store
         self._request = request
-        # Noted again where no turn is begun: the next attempt asks for it too.
+        # Stored again if this attempt starts no turn, for the next attempt.
         self._headers = {} if before is None else before.headers
         self.before = before
 
     async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:  # noqa: ARG002
         self._headers = headers
-
-    async def keep(self, headers: dict[str, str], body: bytes) -> None: ...
 
     async def drop(self) -> None:
         headers, self._headers = self._headers, {}
@@ -193,7 +161,6 @@ class Attempt:
 
 
 async def attempt(store: ServerStore, request: RequestKey, *, again: bool) -> Attempt:
-    """An attempt; what is known of the one before is given out once, to one that comes `again`."""
     before = await _exchange(store, request, {}) if again else None
     return Attempt(store, request, before)
 
@@ -201,7 +168,7 @@ async def attempt(store: ServerStore, request: RequestKey, *, again: bool) -> At
 async def _exchange(
     store: ServerStore, request: RequestKey, headers: dict[str, str]
 ) -> RequestClaim | None:
-    """What was noted for a request; the headers are noted in its place."""
+    """Store the headers and return those stored before."""
     with suppress(StoreError):
         taken = await store.claim_request(request, seconds=CLAIM_SECONDS)
         if isinstance(taken, RequestClaim):
@@ -211,14 +178,11 @@ async def _exchange(
 
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was begun for a request, and the conversation it is in."""
-
     turn: Turn
     conversation: Conversation
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing was said after it, so that another turn can have its place."""
         turns = self.conversation.turns
         return bool(turns) and turns[-1].place == self.turn.place
 
@@ -226,7 +190,7 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
 async def take_up(
     prepared: PreparedTurn, claim: Claim, serving: Serving
 ) -> PreparedTurn | KeptResponse:
-    """The turn in the place of the one that was begun before, or the answer that it had."""
+    """Replace the turn of the earlier request, or return its response."""
     if claim.before is None:
         return prepared
     begun = await _find(prepared, claim.before)
@@ -240,7 +204,7 @@ async def take_up(
 
 
 async def try_again(prepared: PreparedTurn) -> PreparedTurn:
-    """The turn in the place of the last one, if that failed and the same was said in it."""
+    """Replace the last turn, if it failed with the same messages."""
     store, policy = prepared.store, prepared.request.policy
     if store is None or policy.ref is None or policy.create is not None or policy.place:
         return prepared
@@ -252,7 +216,6 @@ async def try_again(prepared: PreparedTurn) -> PreparedTurn:
 
 
 async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
-    """The turn that the head of an unfinished answer names, if it is still there."""
     shown, turn_id = before.headers.get(CONVERSATION), before.headers.get(TURN)
     if prepared.store is None or shown is None or turn_id is None:
         return None
@@ -263,13 +226,14 @@ async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
         return None
     if found.archived_at is not None:
         return None
-    turns = (turn for turn in (*found.turns, *found.variants) if turn.id == turn_id)
-    turn = next(turns, None)
-    return None if turn is None else _Begun(turn=turn, conversation=found)
+    for turn in (*found.turns, *found.variants):
+        if turn.id == turn_id:
+            return _Begun(turn=turn, conversation=found)
+    return None
 
 
 def _is_fresh_failure(turn: Turn, serving: Serving) -> bool:
-    """Whether a library could still be trying: its attempts follow one another within minutes."""
+    """Whether the library may still retry."""
     ended = turn.ended_at
     return turn.state == "failed" and ended is not None and ended > serving.clock() - RETRIED_WITHIN
 

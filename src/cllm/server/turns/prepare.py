@@ -1,9 +1,7 @@
-"""Prepares the turn of a decoded request: one step for every protocol and every mode.
+"""Prepares the turn of a decoded request, for every protocol and mode: what is sent and saved.
 
-Chooses what is sent and what is saved; calls no provider.
+Calls no provider.
 """
-
-from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +37,7 @@ from cllm.wire.translate import is_plain_user
 LONGEST_NAME = 2048
 """Characters of a model's name."""
 LOOKED_BACK = (1, 50, None)
-"""How many messages are loaded to find what is answered again; mostly the first is enough."""
+"""Numbers of messages to load to find the turn to regenerate."""
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
@@ -48,10 +46,10 @@ KEY_NOT_USED = Notice(
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn to be taken, the store it is kept in, and what was ignored of the request.
+    """A turn and where it is saved.
 
-    `events` is the store that keeps its stream, where there is one that does. `shown` is the id
-    under which the client knows the conversation. The `callers_key` is for this call only.
+    `events` stores its stream. `shown` is the conversation ID for the client. The `callers_key` is
+    for this call only.
     """
 
     request: TurnRequest
@@ -63,51 +61,33 @@ class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def engine_for(prepared: PreparedTurn, serving: Serving) -> Engine:
-    """Return the engine for the store and the caller's key of a turn."""
     if prepared.callers_key is None and prepared.store in (None, serving.store):
         return serving.engine
     return serving.app.engine(prepared.store, callers_key=prepared.callers_key)
 
 
-class _Said(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a request, taken apart.
-
-    `rest` is what follows a system prompt that stands first, with further ones in it, `others` is
-    what can be kept: all that are none. `further` are the places of the system messages after the
-    first.
+class _Split(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a request without a system prompt that comes first (`sent`), and those that
+    are no system messages (`saved`). `further` are the indexes of other system messages.
     """
 
     system: Message | None
-    rest: tuple[Message, ...]
-    others: tuple[Message, ...]
+    sent: tuple[Message, ...]
+    saved: tuple[Message, ...]
     further: tuple[int, ...] = ()
-    place: int = 0
+    index: int = 0
 
     @property
     def given(self) -> GivenPrompt:
         if self.system is None:
             return GivenPrompt()
-        path = f"messages[{self.place}]"
+        path = f"messages[{self.index}]"
         return GivenPrompt(said=self.system, text=self.system.text, source=path)
 
 
 async def prepare_turn(
     prompt: Prompt, wish: Wish, caller: Caller, serving: Serving
 ) -> PreparedTurn:
-    """The turn that a request asks for; an error if there is none to be taken."""
-    prepared = await _prepare(prompt, wish, caller, serving)
-    if wish.callers_key is None and not prompt.notices:
-        return prepared
-    notices = (*prompt.notices, *prepared.notices)
-    if wish.callers_key is None:
-        return replace(prepared, notices=notices)
-    key = serving.app.key_for(prepared.request.target.model, wish.callers_key)
-    if key is None:
-        return replace(prepared, notices=(*notices, KEY_NOT_USED))
-    return replace(prepared, notices=notices, callers_key=key)
-
-
-async def _prepare(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving) -> PreparedTurn:
     settings = serving.app.settings
     base = TurnRequest(
         input=TurnInput(
@@ -128,34 +108,40 @@ async def _prepare(prompt: Prompt, wish: Wish, caller: Caller, serving: Serving)
     )
     match wish.mode:
         case Stateless():
-            return PreparedTurn(request=_stateless(base, prompt))
+            prepared = PreparedTurn(request=_stateless(base, prompt))
         case Begin():
-            return _new(base, prompt, serving)
+            prepared = _new(base, prompt, serving)
         case Continue():
-            return await _continuing(base, prompt, wish.mode, wish.on_conflict, serving)
+            prepared = await _continuing(base, prompt, wish.mode, wish.on_conflict, serving)
+    if wish.callers_key is None and not prompt.notices:
+        return prepared
+    notices, key = (*prompt.notices, *prepared.notices), None
+    if wish.callers_key is not None:
+        key = serving.app.key_for(base.target.model, wish.callers_key)
+        if key is None:
+            notices += (KEY_NOT_USED,)
+    return replace(prepared, notices=notices, callers_key=key)
 
 
 def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
-    """The request as it is, under the operator's text if there is one."""
     if not prompt.messages:
         raise _empty("A request needs at least one message.")
     if base.input.prefix is None and prompt.system is None:
         return base
-    return replace(base, input=_as_sent(base.input, _taken_apart(prompt)))
+    return replace(base, input=_as_sent(base.input, _split(prompt)))
 
 
 def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
-    """A conversation is begun with what is said, which is sent as it is."""
-    said = _taken_apart(prompt)
-    if not said.others:
+    split = _split(prompt)
+    if not split.saved:
         raise _empty("A new conversation needs at least one message that is no system message.")
     ref = serving.new_id()
-    as_sent = _as_sent(base.input, said)
+    as_sent = _as_sent(base.input, split)
     made = replace(
         as_sent,
-        messages=said.others,
-        sent=None if as_sent.messages == said.others else as_sent.messages,
-        original=_original(prompt, said),
+        messages=split.saved,
+        sent=None if as_sent.messages == split.saved else as_sent.messages,
+        original=_original(prompt, split),
     )
     request = replace(base, input=made).with_policy(
         ref=ref,
@@ -168,20 +154,20 @@ def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
     return PreparedTurn(request=request, store=serving.store, events=serving.store, shown=ref)
 
 
-def _as_sent(base: TurnInput, said: _Said) -> TurnInput:
-    """All messages in their places, the system prompt under the operator's text if there is one."""
-    if said.system is None or said.place == 0:
-        return replace(base, system=said.given, messages=said.rest)
-    rest = list(said.rest)
+def _as_sent(base: TurnInput, split: _Split) -> TurnInput:
+    """Put the operator's prefix before the system prompt."""
+    if split.system is None or split.index == 0:
+        return replace(base, system=split.given, messages=split.sent)
+    sent = list(split.sent)
     if base.prefix:
-        rest[said.place] = with_prefix(rest[said.place], base.prefix)
-    return replace(base, system=GivenPrompt(), messages=tuple(rest), prefix=None)
+        sent[split.index] = with_prefix(sent[split.index], base.prefix)
+    return replace(base, system=GivenPrompt(), messages=tuple(sent), prefix=None)
 
 
 async def _continuing(
     base: TurnRequest, prompt: Prompt, mode: Continue, on_conflict: OnConflict, serving: Serving
 ) -> PreparedTurn:
-    """A conversation goes on: with what is said, or from what was said last if nothing is."""
+    """Continue with the messages, or regenerate the last reply without any."""
     store: Store | None = serving.files if mode.in_files else serving.store
     if store is None:
         raise RefusedError(
@@ -189,9 +175,9 @@ async def _continuing(
             "The folder of conversation files is not served here.",
             param=CONVERSATION,
         )
-    said = _taken_apart(prompt)
+    split = _split(prompt)
     found: Conversation | None = None
-    at_once = bool(said.others) and not mode.in_files and serving.app.takes_at_once
+    at_once = bool(split.saved) and not mode.in_files and serving.app.takes_at_once
     if not at_once:
         found = await store.load(mode.ref, owner=base.policy.owner, tail=0)
         if found.archived_at is not None:
@@ -205,9 +191,8 @@ async def _continuing(
         window=serving.app.window_for,
         visible=True,
         wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
-    ).with_input(messages=said.others, system=said.given, original=None)
-    notices = tuple(NoticeCollector(map(_ignored, said.further)))
-    if found is not None and not said.others:
+    ).with_input(messages=split.saved, system=split.given, original=None)
+    if found is not None and not split.saved:
         last, again = await _regenerated(store, found, base.policy.owner)
         request = request.with_input(messages=again).with_policy(place=last.place)
     return PreparedTurn(
@@ -215,61 +200,54 @@ async def _continuing(
         store=store,
         events=None if mode.in_files else serving.store,
         shown=f"{FILES}{ref}" if mode.in_files else ref,
-        notices=notices,
+        notices=tuple(NoticeCollector(map(_ignored, split.further))),
     )
 
 
 async def _regenerated(
     store: Store, found: Conversation, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
-    """The turn that is answered once more, and what was said in it.
+    """Return the last turn with a message of a person.
 
-    It is the last in which a person said something: results of tools, which came later, go with
-    the reply that they were for.
+    Results of tools that came later belong to the reply that is replaced.
     """
     for tail in LOOKED_BACK:
         loaded = await store.load(found.id, owner=owner, tail=tail)
         for turn in reversed(loaded.turns):
-            if turn.state != "running" and (said := _said_in(turn)):
-                return turn, said
+            plain = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
+            if turn.state != "running" and plain:
+                return turn, turn.messages[: plain[-1] + 1]
     raise _empty("There is nothing to answer again; send at least one message.")
 
 
-def _said_in(turn: Turn) -> tuple[Message, ...]:
-    """The messages of a turn up to the last plain one of the user's; none if tools began it."""
-    places = [place for place, message in enumerate(turn.messages) if is_plain_user(message)]
-    return turn.messages[: places[-1] + 1] if places else ()
-
-
-def _taken_apart(prompt: Prompt) -> _Said:
+def _split(prompt: Prompt) -> _Split:
     messages = prompt.messages
-    places = [place for place, message in enumerate(messages) if message.role == "system"]
+    indexes = [index for index, message in enumerate(messages) if message.role == "system"]
+    if prompt.system is None and not indexes:
+        return _Split(system=None, sent=messages, saved=messages)
+    saved = tuple(message for message in messages if message.role != "system")
     if prompt.system is not None:
-        others = tuple(message for message in messages if message.role != "system")
-        return _Said(system=prompt.system, rest=messages, others=others, further=tuple(places))
-    if not places:
-        return _Said(system=None, rest=messages, others=messages)
-    first = places[0]
-    return _Said(
+        return _Split(system=prompt.system, sent=messages, saved=saved, further=tuple(indexes))
+    first = indexes[0]
+    return _Split(
         system=messages[first],
-        place=first,
-        rest=messages[1:] if first == 0 else messages,
-        others=tuple(message for message in messages if message.role != "system"),
-        further=tuple(places[1:]),
+        index=first,
+        sent=messages[1:] if first == 0 else messages,
+        saved=saved,
+        further=tuple(indexes[1:]),
     )
 
 
-def _original(prompt: Prompt, said: _Said) -> Original | None:
-    """The client's body, as what it says with the system prompt apart."""
-    if prompt.original is None or said.system is None or said.place != 0:
+def _original(prompt: Prompt, split: _Split) -> Original | None:
+    if prompt.original is None or split.system is None or split.index != 0:
         return prompt.original
-    return replace(prompt.original, system=said.system, messages=said.rest)
+    return replace(prompt.original, system=split.system, messages=split.sent)
 
 
-def _ignored(place: int) -> Notice:
+def _ignored(index: int) -> Notice:
     return Notice(
         code="system_message_ignored",
-        path=f"messages[{place}]",
+        path=f"messages[{index}]",
         message="A request has one system prompt; this further system message was ignored.",
     )
 
@@ -279,29 +257,20 @@ def _empty(message: str) -> RefusedError:
 
 
 def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
-    """The model with its provider where somebody named one; else as it is, to be looked up."""
-    _check_name(name)
-    return _chosen(name, provider, serving)
-
-
-def _check_name(name: str) -> None:
-    """FieldError for what cannot be a name: it is kept, counted and logged by whole names."""
+    """Return the model with its provider, or a name to look up."""
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise FieldError(
             "model", f"a model has a name of at most {LONGEST_NAME} printable characters"
         )
-
-
-def _chosen(name: str, provider: str | None, serving: Serving) -> str:
     if provider is not None:
-        return _checked(_at(provider, name, serving), serving)
+        return _check_listed(_join(provider, name, serving), serving)
     prefix, slash, _ = name.partition("/")
     if slash and prefix in _providers(serving):
-        return _checked(name, serving)
+        return _check_listed(name, serving)
     routes = serving.settings.routes
     if name in routes:
         return routes[name]
-    if any(name in models for models in _lists(serving)):
+    if any(name in row.models for row in serving.app.settings.providers.values()):
         return name
     default = serving.settings.default_provider
     if default is not None and has_model(name, serving.app.catalogue(default)):
@@ -309,7 +278,7 @@ def _chosen(name: str, provider: str | None, serving: Serving) -> str:
     return name
 
 
-def _at(provider: str, name: str, serving: Serving) -> str:
+def _join(provider: str, name: str, serving: Serving) -> str:
     known = _providers(serving)
     if provider not in known:
         raise RefusedError(
@@ -330,8 +299,8 @@ def _at(provider: str, name: str, serving: Serving) -> str:
     return f"{provider}/{name}"
 
 
-def _checked(model: str, serving: Serving) -> str:
-    """The model, if its provider is not known to be without it."""
+def _check_listed(model: str, serving: Serving) -> str:
+    """Raise ModelNotFoundError if the catalogue of the provider does not have it."""
     provider, _, name = model.partition("/")
     settings = serving.app.settings
     if is_model_file(model) and model not in (serving.app.model, *settings.fallbacks):
@@ -349,7 +318,3 @@ def _checked(model: str, serving: Serving) -> str:
 
 def _providers(serving: Serving) -> set[str]:
     return {LOCAL, *ROWS, *serving.app.settings.providers}
-
-
-def _lists(serving: Serving) -> Iterable[tuple[str, ...]]:
-    return (row.models for row in serving.app.settings.providers.values())

@@ -1,7 +1,4 @@
-"""The turns that run in this process, each in a task of its own: a client's leaving ends none.
-
-Who follows the stream of one is woken when more of it is kept, and when it has ended.
-"""
+"""The work of this process outside of requests: running turns, counted calls, expired events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -12,13 +9,17 @@ from typing import Any
 from cllm.core.errors import StoreError
 from cllm.core.ports import CallRecord, Clock, Lease, ServerStore
 from cllm.server.http.errors import RefusedError
+from cllm.server.turns.event_log import DelayedWriter
+
+LONGEST_PAUSE = 60.0
+WRITE_SECONDS = 1.0
 
 TurnKey = tuple[str, str, str]
-"""The owner, the conversation and the turn."""
+"""Owner, conversation and turn."""
 
 
 class RunningTurns:
-    """Starts turns, and sees them to their end when the server stops."""
+    """Starts turns in tasks and wakes the clients that follow them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -29,7 +30,6 @@ class RunningTurns:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a turn; RefusedError when no more are taken."""
         if self._stopping:
             work.close()
             raise RefusedError(
@@ -41,33 +41,27 @@ class RunningTurns:
         return task
 
     def change_of(self, key: TurnKey) -> asyncio.Event | None:
-        """What is set when the turn goes on or ends; None if it does not run here."""
+        """Return an event for the next change; None if the turn does not run here."""
         if key in self._changes and self._changes[key] is None:
             self._changes[key] = asyncio.Event()
         return self._changes.get(key)
 
     def began(self, lease: Lease) -> None:
-        """The turn of the lease is kept from now on, and can be followed."""
         self._changes.setdefault(key_of(lease))
 
     def went_on(self, lease: Lease) -> None:
-        """Wake who follows: more of the turn is kept."""
         key = key_of(lease)
         if (change := self._changes.get(key)) is not None:
             self._changes[key] = None
             change.set()
 
     def ended(self, lease: Lease) -> None:
-        """Wake who follows: nothing more will come."""
         change = self._changes.pop(key_of(lease), None)
         if change is not None:
             change.set()
 
     async def stop(self, *, within: float) -> None:
-        """Take no more turns, let those that run end, and break off what runs after so long.
-
-        What is broken off is kept as incomplete before this returns.
-        """
+        """Cancel turns that run after `within` seconds; they are saved as incomplete."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
@@ -82,12 +76,9 @@ def key_of(lease: Lease) -> TurnKey:
     return lease.conversation.owner, lease.conversation.id, lease.turn.id
 
 
-LONGEST_PAUSE = 60.0
-
-
 @asynccontextmanager
 async def swept(store: ServerStore, *, clock: Clock, keep_seconds: float) -> AsyncIterator[None]:
-    """Meanwhile, events go some time after the end of their turn, at most a minute late."""
+    """Delete events `keep_seconds` after their turn ends, at most 60 s late."""
     task = asyncio.create_task(_sweep(store, clock, keep_seconds))
     try:
         yield
@@ -100,47 +91,21 @@ async def swept(store: ServerStore, *, clock: Clock, keep_seconds: float) -> Asy
 async def _sweep(store: ServerStore, clock: Clock, keep_seconds: float) -> None:
     while True:
         await asyncio.sleep(min(keep_seconds, LONGEST_PAUSE))
-        # A store that is away is swept the next time.
         with suppress(StoreError):
             await store.drop_old_events(clock() - timedelta(seconds=keep_seconds))
 
 
-WRITE_SECONDS = 1.0
-
-
-class CallCounter:
-    """Hands calls on to the store, some time after they were made."""
+class CallCounter(DelayedWriter):
+    """Writes records of calls to the store with a delay."""
 
     def __init__(self, store: ServerStore) -> None:
+        super().__init__(seconds=WRITE_SECONDS)
         self._store = store
         self._waiting: dict[str, list[CallRecord]] = {}
-        self._writing: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: CallRecord, *, owner: str) -> None:
-        """Note a call."""
         self._waiting.setdefault(owner, []).append(call)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(WRITE_SECONDS, self._begin)
-
-    async def flush(self) -> None:
-        """Write what was noted."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._writing is not None:
-            await self._writing
-        await self._write()
-
-    def _begin(self) -> None:
-        self._timer = None
-        self._writing = asyncio.create_task(self._write_after(self._writing))
-
-    async def _write_after(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await before
-        await self._write()
+        self._schedule()
 
     async def _write(self) -> None:
         waiting, self._waiting = self._waiting, {}
