@@ -32,15 +32,15 @@ class Endpoint:
         self._row = row
         self._serving = serving
         self._keyring = keyring
+        self._needs_key = row.access != "anyone" and bool(keyring.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = ApiRequest(scope, receive, send, self._serving)
         row, record = self._row, request.record
         record.route = row.path
         try:
-            is_open = row.access == "anyone"
-            request.caller = LOCAL_CALLER if is_open else find_caller(request, self._keyring)
-            caller = request.caller
+            caller = find_caller(request, self._keyring) if self._needs_key else LOCAL_CALLER
+            request.caller = caller
             record.owner, record.key = caller.owner, caller.key
             response: Response = await self._function(request)
         except (CllmError, MalformedError) as error:

@@ -70,8 +70,6 @@ def _digest(key: str) -> bytes:
 
 
 def find_caller(request: Request, keyring: Keyring) -> Caller:
-    if not keyring.keys:
-        return LOCAL_CALLER
     offered = list(_offered_keys(request.headers))
     if not offered:
         raise RefusedError(

@@ -37,7 +37,7 @@ class Metrics:
     def __init__(self) -> None:
         self.running = 0
         self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._durations: dict[str, list[int]] = {}
+        self._durations: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._usage: defaultdict[str, Usage] = defaultdict(Usage)
         self._cost: defaultdict[str, float] = defaultdict(float)
@@ -45,10 +45,7 @@ class Metrics:
     def observe(self, record: RequestRecord) -> None:
         route = record.route or NOWHERE
         self._requests[route, record.method, record.status] += 1
-        buckets = self._durations.get(route)
-        if buckets is None:
-            buckets = self._durations[route] = [0] * (len(BUCKETS) + 1)
-        buckets[bisect_left(BUCKETS, record.seconds)] += 1
+        self._durations[route][bisect_left(BUCKETS, record.seconds)] += 1
         self._seconds[route] += record.seconds
         if record.model is not None and record.usage is not None:
             # A provider can answer to any name.

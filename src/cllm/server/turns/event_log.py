@@ -93,7 +93,6 @@ class EventQueue:
         self._size = 0
         self._is_readable = asyncio.Event()
         self._has_room = asyncio.Event()
-        self._has_room.set()
         self.is_full = False
         self.is_closed = False
         self.is_abandoned = False
@@ -106,11 +105,11 @@ class EventQueue:
         self._size += len(data)
         self._is_readable.set()
         self.is_full = self._size >= self._max_bytes
-        if self.is_full:
-            self._has_room.clear()
 
     async def wait_for_room(self) -> None:
-        await self._has_room.wait()
+        if self.is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     async def wait_until_readable(self, seconds: float) -> bool:
         """Wait for bytes or the end; return False after the time."""

@@ -37,7 +37,8 @@ class Claim:
     async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
         """Store the headers of a started turn, or its response before it is saved."""
 
-    async def keep(self, headers: dict[str, str], body: bytes) -> None: ...
+    async def keep(self, headers: dict[str, str], body: bytes) -> None:
+        """Store the response for a repeated request."""
 
     async def drop(self) -> None:
         """Release the claim, unless `keep` was called."""
@@ -67,31 +68,23 @@ class KeyClaim(Claim):
         await uninterrupted(self._write(headers, body))
 
     async def keep(self, headers: dict[str, str], body: bytes) -> None:
-        await uninterrupted(self._keep(headers, body))
+        await uninterrupted(self._finish(headers, body))
 
     async def drop(self) -> None:
-        await uninterrupted(self._drop())
+        await uninterrupted(self._finish())
 
-    async def _keep(self, headers: dict[str, str], body: bytes) -> None:
+    async def _finish(self, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """Store the response, or release the claim without one."""
         async with self._writing:
-            if (claim := self._claim) is not None:
-                self._claim = None
-                response = replace(claim, headers=headers, body=body)
-                with suppress(StoreError):
+            claim, self._claim = self._claim, None
+            with suppress(StoreError):
+                if claim is not None and headers is None:
+                    await self._store.renew_claim(claim, seconds=0)
+                elif claim is not None:
+                    response = replace(claim, headers=headers, body=body)
                     await self._store.keep_response(
                         response, status=ANSWERED, lifetime=self._lifetime
                     )
-        await self._end()
-
-    async def _drop(self) -> None:
-        async with self._writing:
-            if (claim := self._claim) is not None:
-                self._claim = None
-                with suppress(StoreError):
-                    await self._store.renew_claim(claim, seconds=0)
-        await self._end()
-
-    async def _end(self) -> None:
         self._over.set()
         await self._renewal
 
