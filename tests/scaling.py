@@ -210,4 +210,7 @@ async def scaled_server(folder: Path) -> AsyncIterator[Scaled]:
                 asked = {"model": MODELS[provider_name], "max_tokens": 99, "stream": stream}
                 said = {"messages": [{"role": "user", "content": "Hello"}], "k": 1}
                 await scaled.send(client, json.dumps({**asked, **said}).encode())
+        # What exists now is never looked at again; it stays frozen, as the collected tests are.
+        gc.collect()
+        gc.freeze()
         yield scaled
