@@ -54,6 +54,7 @@ import msgspec
 from cllm.core.notice import Notice
 from cllm.core.secret import without_secrets
 
+RETRY_SECONDS = 1.0
 CLIENT_ERRORS = range(400, 500)
 SERVER_ERRORS = range(500, 600)
 
@@ -120,6 +121,9 @@ class InvalidIdError(UsageError):
 
 class InvalidTextError(UsageError, ValueError):
     http_message = "A text is empty, or has something in it that is no character."
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 class MissingExtraError(UsageError):
@@ -204,14 +208,18 @@ class SchemaError(CllmError):
     """`source` is the origin of the schema, `place` a path inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema cannot be used{error._at}; correct it and ask again."
+    http_message = "The JSON schema cannot be used{error._where}; correct it and ask again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
-        self._at = "" if place is None else f" at {place}"
-        super().__init__(f"The JSON schema of {source} cannot be used{self._at}: {problem}")
+        where = "" if place is None else f" at {place}"
+        super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
         self.problem = problem
         self.source = source
         self.place = place
+
+    @property
+    def _where(self) -> str:
+        return "" if self.place is None else f" at {self.place}"
 
 
 class SchemaUnavailableError(SchemaError):
@@ -263,7 +271,7 @@ class ProviderError(CllmError):
 
     http_status, http_code = 502, "upstream_error"
     http_message: str | None = (
-        "Provider '{error.provider}' failed{error._in_status}; ask again later."
+        "Provider '{error.provider}' failed{error._shown_status}; ask again later."
     )
 
     def __init__(
@@ -282,7 +290,10 @@ class ProviderError(CllmError):
         self.retry_after = retry_after
         self.code = code
         self.details = details
-        self._in_status = "" if status is None else f" (HTTP {status})"
+
+    @property
+    def _shown_status(self) -> str:
+        return "" if self.status is None else f" (HTTP {self.status})"
 
     def report(self) -> ErrorReport:
         """Return the report, with the provider's own status if no subclass has a better one."""
@@ -339,19 +350,18 @@ class PromptTooLongError(InvalidRequestError):
 
 
 class UnsendableError(InvalidRequestError):
-    # The text is ours, so that it has no addresses to remove.
-    report = ProviderError.report
-
     def __init__(self, message: str, *, provider: str, path: str | None = None) -> None:
         super().__init__(message, provider=provider)
-        self.path = self.param = path
-        if path is not None:
-            self.http_status, self.http_code = 422, "validation_error"
+        self.path = path
+
+    def report(self) -> ErrorReport:
+        if self.path is None:
+            return ErrorReport(status=400, code="invalid_request", message=str(self))
+        return ErrorReport(status=422, code="validation_error", message=str(self), param=self.path)
 
 
 class StrictError(InvalidRequestError):
     http_code = "strict_mode"
-    report = ProviderError.report
 
     def __init__(self, *, provider: str, notices: tuple[Notice, ...]) -> None:
         texts = " ".join(
@@ -363,7 +373,12 @@ class StrictError(InvalidRequestError):
             provider=provider,
         )
         self.notices = notices
-        self.param = (notices[0].path or None) if notices else None
+
+    def report(self) -> ErrorReport:
+        path = self.notices[0].path if self.notices else None
+        return ErrorReport(
+            status=self.http_status, code=self.http_code, message=str(self), param=path or None
+        )
 
 
 class RateLimitedError(ProviderError):
@@ -399,7 +414,7 @@ class StoreError(CllmError):
     http_message: str | None = (
         "Conversations cannot be read or kept at the moment; ask again later."
     )
-    retry_after: float | None = 1.0
+    retry_after: float | None = RETRY_SECONDS
     can_retry = True
 
 

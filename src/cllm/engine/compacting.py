@@ -103,9 +103,11 @@ class Compactor:
                     if isinstance(event, Summarised):
                         turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
                         message = f"{turns} in a summary from now on, and still stored."
-                        return _notice(SUMMARISED_CODE, message)
+                        notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
+                        return Noticed(notice=notice)
         except CllmError as error:
-            return _notice(FAILED_CODE, f"No summary was made, and nothing was changed. {error}")
+            message = f"No summary was made, and nothing was changed. {error}"
+            return Noticed(notice=Notice(code=FAILED_CODE, path="messages", message=message))
         return None
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:
@@ -228,10 +230,6 @@ def _new_messages(conversation: Conversation, summary: StandingSummary) -> tuple
         for number, _, message in conversation.numbered_messages()
         if first <= number <= summary.through
     )
-
-
-def _notice(code: str, message: str) -> Noticed:
-    return Noticed(notice=Notice(code=code, path="messages", message=message))
 
 
 def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
