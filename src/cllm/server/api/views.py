@@ -353,10 +353,10 @@ def _view_content(message: Message) -> dict[str, Any]:
             shown["tool_call_id"] = results[0]
         return {**shown, "content": message.text or None}
     fields = message.json()
-    calls, call_id = fields.get("tool_calls"), fields.get("tool_call_id")
+    stored, call_id = fields.get("tool_calls"), fields.get("tool_call_id")
     # In an imported file the fields can have any type.
-    if calls and isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
-        shown["tool_calls"] = calls
+    if stored and isinstance(stored, list) and all(isinstance(call, dict) for call in stored):
+        shown["tool_calls"] = stored
     if call_id and isinstance(call_id, str):
         shown["tool_call_id"] = call_id
     return {**shown, "content": fields.get("content")}
