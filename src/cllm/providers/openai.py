@@ -40,17 +40,16 @@ RESPONSES_MODELS = (
 
 
 @lru_cache(maxsize=1000)
-def api_of(model: str, *, url: str) -> Api:
-    """Servers other than OpenAI serve all models by chat."""
-    wanted = any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
-    return "responses" if wanted and url.startswith(OPENAI) else "chat"
+def _needs_responses(model: str) -> bool:
+    return any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
 
 
 def api_for(prompt: Prompt, *, url: str) -> Api:
-    """Responses also for prompts that chat refuses."""
-    if url.startswith(OPENAI) and is_refused_by_chat(prompt):
-        return "responses"
-    return api_of(prompt.model, url=url)
+    """Servers other than OpenAI serve everything by chat."""
+    if not url.startswith(OPENAI):
+        return "chat"
+    is_elsewhere = _needs_responses(prompt.model) or is_refused_by_chat(prompt)
+    return "responses" if is_elsewhere else "chat"
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

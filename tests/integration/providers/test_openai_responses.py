@@ -32,7 +32,7 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
 from cllm.providers.http import Http
 from cllm.providers.http_once import OnceHttp
 from cllm.providers.http_pool import PooledHttp
-from cllm.providers.openai import OpenAIProvider, api_for, api_of
+from cllm.providers.openai import OpenAIProvider, api_for
 from cllm.wire.openai.parts import encode_parts
 
 KEY = "sk-0123456789abcdef"
@@ -114,16 +114,19 @@ class TestWhichApi:
         ],
     )
     def test_a_model_that_openai_serves_by_responses_only_gets_it_there(self, model):
-        assert api_of(model, url=OPENAI) == "responses"
-        assert api_of(model, url="http://127.0.0.1:8000/v1/responses") == "chat"
-        assert api_of(model, url="https://api.openai.com.example/v1/responses") == "chat"
+        assert api_for(prompt(model=model), url=OPENAI) == "responses"
+        assert api_for(prompt(model=model), url="http://127.0.0.1:8000/v1/responses") == "chat"
+        assert (
+            api_for(prompt(model=model), url="https://api.openai.com.example/v1/responses")
+            == "chat"
+        )
 
     @pytest.mark.parametrize(
         "model",
         ["gpt-4o", "gpt-5", "gpt-5.1-chat-latest", "o3", "o1", "gpt-6.1-sol", "gpt-4o-mini"],
     )
     def test_any_other_model_is_asked_by_chat(self, model):
-        assert api_of(model, url=OPENAI) == "chat"
+        assert api_for(prompt(model=model), url=OPENAI) == "chat"
 
     @pytest.mark.parametrize(
         ("model", "effort", "api"),
@@ -179,7 +182,9 @@ class TestWhichApi:
         only = known - set(get_args(ChatModel))
 
         assert len(only) > 10
-        assert {name for name in only if api_of(name, url=OPENAI) != "responses"} == set()
+        assert {
+            name for name in only if api_for(prompt(model=name), url=OPENAI) != "responses"
+        } == set()
 
 
 class TestAsking:

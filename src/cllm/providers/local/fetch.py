@@ -326,7 +326,8 @@ def _not_found(wheel: Wheel) -> DownloadError:
 def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
     """Options of both pip and uv."""
     lines = folder / "requirements.txt"
-    lines.write_text(wheel.requirement, encoding="utf-8")
+    pin = f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
+    lines.write_text(pin, encoding="utf-8")
     options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes")
     return (*options, "-r", str(lines))
 

