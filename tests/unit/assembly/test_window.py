@@ -55,17 +55,17 @@ class TestByTurns:
     def test_nothing_leaves_at_exactly_the_most(self):
         view = plan_window(talk(10), ByTurns())
 
-        assert view.left_turns == 0
+        assert view.newly_left == 0
         assert view.sent_messages == 20
 
     def test_the_oldest_turn_leaves_when_there_is_one_more(self):
         view = plan_window(talk(11), ByTurns())
 
         assert sent(view) == list(range(2, 22))
-        assert (view.left_turns, view.newly_left, view.cut) == (1, 1, 3)
+        assert (view.newly_left, view.cut) == (1, 3)
 
     def test_a_turn_under_way_does_not_count_until_it_is_answered(self):
-        assert plan_window(asked(10), ByTurns()).left_turns == 0
+        assert plan_window(asked(10), ByTurns()).newly_left == 0
 
     def test_an_open_tool_loop_is_under_way_too(self):
         ledger = asked(2)
@@ -75,7 +75,7 @@ class TestByTurns:
         ledger.append(assistant())
 
         assert ledger.is_answered
-        assert plan_window(ledger, ByTurns(max_turns=2)).left_turns == 1
+        assert plan_window(ledger, ByTurns(max_turns=2)).newly_left == 1
 
     def test_a_monologue_is_one_turn(self):
         ledger = Ledger([user(), user(), user(), assistant(), assistant(), user()])
@@ -87,13 +87,13 @@ class TestByTurns:
         first = plan_window(talk(12), ByTurns())
         second = plan_window(talk(13), ByTurns(), cut=first.cut)
 
-        assert (first.newly_left, second.newly_left, second.left_turns) == (2, 1, 3)
+        assert (first.newly_left, second.newly_left, second.cut) == (2, 1, 7)
 
     def test_the_model_sets_a_limit_too(self):
         view = plan_window(asked(5), ByTurns(), budget=50)
 
         assert view.tokens == 50
-        assert view.left_turns == 3
+        assert view.newly_left == 3
 
     def test_an_empty_conversation_sends_nothing(self):
         for strategy in (ByTurns(), ByTokens(max_tokens=5)):
@@ -107,7 +107,7 @@ class TestByTurns:
 
 class TestByTokens:
     def test_without_a_limit_everything_is_sent(self):
-        assert plan_window(asked(50), ByTokens()).left_turns == 0
+        assert plan_window(asked(50), ByTokens()).newly_left == 0
 
     def test_the_cut_stays_until_the_high_mark_and_then_goes_to_the_low_one(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
@@ -127,23 +127,23 @@ class TestByTokens:
     def test_a_long_new_message_makes_a_cut_cheap(self):
         strategy = ByTokens(max_tokens=100_000, floor=1000, block=1000)
         ledger = talk(70)
-        assert plan_window(ledger, strategy).left_turns == 0
+        assert plan_window(ledger, strategy).newly_left == 0
         ledger.append(user(1000))
 
-        assert plan_window(ledger, strategy).left_turns == 70
+        assert plan_window(ledger, strategy).newly_left == 70
 
     def test_a_cold_cache_is_the_moment_to_cut_to_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=400)
         ledger = asked(20)
 
-        assert plan_window(ledger, strategy, idle=300.0).left_turns == 0
+        assert plan_window(ledger, strategy, idle=300.0).newly_left == 0
         cold = plan_window(ledger, strategy, idle=300.1)
         assert 100 <= cold.tokens < 120
 
     def test_a_cold_cache_changes_nothing_below_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=1000)
 
-        assert plan_window(asked(20), strategy, idle=1e9).left_turns == 0
+        assert plan_window(asked(20), strategy, idle=1e9).newly_left == 0
 
     def test_at_least_the_floor_survives_a_cut_if_it_fits(self):
         strategy = ByTokens(max_tokens=500, floor=300, block=10)
