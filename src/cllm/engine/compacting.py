@@ -22,12 +22,12 @@ from cllm.engine.keep import total_cost, total_usage
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.summary_plan import (
     AROUND,
-    FAILED_CODE,
     LONGEST,
     SummaryPlan,
     check_fits,
     hides_prompt,
     material_of,
+    no_summary,
     plan_for_turn,
     plan_now,
     summary_prompt,
@@ -106,8 +106,7 @@ class Compactor:
                         notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
                         return Noticed(notice=notice)
         except CllmError as error:
-            message = f"No summary was made, and nothing was changed. {error}"
-            return Noticed(notice=Notice(code=FAILED_CODE, path="messages", message=message))
+            return Noticed(notice=no_summary(error))
         return None
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:

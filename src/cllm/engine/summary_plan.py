@@ -12,7 +12,8 @@ from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
 from cllm.assembly.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
 from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import Conversation, StandingSummary
-from cllm.core.errors import UsageError, WindowTooSmallError
+from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
+from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
 from cllm.engine.log import LIMITS, Log, begin_alike
 from cllm.engine.prompt_builder import whole_prompt
@@ -166,6 +167,11 @@ def _has_failed(log: Log) -> bool:
         if turn.window is not None and begin_alike(turn.window, window)
         for notice in turn.notices
     )
+
+
+def no_summary(error: CllmError) -> Notice:
+    message = f"No summary was made, and nothing was changed. {error}"
+    return Notice(code=FAILED_CODE, path="messages", message=message)
 
 
 def plan_now(material: Material) -> SummaryPlan:
