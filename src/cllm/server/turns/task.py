@@ -268,19 +268,23 @@ def encode_notices(notices: Iterable[Notice]) -> str:
     shown: list[dict[str, str]] = []
     size = 0
     for index, notice in enumerate(collected):
-        fields = {
-            "code": notice.code,
-            "path": _clip(notice.path),
-            "message": _clip(notice.message),
-        }
+        fields = _notice_fields(notice)
         size += len(json.dumps(fields)) + 2
         if size > LONGEST_NOTICES and shown:
             count = sum(notice.count for notice in collected[index:])
-            message = f"There are {count} notices more."
-            shown.append({"code": "more_notices", "path": "", "message": message})
+            more = Notice(code="more_notices", message=f"There are {count} notices more.")
+            shown.append(_notice_fields(more))
             break
         shown.append(fields)
     return json.dumps(shown)
+
+
+def _notice_fields(notice: Notice) -> dict[str, str]:
+    return {
+        "code": notice.code,
+        "path": _clip(notice.path),
+        "message": _clip(notice.message),
+    }
 
 
 def _clip(text: str) -> str:
