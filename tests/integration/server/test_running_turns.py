@@ -45,7 +45,7 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
         turn.start()
         async with asyncio.timeout(WAIT):
             await turn.wait_until_started()
-            await turn.queue.wait_until_readable(WAIT)
+            assert await turn.queue.wait_until_readable(WAIT)
             told = turn.queue.take()
             with pytest.raises(OSError, match="the store is gone"):
                 await turn.wait()
