@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cllm.assembly.validity import Profile
 from cllm.assembly.window.ledger import Item, Ledger, item_of
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 
 IDS = ("call_1", "call_2", "call_3")
 

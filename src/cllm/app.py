@@ -15,9 +15,9 @@ from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.opening import ProviderOpener, model_cache
-from cllm.providers.registry import LOCAL, ROWS
+from cllm.providers.registry import LOCAL, ROWS, is_model_file
 from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
-from cllm.settings.trust import is_model_file, looks_secret
+from cllm.settings.trust import looks_secret
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:

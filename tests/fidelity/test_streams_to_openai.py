@@ -36,7 +36,7 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, ask_patiently
 from cllm.providers.http import Timeouts
-from cllm.server.turns.encoders import COMMENT
+from cllm.server.api.completions import COMMENT
 from cllm.wire.openai.response_encoder import StreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]

@@ -41,7 +41,7 @@ from cllm.engine.request import Route
 from cllm.engine.turn import Engine
 from cllm.stores.memory import MemoryStore
 from cllm.wire.openai.parts import decode_parts
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau_airline.jsonl"
 BUDGETS = (500, 1000, 2000, 4000, 8000)

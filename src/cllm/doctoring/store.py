@@ -23,7 +23,7 @@ from cllm.providers.fitting import named_profile
 from cllm.stores.json_folder import LOCKS, SUFFIX
 from cllm.stores.locks import is_held
 from cllm.wire.malformed import MalformedError
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 from cllm.wire.translate import spoken_for
 
 CHECK = "store"

@@ -20,7 +20,7 @@ from cllm.wire.anthropic.options import default_max_tokens, limit_notices
 from cllm.wire.anthropic.request import NOT_COUNTED, EncodedRequest, encode_count, goes_on_elsewhere
 from cllm.wire.anthropic.verbatim import VerbatimReader
 from cllm.wire.malformed import ErrorDetails
-from cllm.wire.spoken import Mend, unmended
+from cllm.wire.outgoing import Mend, unmended
 from cllm.wire.translate import encode_anthropic
 
 # A later version refuses a temperature for every model, even where the model takes one.

@@ -26,7 +26,7 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Continuity
 from cllm.wire.bedrock.models import features
-from cllm.wire.spoken import Mended, Spoken, left_out_fields, rewritten
+from cllm.wire.outgoing import Mended, Spoken, left_out_fields, rewritten
 from cllm.wire.translate import Mark, Translated, unmarked
 
 ADVICE: dict[ProblemCode, str] = {

@@ -15,8 +15,8 @@ from cllm.providers.http_provider import HttpProvider, Request, SseReader, Strea
 from cllm.wire.malformed import ErrorDetails
 from cllm.wire.media import first_media, in_words
 from cllm.wire.openai import response_decoder as openai_decoder
+from cllm.wire.outgoing import Mend
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
-from cllm.wire.spoken import Mend
 from cllm.wire.translate import encode_openai, encode_responses, is_refused_by_chat
 
 Api = Literal["chat", "responses"]

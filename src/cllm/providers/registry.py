@@ -219,3 +219,9 @@ def _bedrock() -> Any:
     from cllm.wire.bedrock import models as bedrock_models  # noqa: PLC0415 - few names need it
 
     return bedrock_models
+
+
+def is_model_file(model: str) -> bool:
+    """Whether a model is the path of a file, which would be loaded."""
+    is_path = model.startswith("local/") and "/" in model.removeprefix("local/")
+    return is_path or model.endswith(".gguf")

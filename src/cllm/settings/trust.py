@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
+from cllm.providers.registry import is_model_file
 from cllm.schemas.source import is_address
 from cllm.settings.cllmfile import VARIABLE, Cllmfile, variables_in
 
@@ -77,21 +78,13 @@ def leads_out(file: Any) -> bool:
 
 def _could_load(models: Any) -> bool:
     named = models if isinstance(models, list) else [models]
-    return bool(variables_in(models)) or any(map(is_model_file, named))
+    return bool(variables_in(models)) or any(map(is_model_file, map(str, named)))
 
 
 def parts_to_trust(file: Cllmfile) -> dict[str, Any]:
     """A link out of the folder could turn any file into settings, and send it to a model."""
     parts = dangerous_parts(file.content)
     return parts if file.link is None else {**parts, "a link": file.link}
-
-
-def is_model_file(model: Any) -> bool:
-    """Whether a model is a path, which would be loaded."""
-    name = str(model)
-    return name.endswith(".gguf") or (
-        "/" in name.removeprefix("local/") and name.startswith("local/")
-    )
 
 
 def masked(key: str, value: Any) -> Any:

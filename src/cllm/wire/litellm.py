@@ -14,8 +14,8 @@ from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta,
 from cllm.wire.malformed import FieldError, MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
+from cllm.wire.outgoing import Mend, Notes, unmended
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
-from cllm.wire.spoken import Mend, Notes, unmended
 from cllm.wire.translate import encode_openai
 
 SENT_THINKING = "thinking_blocks"

@@ -10,7 +10,7 @@ from cllm.core.message import AnyPart, Document, Image, Message, Text, ToolResul
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.spoken import Mend, Mended, Spoken, rewritten
+from cllm.wire.outgoing import Mend, Mended, Spoken, rewritten
 from cllm.wire.translate import parts_of
 
 KINDS = {Image: "an image", Document: "a file"}

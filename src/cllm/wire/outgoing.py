@@ -1,6 +1,9 @@
-"""Types that the codecs share: a message to be encoded, an encoded request, its notices.
+"""Types that the codecs share: messages to encode, encoded requests, notices and aliases.
 
-A codec imports this module and core, and no other codec.
+A tool name or id that the target refuses gets an alias, computed from it alone, so that equal
+requests are equal bytes. Arguments that are no JSON object, as after a cut answer, are sent under
+the key INVALID_JSON where a protocol requires an object, and unwrapped when read back. A codec
+imports this module and core, and no other codec.
 """
 
 import hashlib

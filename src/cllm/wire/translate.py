@@ -33,8 +33,7 @@ from cllm.wire.openai.functions import (
 )
 from cllm.wire.openai.models import calls_elsewhere, knows_developer
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
-from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
-from cllm.wire.spoken import (
+from cllm.wire.outgoing import (
     NOTHING,
     Encoded,
     Mend,
@@ -45,6 +44,7 @@ from cllm.wire.spoken import (
     times,
     unmended,
 )
+from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 
 OPENAI_DIALECTS = ("openai", "responses")
 TOOL_PARTS = (ToolCall, ToolResult)

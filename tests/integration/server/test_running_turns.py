@@ -9,9 +9,9 @@ from tests.served import served
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
+from cllm.server.api.messages import AnthropicResponseEncoder
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.serving import Caller
-from cllm.server.turns.encoders import AnthropicVoice
 from cllm.server.turns.headers import PLAIN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import prepare_turn
@@ -37,7 +37,7 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
         serving = server.serving
         turn = TurnTask(
             await prepare_turn(prompt, PLAIN, Caller(), serving),
-            AnthropicVoice(model=MODEL, new_id=serving.new_id),
+            AnthropicResponseEncoder(model=MODEL, new_id=serving.new_id),
             serving=serving,
             claim=FailingClaim(),
             record=RequestRecord(request="1", method="POST", started=0),

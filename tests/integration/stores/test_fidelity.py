@@ -27,8 +27,8 @@ from cllm.core.ports import (
 from cllm.stores.postgres import edits as postgres_edits
 from cllm.stores.postgres import lists as postgres_lists
 from cllm.stores.postgres import reading as postgres_reading
-from cllm.stores.postgres import requests as postgres_requests
 from cllm.stores.postgres import statements as postgres_statements
+from cllm.stores.postgres import store as postgres_store
 from cllm.stores.postgres import turns as postgres_turns
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
@@ -65,7 +65,7 @@ OF_ALL = {
     "forget_responses",
 }
 STATEMENTS = (
-    *(postgres_edits, postgres_lists, postgres_reading, postgres_requests, postgres_statements),
+    *(postgres_edits, postgres_lists, postgres_reading, postgres_store, postgres_statements),
     *(postgres_turns, statements),
 )
 A_TABLE = re.compile(

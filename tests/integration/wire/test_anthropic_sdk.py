@@ -43,7 +43,7 @@ from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
 from cllm.wire.anthropic.response_decoder import StreamDecoder
 from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 from cllm.wire.sse import SseDecoder
 
 QUESTION: Any = {

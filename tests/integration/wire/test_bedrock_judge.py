@@ -39,7 +39,7 @@ from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.bedrock.response_decoder import StreamDecoder
 from cllm.wire.malformed import ProviderSaidError
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 
 MODELS = [
     "us.anthropic.claude-3-7-sonnet-20250219-v1:0",

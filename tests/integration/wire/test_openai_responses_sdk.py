@@ -49,11 +49,11 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.wire.outgoing import Spoken
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.request import decode_request, encode_options, encode_request
 from cllm.wire.responses.response_decoder import StreamDecoder
 from cllm.wire.responses.response_encoder import Heading, StreamEncoder, encode_answer
-from cllm.wire.spoken import Spoken
 from cllm.wire.sse import SseDecoder
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)

@@ -48,13 +48,13 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.server.turns.encoders import COMMENT
+from cllm.server.api.completions import COMMENT
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.openai.history import at_home
 from cllm.wire.openai.options import SENTENCES
 from cllm.wire.openai.request import encode_options, encode_request
 from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer
-from cllm.wire.spoken import Notes, Spoken
+from cllm.wire.outgoing import Notes, Spoken
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
 

@@ -41,7 +41,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.openai.parts import decode_parts
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"
 ALL = list(PROFILES.values())

@@ -19,7 +19,7 @@ from cllm.assembly.window.view import plan_window
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 
 STRATEGY = Summarise(tokens=ByTokens(max_tokens=1000, floor=300, block=300), summary_tokens=100)
 

@@ -31,7 +31,7 @@ from cllm.providers.fitting import Mending, marking_for
 from cllm.stores.memory import MemoryStore
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.openai.parts import encode_parts
-from cllm.wire.spoken import Mended, Spoken
+from cllm.wire.outgoing import Mended, Spoken
 from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 pytestmark = pytest.mark.torture

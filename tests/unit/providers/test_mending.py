@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conversations import messages
 from tests.scale import scaled
 
-from cllm.assembly.orderly import in_order
+from cllm.assembly.repair import in_order
 from cllm.assembly.validity import PROFILES, SENTENCES, Profile, check, profile_for
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
@@ -38,7 +38,7 @@ from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.bedrock.parts import encode_blocks
 from cllm.wire.openai.parts import encode_parts
-from cllm.wire.spoken import Spoken
+from cllm.wire.outgoing import Spoken
 from cllm.wire.translate import parts_of
 
 MODELS = [

@@ -22,13 +22,15 @@ from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 from cllm.stores.lists import summary_of
 from cllm.stores.postgres.reading import CODEC
-from cllm.stores.sql.checks import check_json, check_messages, check_text
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     RowCodec,
+    check_json,
+    check_messages,
+    check_text,
     decode_message,
     encode_message,
     in_utc,

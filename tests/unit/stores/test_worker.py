@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.watching import wait_on_loop, wait_until
 
-from cllm.stores.sqlite.worker import MOST_TOGETHER, Outcome, Worker
+from cllm.stores.sqlite.connection import MOST_TOGETHER, Outcome, Worker
 
 
 def one_by_one(pieces: Sequence[Callable[[], Any]]) -> list[Outcome]:

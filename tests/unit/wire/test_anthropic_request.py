@@ -43,7 +43,7 @@ from cllm.wire.anthropic.request import (
     encode_request,
 )
 from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.spoken import Spoken, rewritten
+from cllm.wire.outgoing import Spoken, rewritten
 from cllm.wire.translate import spoken_for
 
 OLD = "claude-sonnet-4-20250514"

@@ -37,7 +37,7 @@ from cllm.providers.fitting import mending_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.malformed import MalformedError, NotExpressibleError
-from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.outgoing import Encoded, Spoken
 
 CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OLD_CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"

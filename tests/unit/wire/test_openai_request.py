@@ -35,7 +35,7 @@ from cllm.core.options import (
 from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
 from cllm.wire.openai.parts import decode_parts
 from cllm.wire.openai.request import decode_options, decode_request, encode_options, encode_request
-from cllm.wire.spoken import Encoded, Spoken
+from cllm.wire.outgoing import Encoded, Spoken
 from cllm.wire.translate import encode_openai
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)

@@ -27,6 +27,7 @@ from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool,
 from cllm.core.prompt import Prompt
 from cllm.wire.malformed import FieldError, NotExpressibleError
 from cllm.wire.openai import options as openai_options
+from cllm.wire.outgoing import Encoded, Spoken
 from cllm.wire.reasoning import TAKES_NONE
 from cllm.wire.responses.parts import decode_parts, encode_parts
 from cllm.wire.responses.request import (
@@ -36,7 +37,6 @@ from cllm.wire.responses.request import (
     encode_request,
 )
 from cllm.wire.responses.response_encoder import Heading, encode_answer
-from cllm.wire.spoken import Encoded, Spoken
 from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 MODEL = "gpt-5-codex"

@@ -9,7 +9,7 @@ import pytest
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Prompt
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.spoken import Encoded
+from cllm.wire.outgoing import Encoded
 from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}

@@ -27,7 +27,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     sent_messages: int
     left_out_messages: int
-    left_turns: int = 0
     newly_left: int = 0
 
     def of(self, messages: Sequence[T]) -> tuple[T, ...]:
@@ -92,7 +91,6 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
         tokens=sum(ledger.tokens(*span) for span in spans),
         sent_messages=sent,
         left_out_messages=ledger.first_sequence - 1 + len(ledger) - sent,
-        left_turns=gone,
         newly_left=gone - _whole_turns_before(ledger, min(turn, ledger.turn_at(before)), pins),
     )
 

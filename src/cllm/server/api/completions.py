@@ -5,15 +5,20 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from starlette.responses import Response
 
-from cllm.server.http.errors import JSON, RefusedError
+from cllm.core.errors import ErrorReport
+from cllm.core.ports import Clock, NewId
+from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.server.http.errors import JSON, RefusedError, encode_openai
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.serving import ApiRequest
-from cllm.server.turns.encoders import OpenAIVoice
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import read_wish
 from cllm.server.turns.prepare import chosen_model
 from cllm.wire.malformed import FieldError
+from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
 from cllm.wire.openai.request import decode_request
+from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
+from cllm.wire.translate import parts_of
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -29,13 +34,13 @@ async def complete(request: ApiRequest) -> Response:
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
-    voice = OpenAIVoice(
+    encoder = OpenAIResponseEncoder(
         model=prompt.model,
         new_id=request.serving.new_id,
         clock=request.serving.clock,
         parameters=prompt.parameters,
     )
-    return await reply_to(request, prompt, body, voice)
+    return await reply_to(request, prompt, body, encoder)
 
 
 async def embed(request: ApiRequest) -> Response:
@@ -70,3 +75,56 @@ def _decode(body: bytes) -> tuple[dict[str, Any], str]:
     if "input" not in fields:
         raise FieldError("input", "what is to be embedded is needed")
     return fields, model
+
+
+COMMENT = b": keep-alive\n\n"
+
+
+class OpenAIResponseEncoder:
+    """Chat completions."""
+
+    keep_alive = COMMENT
+
+    def __init__(
+        self, *, model: str, new_id: NewId, clock: Clock, parameters: dict[str, Any]
+    ) -> None:
+        self._model = model
+        self._new_id = new_id
+        self._clock = clock
+        self._parameters = parameters
+        self._functions = FunctionCalls() if asks_with_functions(parameters) else None
+        self._encoder: StreamEncoder | None = None
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        if self._encoder is None:
+            options = self._parameters.get("stream_options")
+            self._encoder = StreamEncoder(
+                model=self._model,
+                id=self._id(),
+                created=self._created(),
+                include_usage=isinstance(options, dict) and options.get("include_usage") is True,
+            )
+        if self._functions is None:
+            return self._encoder.encode(event)
+        return b"".join(map(self._encoder.encode, self._functions.told(event)))
+
+    def error(self, report: ErrorReport) -> bytes:
+        return b"data: " + encode_openai(report) + b"\n\n"
+
+    def whole(self, reply: ReplyFinished) -> bytes:
+        if reply.message.dialect == "openai" and reply.raw is not None:
+            return encode_reply(reply, parts=())
+        return encode_reply(
+            reply,
+            parts=parts_of(reply.message),
+            model=reply.model or self._model,
+            id=self._id(),
+            created=self._created(),
+            functions=self._functions is not None,
+        )
+
+    def _id(self) -> str:
+        return f"chatcmpl-{self._new_id()}"
+
+    def _created(self) -> int:
+        return int(self._clock().timestamp())

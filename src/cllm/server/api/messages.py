@@ -6,19 +6,23 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from cllm.assembly.tokens import estimate_tokens, weigh_text, weights_for
+from cllm.core.errors import ErrorReport
 from cllm.core.notice import Notice
-from cllm.core.ports import Provider, TokenCount, TokenCounter
+from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.server.http.errors import JSON, RefusedError
+from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
+from cllm.server.http.errors import JSON, RefusedError, encode_anthropic
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.serving import ApiRequest, Serving
-from cllm.server.turns.encoders import AnthropicVoice
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import CONVERSATION, NOTICE, STATELESS, Continue, Wish, read_wish
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import encode_notices
 from cllm.wire.anthropic.models import read_betas
+from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.request import decode_request
+from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
+from cllm.wire.translate import parts_of
 
 BETAS = "anthropic-beta"
 VERSION = "anthropic-version"
@@ -48,8 +52,8 @@ async def create(request: ApiRequest) -> Response:
     prompt = _with_limit(prompt)
     if prompt.parameters.get("thread") is not None:
         prompt = _with_thread(prompt, read_wish(request.headers), request.serving)
-    voice = AnthropicVoice(model=prompt.model, new_id=request.serving.new_id)
-    return await reply_to(request, prompt, body, voice)
+    encoder = AnthropicResponseEncoder(model=prompt.model, new_id=request.serving.new_id)
+    return await reply_to(request, prompt, body, encoder)
 
 
 async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
@@ -143,3 +147,44 @@ async def _count(provider: Provider, prompt: Prompt) -> TokenCount:
         message=f"Provider '{provider.name}' does not count this; the number is an estimate.",
     )
     return TokenCount(tokens=tokens, notices=(notice,))
+
+
+class AnthropicResponseEncoder:
+    """Messages."""
+
+    keep_alive = PING
+
+    def __init__(self, *, model: str, new_id: NewId) -> None:
+        self._model = model
+        self._new_id = new_id
+        self._encoder: StreamEncoder | None = None
+        self._is_verbatim = False
+        self._ending: list[bytes] = []
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        if type(event) is Verbatim:
+            self._is_verbatim = True
+            if not event.closes:
+                return event.data
+            self._ending.append(event.data)
+            return b""
+        if self._is_verbatim:
+            return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
+        if self._encoder is None:
+            self._encoder = StreamEncoder(message_id=self._id(), model=self._model)
+        return self._encoder.encode(event)
+
+    def error(self, report: ErrorReport) -> bytes:
+        return b"event: error\ndata: %b\n\n" % encode_anthropic(report)
+
+    def whole(self, reply: ReplyFinished) -> bytes:
+        is_native = reply.message.dialect == DIALECT
+        return encode_answer(
+            reply,
+            message_id=self._id(),
+            model=reply.model or self._model,
+            parts=None if is_native else parts_of(reply.message),
+        )
+
+    def _id(self) -> str:
+        return f"msg_{self._new_id()}"

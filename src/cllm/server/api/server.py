@@ -12,11 +12,10 @@ from starlette.responses import Response
 
 from cllm.core.errors import ModelNotFoundError, StoreUnavailableError
 from cllm.providers.local.models import list_models
-from cllm.providers.registry import LOCAL
+from cllm.providers.registry import LOCAL, is_model_file
 from cllm.server.api.views import answer, view_sums
 from cllm.server.http.parameters import UsageQuery, read_moment, read_query
 from cllm.server.serving import ApiRequest, Serving
-from cllm.settings.trust import is_model_file
 
 STORE_SECONDS = 5
 

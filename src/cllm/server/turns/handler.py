@@ -12,7 +12,6 @@ from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.http.errors import JSON
 from cllm.server.serving import ApiRequest, Serving
-from cllm.server.turns.encoders import Voice
 from cllm.server.turns.headers import CONVERSATION, PROVIDER, Begin, Wish, read_wish
 from cllm.server.turns.idempotency import (
     NO_CLAIM,
@@ -24,7 +23,7 @@ from cllm.server.turns.idempotency import (
     try_again,
 )
 from cllm.server.turns.prepare import PreparedTurn, prepare_turn
-from cllm.server.turns.task import STREAM, TurnTask
+from cllm.server.turns.task import STREAM, ResponseEncoder, TurnTask
 
 WATCH_DELAY_SECONDS = 0.5
 """Most responses end before this; for those no task waits for a disconnect."""
@@ -35,7 +34,9 @@ STREAM_HEADERS = {
 }
 
 
-async def reply_to(request: ApiRequest, prompt: Prompt, body: bytes, voice: Voice) -> Response:
+async def reply_to(
+    request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
+) -> Response:
     """Return the response of the turn, or the stored one of the same request."""
     serving, record = request.serving, request.record
     wish = read_wish(request.headers)
@@ -55,7 +56,7 @@ async def reply_to(request: ApiRequest, prompt: Prompt, body: bytes, voice: Voic
             turn = placed
         elif wish.retries:
             turn = await try_again(prepared)
-        task = TurnTask(turn, voice, serving=serving, claim=claimed, record=record)
+        task = TurnTask(turn, encoder, serving=serving, claim=claimed, record=record)
     finally:
         if task is None:
             await claimed.drop()

@@ -16,7 +16,7 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
-from cllm.providers.registry import LOCAL, ROWS, has_model, no_such_model
+from cllm.providers.registry import LOCAL, ROWS, has_model, is_model_file, no_such_model
 from cllm.server.http.errors import RefusedError
 from cllm.server.serving import Caller, Serving
 from cllm.server.turns.headers import (
@@ -30,7 +30,6 @@ from cllm.server.turns.headers import (
     Stateless,
     Wish,
 )
-from cllm.settings.trust import is_model_file
 from cllm.wire.malformed import FieldError
 from cllm.wire.translate import is_plain_user
 

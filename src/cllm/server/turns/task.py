@@ -10,17 +10,17 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import aclosing
 from itertools import accumulate
+from typing import Protocol
 
-from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Verbatim
+from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished, Verbatim
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
 from cllm.engine.rounds import RoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, RefusedError, report_error
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.serving import Serving
-from cllm.server.turns.encoders import Voice
 from cllm.server.turns.event_log import EventLog, EventQueue
 from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
@@ -37,6 +37,18 @@ MOST_UNREAD = 1024 * 1024
 MOST_WAITING = 64 * 1024
 
 
+class ResponseEncoder(Protocol):
+    """Encodes the reply to one request. `keep_alive` is the event of a silent stream."""
+
+    keep_alive: bytes
+
+    def encode(self, event: ReplyEvent) -> bytes: ...
+
+    def error(self, report: ErrorReport) -> bytes: ...
+
+    def whole(self, reply: ReplyFinished) -> bytes: ...
+
+
 class TurnTask:
     """Runs one turn and holds its response.
 
@@ -46,14 +58,14 @@ class TurnTask:
     def __init__(
         self,
         prepared: PreparedTurn,
-        voice: Voice,
+        encoder: ResponseEncoder,
         *,
         serving: Serving,
         claim: Claim,
         record: RequestRecord,
     ) -> None:
         self.prepared = prepared
-        self._voice = voice
+        self._encoder = encoder
         self._serving = serving
         self._claim = claim
         self._record = record
@@ -67,7 +79,7 @@ class TurnTask:
         self._is_done = asyncio.Event()
         self._is_saved = prepared.request.policy.ref is not None
         self._is_stream = prepared.request.target.stream
-        self.keep_alive = voice.sign
+        self.keep_alive = encoder.keep_alive
         self.queue = EventQueue(MOST_UNREAD if self._is_saved else MOST_WAITING)
         self.ended: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
@@ -100,7 +112,7 @@ class TurnTask:
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
         return TurnTask(
-            prepared, self._voice, serving=self._serving, claim=self._claim, record=self._record
+            prepared, self._encoder, serving=self._serving, claim=self._claim, record=self._record
         )
 
     async def release(self) -> None:
@@ -163,7 +175,7 @@ class TurnTask:
         if self.ended is None:
             report = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = report.code
-            self.queue.put(self._voice.error(report))
+            self.queue.put(self._encoder.error(report))
         self.queue.close()
         self._started.set()
 
@@ -198,7 +210,7 @@ class TurnTask:
         self._started.set()
 
     async def _stream(self, event: ReplyDelta | Verbatim) -> None:
-        data = self._voice.encode(event)
+        data = self._encoder.encode(event)
         if data:
             await self._put(self._note(data))
             if self._log is not None:
@@ -227,15 +239,15 @@ class TurnTask:
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
         )
-        self.queue.put(self._voice.error(report_error(slow)))
+        self.queue.put(self._encoder.error(report_error(slow)))
         self.queue.close()
 
     async def _record_reply(self, reply: ReplyFinished) -> None:
         """Save the last events and the response before the turn: the lease ends with it."""
         if self._is_stream:
-            self.body = self._note(self._voice.encode(reply))
+            self.body = self._note(self._encoder.encode(reply))
         elif self._claim.keeps:
-            self.body = self._voice.whole(reply)
+            self.body = self._encoder.whole(reply)
         if self._log is not None:
             await self._log.flush()
         if self._claim.keeps and self._turn is not None:
@@ -253,7 +265,7 @@ class TurnTask:
         if self._claim.keeps:
             await self._claim.keep(*self._stored_response())
         elif not self._is_stream:
-            self.body = self._voice.whole(event.reply)
+            self.body = self._encoder.whole(event.reply)
         if self._is_stream:
             await self._put(self.body)
 

@@ -20,8 +20,7 @@ from cllm.stores.lists import (
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reading import summaries_of
 from cllm.stores.postgres.statements import MOST, names
-from cllm.stores.sql.checks import check_text
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, decode_sum
+from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
 from cllm.stores.sql.search import NEWEST, Found, page_of_found
 
 _ARCHIVED = {

@@ -25,7 +25,6 @@ from cllm.stores.postgres.statements import (
     names,
     tail_count,
 )
-from cllm.stores.sql.checks import check_text
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -33,6 +32,7 @@ from cllm.stores.sql.rows import (
     Row,
     RowCodec,
     Usable,
+    check_text,
     decode_found,
     decode_message,
     decode_said,

@@ -1,21 +1,184 @@
-"""Conversations in PostgreSQL, for more than one machine.
+"""Conversations, requests (as hashes), stream events and calls in PostgreSQL.
 
-Each operation uses a connection for one statement or one short transaction.
+Each operation uses a connection for one statement or one short transaction. A claim of a request
+expires by the database's clock.
 """
 
-import asyncpg
+# ruff: noqa: S608 - only column names are put into the text
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation
-from cllm.core.errors import ConversationExistsError
-from cllm.core.ports import Clock
+from collections.abc import Sequence
+from datetime import datetime
+
+import asyncpg
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, check_id
+from cllm.core.errors import (
+    ConversationExistsError,
+    ConversationNotFoundError,
+    RequestInFlightError,
+    StaleLeaseError,
+    TurnNotFoundError,
+)
+from cllm.core.ports import (
+    UNANSWERED_KEPT,
+    CallRecord,
+    Clock,
+    KeptResponse,
+    Lease,
+    RequestClaim,
+    RequestKey,
+    StreamEvent,
+)
 from cllm.stores.edits import Change, Reads
-from cllm.stores.postgres.connection import Connection
+from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.edits import delete, edit, insert, while_free
 from cllm.stores.postgres.lists import PostgresLists
-from cllm.stores.postgres.reading import PostgresReading
-from cllm.stores.postgres.requests import PostgresRequests
+from cllm.stores.postgres.reading import CODEC, PostgresReading
+from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.postgres.turns import PostgresTurns
+from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
+
+# A claim that is taken over keeps the known response of the same request.
+_CLAIM = """
+INSERT INTO requests (owner, key, body, expires_at)
+VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
+ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
+    status = NULL,
+    headers = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.headers END,
+    response = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.response END
+WHERE requests.expires_at <= clock_timestamp()
+RETURNING expires_at, headers, response
+"""
+_CLAIMED = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
+_HOLD = """
+UPDATE requests SET expires_at = clock_timestamp() + make_interval(secs => $4), status = $5,
+    headers = $6, response = $7
+WHERE owner = $1 AND key = $2 AND expires_at = $3 AND status IS NULL
+RETURNING expires_at
+"""
+_FORGET = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
+_DROP_OLD_REQUESTS = """
+DELETE FROM requests WHERE expires_at <= clock_timestamp()
+    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - $1::interval)
+"""
+_ADD_EVENTS = """
+WITH mine AS (
+    SELECT fence FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $4 AND expires_at > clock_timestamp()),
+added AS (
+    INSERT INTO events (owner, conversation_id, turn_id, number, data)
+    SELECT $1, $2, $3, e.number, e.data
+    FROM mine, unnest($5::bigint[], $6::bytea[]) AS e(number, data)
+    ON CONFLICT DO NOTHING)
+SELECT fence FROM mine
+"""
+_EVENTS = f"""
+WITH found AS (SELECT {RESOLVED} AS id),
+c AS (
+    SELECT found.id, conversations.number FROM found
+    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = found.id)
+SELECT c.id, EXISTS (SELECT FROM turns t
+    WHERE t.owner = $1 AND t.conversation = c.number AND {has_id("$3", "t.")}) AS is_there,
+    e.number, e.data
+FROM c LEFT JOIN events e
+    ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
+ORDER BY e.number
+"""
+# Each turn is looked up once. Without OFFSET the planner would scan whole conversations.
+DROP_OLD_EVENTS = f"""
+WITH kept AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
+old AS (
+    SELECT k.owner, k.conversation_id, k.turn_id FROM kept k WHERE NOT EXISTS (
+        SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
+        WHERE c.owner = k.owner AND c.id = k.conversation_id AND {has_id("k.turn_id", "t.")}
+            AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
+DELETE FROM events e USING old
+WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
+"""
+# Nobody else deletes the lease of a conversation that was never created.
+_DROP_OLD_LEASES = """
+DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
+    AND NOT EXISTS (
+        SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
+"""
+_CALL = f"""
+INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL_COLUMNS))})
+"""
+
+
+class PostgresRequests(PostgresBase):
+    async def claim_request(
+        self, request: RequestKey, *, seconds: float
+    ) -> RequestClaim | KeptResponse:
+        pool = await self._ready()
+        key = (request.owner, request.key)
+        while True:
+            if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
+                until, headers, response = taken[0]
+                known = decode_headers(headers)
+                return RequestClaim(request=request, until=until, headers=known, body=response)
+            found = await pool.fetch(_CLAIMED, key, twice=True)
+            if found:
+                return decode_response(tuple(found[0]), request)
+
+    async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
+        return await self._hold(claim, seconds)
+
+    async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
+        await self._hold(claim, lifetime, status)
+
+    async def _hold(
+        self, claim: RequestClaim, seconds: float, status: int | None = None
+    ) -> RequestClaim:
+        """Extend a claim, which its expiry identifies: a later claim has a later one."""
+        key = (claim.request.owner, claim.request.key, claim.until)
+        content = (float(seconds), status, encode_json(claim.headers), claim.body)
+        held = await (await self._ready()).fetch(_HOLD, (*key, *content))
+        if not held:
+            raise RequestInFlightError
+        return msgspec.structs.replace(claim, until=held[0]["expires_at"])
+
+    async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
+        await (await self._ready()).fetch(_FORGET, (owner, header, value), twice=True)
+
+    async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
+        pool = await self._ready()
+        key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
+        numbers = [event.number for event in events]
+        data = [event.data for event in events]
+        if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), twice=True):
+            raise StaleLeaseError(lease.conversation.id)
+
+    async def events_after(
+        self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
+    ) -> tuple[StreamEvent, ...]:
+        pool = await self._ready()
+        rows = await pool.fetch(_EVENTS, (owner, check_id(ref), turn_id, number), twice=True)
+        if rows[0]["id"] is None:
+            raise ConversationNotFoundError(ref)
+        if not rows[0]["is_there"]:
+            raise TurnNotFoundError(rows[0]["id"], turn_id)
+        return tuple(
+            StreamEvent(number=row["number"], data=row["data"])
+            for row in rows
+            if row["number"] is not None
+        )
+
+    async def drop_old_events(self, before: datetime) -> None:
+        pool = await self._ready()
+        await pool.fetch(DROP_OLD_EVENTS, (before,), twice=True)
+        for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
+            await pool.fetch(statement, (UNANSWERED_KEPT,), twice=True)
+
+    async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
+        pool = await self._ready()
+        for call in calls:
+            await pool.fetch(_CALL, (owner, *CODEC.encode_call(call)))
+
 
 LEASE_SECONDS = 60.0
 

@@ -44,8 +44,7 @@ from cllm.stores.postgres.edits import (
     update_row,
 )
 from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays
-from cllm.stores.sql.checks import check_start
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, check_start, decode_text
 
 LONGEST_ID = 2000
 """Bytes of a turn's id, limited by the key of its events."""

@@ -27,10 +27,19 @@ from cllm.core.message import (
 )
 from cllm.wire.anthropic.models import Fields, version_of
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.calls import INVALID_JSON, is_json_object, wrapped
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
-from cllm.wire.spoken import NOTHING, Notes, Spoken, check_still_asks, rewritten, telling_fields
+from cllm.wire.outgoing import (
+    INVALID_JSON,
+    NOTHING,
+    Notes,
+    Spoken,
+    check_still_asks,
+    is_json_object,
+    rewritten,
+    telling_fields,
+    wrapped,
+)
 
 MAX_MARKS = 4
 HOUR = "1h"

@@ -24,7 +24,7 @@ from cllm.wire.anthropic.models import (
 )
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.spoken import convert, shortened
+from cllm.wire.outgoing import convert, shortened
 
 OWN_FIELDS = frozenset(
     (

@@ -23,9 +23,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.calls import is_json, unwrapped, wrapped
 from cllm.wire.malformed import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.spoken import NOTHING
+from cllm.wire.outgoing import NOTHING, is_json, unwrapped, wrapped
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown

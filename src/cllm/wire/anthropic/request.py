@@ -36,17 +36,20 @@ from cllm.wire.anthropic.models import (
 )
 from cllm.wire.anthropic.options import decode_options, encode_options
 from cllm.wire.anthropic.parts import DIALECT, encode_block
-from cllm.wire.calls import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import UNREADABLE
-from cllm.wire.spoken import (
+from cllm.wire.outgoing import (
+    Aliases,
     Encoded,
     Mend,
     Notes,
+    Rule,
     Spoken,
+    address,
     called_names,
     field_error,
     starts_with_thinking,
     unmended,
+    with_named_tools,
 )
 
 __all__ = ["EncodedRequest", "decode_options", "decode_request", "encode_options", "encode_request"]

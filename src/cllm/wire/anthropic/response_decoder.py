@@ -42,7 +42,6 @@ from cllm.wire.anthropic.events import (
     loose_events,
 )
 from cllm.wire.anthropic.parts import DIALECT, decode_block, decode_parts
-from cllm.wire.calls import as_object
 from cllm.wire.malformed import (
     NO_NAMES,
     UNREADABLE,
@@ -51,7 +50,7 @@ from cllm.wire.malformed import (
     ProviderSaidError,
     check_utf8,
 )
-from cllm.wire.spoken import delta_of
+from cllm.wire.outgoing import as_object, delta_of
 from cllm.wire.sse import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error"]

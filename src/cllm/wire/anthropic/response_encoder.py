@@ -21,9 +21,8 @@ from cllm.core.reply import (
 )
 from cllm.wire.anthropic.events import citations_of
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
-from cllm.wire.calls import ObjectScanner, as_object
 from cllm.wire.malformed import MalformedError, NotExpressibleError
-from cllm.wire.spoken import delta_of
+from cllm.wire.outgoing import ObjectScanner, as_object, delta_of
 
 Fields = dict[str, Any]
 

@@ -24,19 +24,25 @@ from cllm.core.message import (
 from cllm.wire.bedrock.models import Features, features
 from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
-from cllm.wire.calls import INVALID_JSON, Aliases, Rule, address, is_json_object, named, wrapped
 from cllm.wire.media import checked, is_base64
-from cllm.wire.spoken import (
+from cllm.wire.outgoing import (
+    INVALID_JSON,
+    Aliases,
     Encoded,
     Mend,
     Notes,
+    Rule,
     Spoken,
+    address,
     called_names,
     check_still_asks,
+    is_json_object,
+    named,
     rewritten,
     starts_with_thinking,
     telling_fields,
     unmended,
+    wrapped,
 )
 
 __all__ = ["encode_options", "encode_request"]

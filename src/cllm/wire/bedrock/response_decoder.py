@@ -32,7 +32,7 @@ from cllm.wire.malformed import (
     check_utf8,
     counts_too_many,
 )
-from cllm.wire.spoken import delta_of
+from cllm.wire.outgoing import delta_of
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):

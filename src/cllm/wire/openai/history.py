@@ -18,11 +18,10 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.calls import Rule
 from cllm.wire.openai.options import MAX_CALL_ID
 from cllm.wire.openai.parts import message_fields
+from cllm.wire.outgoing import Notes, Rule, Spoken, check_still_asks, rewritten
 from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
-from cllm.wire.spoken import Notes, Spoken, check_still_asks, rewritten
 
 IDS = Rule(allowed=None, longest=MAX_CALL_ID)
 MEDIA = (Image, Document)

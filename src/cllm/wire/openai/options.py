@@ -19,8 +19,8 @@ from cllm.core.options import (
 )
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
+from cllm.wire.outgoing import Notes, convert
 from cllm.wire.reasoning import EFFORT_ORDER
-from cllm.wire.spoken import Notes, convert
 
 MAX_STOP = 4
 

@@ -21,8 +21,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.outgoing import NOTHING
 from cllm.wire.reasoning import REASONING_FIELDS, block_text, is_thinking, reasoning_text
-from cllm.wire.spoken import NOTHING
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown

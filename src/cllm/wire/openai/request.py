@@ -7,12 +7,21 @@ import msgspec
 
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.calls import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
 from cllm.wire.openai.options import SENTENCES, Fields, decode_options, encode_options
+from cllm.wire.outgoing import (
+    Aliases,
+    Encoded,
+    Mend,
+    Notes,
+    Rule,
+    Spoken,
+    address,
+    unmended,
+    with_named_tools,
+)
 from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
-from cllm.wire.spoken import Encoded, Mend, Notes, Spoken, unmended
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 

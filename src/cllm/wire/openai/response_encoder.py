@@ -37,7 +37,7 @@ from cllm.wire.openai.fields import (
     encode_usage,
     said_of_answer,
 )
-from cllm.wire.spoken import delta_of
+from cllm.wire.outgoing import delta_of
 
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",

@@ -13,8 +13,8 @@ from cllm.core.options import AnyTool, ForeignTool, Options
 from cllm.wire.malformed import FieldError
 from cllm.wire.openai import options as openai_options
 from cllm.wire.openai.options import Fields
+from cllm.wire.outgoing import Notes
 from cllm.wire.responses.parts import DIALECT
-from cllm.wire.spoken import Notes
 
 MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"

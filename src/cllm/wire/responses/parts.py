@@ -25,7 +25,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.openai.parts import data_url, image_source
-from cllm.wire.spoken import NOTHING
+from cllm.wire.outgoing import NOTHING
 
 Block = dict[str, Any]
 Item = Block | msgspec.Raw

@@ -21,7 +21,6 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.calls import Aliases, Rule, address, with_named_tools
 from cllm.wire.malformed import FieldError
 from cllm.wire.openai.history import (
     OTHERS,
@@ -32,9 +31,20 @@ from cllm.wire.openai.history import (
 )
 from cllm.wire.openai.options import NO_REASONING, Fields
 from cllm.wire.openai.request import check_content, check_head, decode_body
+from cllm.wire.outgoing import (
+    Aliases,
+    Encoded,
+    Mend,
+    Notes,
+    Rule,
+    Spoken,
+    address,
+    rewritten,
+    unmended,
+    with_named_tools,
+)
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
-from cllm.wire.spoken import Encoded, Mend, Notes, Spoken, rewritten, unmended
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 

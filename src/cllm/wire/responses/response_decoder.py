@@ -30,6 +30,7 @@ from cllm.wire.malformed import (
     check_utf8,
 )
 from cllm.wire.openai.fields import UsageDetails, decode_error
+from cllm.wire.outgoing import delta_of
 from cllm.wire.responses.parts import (
     BETWEEN_SUMMARIES,
     DIALECT,
@@ -38,7 +39,6 @@ from cllm.wire.responses.parts import (
     decode_parts,
     item_kind,
 )
-from cllm.wire.spoken import delta_of
 from cllm.wire.sse import HalfCharacters
 
 

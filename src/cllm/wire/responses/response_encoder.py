@@ -36,6 +36,7 @@ from cllm.core.reply import (
 )
 from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
+from cllm.wire.outgoing import delta_of
 from cllm.wire.responses.parts import (
     DIALECT,
     ITEMS,
@@ -45,7 +46,6 @@ from cllm.wire.responses.parts import (
     encode_item,
     is_word,
 )
-from cllm.wire.spoken import delta_of
 
 Status = Literal["completed", "incomplete"]
 NO_ARGUMENTS = "{}"

@@ -8,7 +8,7 @@ import pytest
 from tests.postgres import Server
 
 from cllm.stores import postgres
-from cllm.stores.postgres.requests import DROP_OLD_EVENTS
+from cllm.stores.postgres.store import DROP_OLD_EVENTS
 
 LONG = """
 INSERT INTO conversations (owner, id, created_at, updated_at, metadata, message_count)

@@ -6,7 +6,7 @@ from itertools import count
 from cllm.core.errors import ErrorReport
 from cllm.core.message import plain_message
 from cllm.core.reply import ReplyFinished, TextDelta, Usage, Verbatim
-from cllm.server.turns.encoders import AnthropicVoice
+from cllm.server.api.messages import AnthropicResponseEncoder
 
 numbers = count(1)
 FINISHED = ReplyFinished(
@@ -14,8 +14,8 @@ FINISHED = ReplyFinished(
 )
 
 
-def voice() -> AnthropicVoice:
-    return AnthropicVoice(model="claude-test", new_id=lambda: str(next(numbers)))
+def encoder() -> AnthropicResponseEncoder:
+    return AnthropicResponseEncoder(model="claude-test", new_id=lambda: str(next(numbers)))
 
 
 def came(text: bytes, *, closes: bool = False) -> Verbatim:
@@ -23,24 +23,24 @@ def came(text: bytes, *, closes: bool = False) -> Verbatim:
 
 
 def test_what_came_in_anthropics_words_is_not_said_twice():
-    spoken = voice()
+    encoding = encoder()
 
-    assert spoken.encode(came(b"one")) == b"one"
-    assert spoken.encode(TextDelta(text="Hi")) == b""
+    assert encoding.encode(came(b"one")) == b"one"
+    assert encoding.encode(TextDelta(text="Hi")) == b""
 
 
 def test_the_end_waits_until_the_turn_is_over():
-    spoken = voice()
-    spoken.encode(came(b"one"))
+    encoding = encoder()
+    encoding.encode(came(b"one"))
 
-    assert spoken.encode(came(b"delta", closes=True)) == b""
-    assert spoken.encode(came(b"stop", closes=True)) == b""
-    assert spoken.encode(FINISHED) == b"deltastop"
+    assert encoding.encode(came(b"delta", closes=True)) == b""
+    assert encoding.encode(came(b"stop", closes=True)) == b""
+    assert encoding.encode(FINISHED) == b"deltastop"
 
 
 def test_another_providers_answer_is_the_same_sequence_of_events():
-    spoken = voice()
-    said = spoken.encode(TextDelta(text="Hi")) + spoken.encode(FINISHED)
+    encoding = encoder()
+    said = encoding.encode(TextDelta(text="Hi")) + encoding.encode(FINISHED)
 
     names = [line[7:] for line in said.decode().splitlines() if line.startswith("event: ")]
     assert names == [
@@ -54,7 +54,7 @@ def test_another_providers_answer_is_the_same_sequence_of_events():
 
 
 def test_a_whole_answer_of_another_provider_is_a_message():
-    told = json.loads(voice().whole(FINISHED))
+    told = json.loads(encoder().whole(FINISHED))
 
     assert told["type"] == "message"
     assert told["id"].startswith("msg_")
@@ -63,7 +63,7 @@ def test_a_whole_answer_of_another_provider_is_a_message():
 
 
 def test_a_stream_that_fails_ends_in_an_error_event():
-    said = voice().error(ErrorReport(status=529, code="upstream_error", message="Later."))
+    said = encoder().error(ErrorReport(status=529, code="upstream_error", message="Later."))
 
     assert said.startswith(b"event: error\ndata: ")
     assert json.loads(said.split(b"data: ")[1]) == {

@@ -8,7 +8,7 @@ import pytest
 
 from cllm.core.message import Message
 from cllm.core.reply import ReplyFinished, ToolCallDelta
-from cllm.server.turns.encoders import OpenAIVoice
+from cllm.server.api.completions import OpenAIResponseEncoder
 
 FUNCTION = {"name": "find", "parameters": {"type": "object"}}
 CALL = {"name": "find", "arguments": '{"a":1}'}
@@ -21,8 +21,8 @@ CALLED = Message(
 FINISHED = ReplyFinished(message=CALLED, stop_reason="tool_calls")
 
 
-def voice(**parameters: Any) -> OpenAIVoice:
-    return OpenAIVoice(
+def encoder(**parameters: Any) -> OpenAIResponseEncoder:
+    return OpenAIResponseEncoder(
         model="m",
         new_id=lambda: "x",
         clock=lambda: datetime(2026, 11, 15, tzinfo=UTC),
@@ -30,7 +30,7 @@ def voice(**parameters: Any) -> OpenAIVoice:
     )
 
 
-def streamed(made: OpenAIVoice) -> list[dict[str, Any]]:
+def streamed(made: OpenAIResponseEncoder) -> list[dict[str, Any]]:
     begun = ToolCallDelta(index=0, id="toolu_1", name="find", arguments='{"a":1}')
     sent = (made.encode(begun) + made.encode(FINISHED)).decode()
     datas = [line.removeprefix("data: ") for line in sent.split("\n\n")]
@@ -46,13 +46,13 @@ def streamed(made: OpenAIVoice) -> list[dict[str, Any]]:
 )
 class TestOpenAI:
     def test_a_streamed_call_is_in_the_words_of_the_offer(self, offered, field, reason):
-        first, *_, last = streamed(voice(**offered))
+        first, *_, last = streamed(encoder(**offered))
 
         assert set(first["delta"]) == {"role", field}
         assert last["finish_reason"] == reason
 
     def test_a_whole_answer_is_in_the_words_of_the_offer(self, offered, field, reason):
-        (choice,) = json.loads(voice(**offered).whole(FINISHED))["choices"]
+        (choice,) = json.loads(encoder(**offered).whole(FINISHED))["choices"]
 
         called = choice["message"][field]
         assert (called if field == "function_call" else called[0]["function"]) == CALL
