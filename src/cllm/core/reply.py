@@ -35,9 +35,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: "Usage") -> "Usage":
-        names = self.__struct_fields__[:-1]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return Usage(**sums, estimated=self.estimated or other.estimated)
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cache_write_hour=self.cache_write_hour + other.cache_write_hour,
+            estimated=self.estimated or other.estimated,
+        )
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -39,17 +38,12 @@ RESPONSES_MODELS = (
 )
 
 
-@lru_cache(maxsize=1000)
-def _needs_responses(model: str) -> bool:
-    return any(fnmatchcase(model, pattern) for pattern in RESPONSES_MODELS)
-
-
 def api_for(prompt: Prompt, *, url: str) -> Api:
     """Servers other than OpenAI serve everything by chat."""
     if not url.startswith(OPENAI):
         return "chat"
-    is_elsewhere = _needs_responses(prompt.model) or is_refused_by_chat(prompt)
-    return "responses" if is_elsewhere else "chat"
+    needs_responses = any(fnmatchcase(prompt.model, pattern) for pattern in RESPONSES_MODELS)
+    return "responses" if needs_responses or is_refused_by_chat(prompt) else "chat"
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -7,7 +7,6 @@ import re
 import time
 import traceback
 from collections.abc import Sequence
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
@@ -91,7 +90,6 @@ def read_host_rules(settings: ServerSettings) -> HostRules:
     return HostRules(names=names, origins=origins)
 
 
-@lru_cache(maxsize=100)
 def host_name(host: str) -> str:
     """Return the name without port, in lower case; empty if malformed."""
     found = HOST.fullmatch(host)
