@@ -8,10 +8,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from math import ceil
 
 import msgspec
 
-from cllm.assembly.tokens import NOTHING, Weighed, Weights, weigh, weigh_text, weights_for
+from cllm.assembly.tokens import (
+    HIGHEST_RATIO,
+    MARGIN,
+    NOTHING,
+    Weighed,
+    Weights,
+    weigh,
+    weigh_text,
+    weights_for,
+)
 from cllm.assembly.window.ledger import Counted, Item, Ledger, Report, count_messages, item_of
 from cllm.assembly.window.view import sent_spans
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
@@ -26,6 +36,7 @@ LARGEST_ROOM = 0.25
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # Tokens. No model has a smaller window, so that nobody looks up the window for a shorter prompt.
 SMALLEST_WINDOW = 1000
+HIGHEST_FACTOR = MARGIN * HIGHEST_RATIO
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,9 +143,20 @@ class Log:
 
         A cut leaves at least half of the budget beside the pins (`LARGEST_BLOCK`).
         """
-        if self.budget is None:
-            return True
-        return not self.pins and 2 * sum(self._counted.messages) <= self.budget
+        tokens = self._most_tokens()
+        window = None if tokens < SMALLEST_WINDOW else self._served.context_window()
+        return window is None or (not self.pins and 2 * tokens <= window - self._room(window))
+
+    def _most_tokens(self) -> int:
+        """Return at least the tokens of the prompt: the count of the last prompt and newer text."""
+        beside = _beside(self._prompt, self._weights)
+        report = self._report(beside)
+        if report is None or len(report.spans) > 1 or report.spans[0][0] > 0:
+            return self._counted.beside + sum(self._counted.messages)
+        newer = [weigh(one, self._weights) for one in self._prompt.messages[report.spans[0][1] :]]
+        estimate = HIGHEST_FACTOR * sum([one.tokens for one in (beside, *newer)])
+        reply = self.turns[-1].usage
+        return report.tokens + ceil(estimate) + (0 if reply is None else reply.output)
 
     @cached_property
     def budget(self) -> int | None:
@@ -144,9 +166,13 @@ class Log:
         window = self._served.context_window()
         if window is None:
             return None
+        return window - self._room(window) - self._counted.beside
+
+    def _room(self, window: int) -> int:
+        """Return the tokens of the window that the reply can need."""
         limits = (self._prompt.parameters.get(name) for name in LIMITS)
         room = next((limit for limit in limits if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
-        return window - min(room, int(window * LARGEST_ROOM)) - self._counted.beside
+        return min(room, int(window * LARGEST_ROOM))
 
     @cached_property
     def _items(self) -> tuple[Item, ...]:
@@ -177,8 +203,9 @@ class Log:
 
     def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
         """Return the spans of the last prompt; empty if its record does not match."""
-        stop = sum(len(turn.messages) for turn in self.turns) - 1
-        cut = self.number(window.first_sequence)
+        stop = sum([len(turn.messages) for turn in self.turns]) - 1
+        first = window.first_sequence
+        cut = 1 if first <= self.before + 1 else self.number(first)
         spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
         between = len(last.messages) - len(last.asked) - 1
         found = sum(end - start for start, end in spans)
