@@ -1,4 +1,4 @@
-"""Reading ordinary files up to a size, and a folder of cache files."""
+"""Reads ordinary files up to a size, writes new ones, and has a folder of cache files."""
 
 import contextlib
 import hashlib

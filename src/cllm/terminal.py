@@ -1,4 +1,4 @@
-"""Escapes text so that a terminal does not obey, hide or reorder anything in it.
+"""Text for terminals: escapes what a terminal would obey, hide or reorder, and prints answers.
 
 `escape` is for text to read, `one_line` for names, titles and errors, `make_visible` for what a
 person decides on. All output to a terminal passes `TerminalStream` too.

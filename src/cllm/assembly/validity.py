@@ -120,7 +120,27 @@ class HasParts(Protocol):
 
 M = TypeVar("M", bound=HasParts)
 
-ProblemCode = str
+ProblemCode = Literal[
+    "assistant_last",
+    "blank_prefill_end",
+    "blank_text",
+    "document_beside_result",
+    "document_without_text",
+    "duplicate_call_id",
+    "duplicate_result",
+    "empty_message",
+    "late_result",
+    "misplaced_part",
+    "missing_result",
+    "no_messages",
+    "only_thinking",
+    "orphan_result",
+    "part_beside_result",
+    "repeated_role",
+    "starts_without_user",
+    "system_message",
+    "unsigned_thinking",
+]
 SENTENCES: dict[ProblemCode, str] = {
     "assistant_last": "the last message is the assistant's",
     "blank_prefill_end": "the beginning given to the answer ends in white space",

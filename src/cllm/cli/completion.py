@@ -1,4 +1,7 @@
-"""`cllm completion`. Errors in the settings are silent and offer nothing."""
+"""`cllm completion`, and the option `--model` with its completion.
+
+Errors in the settings are silent and offer nothing.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING

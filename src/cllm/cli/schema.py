@@ -1,4 +1,4 @@
-"""JSON schemas from the shell."""
+"""`--schema`: loads a JSON schema, requests an answer by it, and checks the answer."""
 
 import msgspec
 

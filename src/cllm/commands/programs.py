@@ -199,7 +199,7 @@ def check_arguments(arguments: Arguments) -> tuple[str, ...]:
 
 
 def _check_program(arguments: Arguments) -> tuple[str, ...]:
-    """The result has the options first."""
+    """The result has the options first, so that every program reads them as this parser does."""
     program = PROGRAMS[arguments.program]
     if program.operands == "any":
         return arguments.words
@@ -209,6 +209,7 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
         raise RefusedError(f"`{arguments.program}` is allowed with `{program.needs[0]}` only.")
+    # tar reads an archive from standard input with `-f -`.
     reads_stdin = program.operands in ("input", "file", "pattern") or arguments.program == "tar"
     for path in (*parsed.paths, *_find_paths(program, arguments, parsed)):
         if not (reads_stdin and path.text == "-"):

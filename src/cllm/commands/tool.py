@@ -39,7 +39,10 @@ class _Arguments(msgspec.Struct):
 
 
 class CommandTool:
-    """Removes `secrets` from results."""
+    """Runs the commands that the model requests and the rules allow.
+
+    Removes `secrets` from results.
+    """
 
     def __init__(
         self,

@@ -61,7 +61,10 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is called, and how; `parameters` are in the format of `dialect`."""
+    """The model that is called, and how; `parameters` are in the format of `dialect`.
+
+    `fallbacks` are called in order if a model gives no answer. `tools` are those that we run.
+    """
 
     model: str
     model_is_explicit: bool = False

@@ -53,7 +53,8 @@ async def ask_patiently(
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Yield the events of the first attempt that answers; after its first event no retry.
 
-    A notice that several attempts have in common is yielded once.
+    A notice that several attempts have in common is yielded once. The notice that counts the ones
+    left out comes before the first other event.
     """
     attempt = 0
     yielded: set[Notice] = set()
@@ -85,7 +86,10 @@ async def ask_patiently(
 
 
 def may_fall_back(error: CllmError) -> bool:
-    """Whether another model could succeed: not if the request itself is at fault."""
+    """Whether another model could succeed: not if the request itself is at fault.
+
+    Another model can have a larger window, or exist.
+    """
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
     return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)

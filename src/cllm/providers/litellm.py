@@ -74,7 +74,10 @@ def load_library() -> Library:
 
 
 class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
-    """`options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`."""
+    """`options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`.
+
+    LiteLLM takes missing credentials from the environment.
+    """
 
     def __init__(
         self,

@@ -392,7 +392,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`events_seconds` is the lifetime of a stream's events after its end."""
+    """`silence_seconds`: time without events after which a stream gets a keep-alive.
+
+    `idempotency_seconds` is the lifetime of a saved response, `events_seconds` that of a stream's
+    events after its end.
+    """
 
     host: Text = "127.0.0.1"
     port: Port = 3000

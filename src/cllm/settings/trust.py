@@ -52,7 +52,11 @@ def looks_secret(name: str) -> bool:
 
 
 def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
-    """The keys that need trust. Variables do, since they go into trusted commands."""
+    """The keys that need trust.
+
+    Variables do, since they go into trusted commands. So do a model file, which can do more than
+    answer, and a schema that is fetched or outside the folder.
+    """
     return {
         key: value
         for key, value in sorted(content.items())

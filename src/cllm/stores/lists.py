@@ -1,4 +1,7 @@
-"""Pages of conversations, search terms, tails, sums of usage. Pure."""
+"""Pages of conversations, search terms, tails and sums of usage.
+
+`ScannedLists` computes the lists for stores without an index. The rest is pure.
+"""
 
 import re
 import unicodedata

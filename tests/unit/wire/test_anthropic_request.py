@@ -776,6 +776,42 @@ def test_surplus_cache_marks_go_the_oldest_of_the_messages_first():
     assert codes(encoded) == ["cache_mark_left_out"]
 
 
+@pytest.mark.parametrize("odd", ["abc", 5, [1], None])
+def test_a_result_with_content_that_is_no_block_is_sent_beside_surplus_marks(odd):
+    block = {"type": "tool_result", "tool_use_id": "a", "content": [odd]}
+    texts = [
+        {"type": "text", "text": "t", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        *({"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}} for _ in range(5)),
+    ]
+    encoded = encode(HI, said("assistant", call("a")), own("user", [block, *texts]), tools=TOOLS)
+    sent = json.loads(encoded.body)["messages"][2]["content"]
+    assert sent[0]["content"] == [odd]
+    assert encoded.body.count(b"cache_control") == 4
+
+
+def test_a_null_mark_of_an_unknown_block_does_not_count():
+    odd = {"type": "weird", "cache_control": None}
+    texts = [
+        {"type": "text", "text": str(n), "cache_control": {"type": "ephemeral"}} for n in range(5)
+    ]
+    encoded = encode(own("user", [odd, *texts]), system=[Text(text="s", cache=CacheMark())])
+    sent = json.loads(encoded.body)
+    marks = [block.get("cache_control") for block in sent["messages"][0]["content"]]
+    assert sum(mark is not None for mark in marks) == 3
+    assert "cache_control" in sent["system"][0]
+
+
+def test_a_mark_that_moves_to_an_unknown_block_does_not_count():
+    odd = {"type": "weird", "value": 1}
+    blank = {"type": "text", "text": " ", "cache_control": {"type": "ephemeral"}}
+    texts = [
+        {"type": "text", "text": str(n), "cache_control": {"type": "ephemeral"}} for n in range(4)
+    ]
+    encoded = encode(own("user", [odd, blank, *texts]))
+    assert encoded.body.count(b"cache_control") == 4
+    assert "cache_mark_left_out" not in codes(encoded)
+
+
 def test_surplus_marks_of_the_beginning_go_the_first_of_the_tools_first():
     tools: list[Any] = [
         {**TOOLS[0], "name": f"t{n}", "cache_control": {"type": "ephemeral"}} for n in range(6)

@@ -162,6 +162,11 @@ class Edge:
         needs_host = scope["http_version"] != WITHOUT_HOST
         try:
             self._rules.check(headers.getlist("host"), origin, needs_host=needs_host)
+        except RefusedError as error:
+            record.outcome = error.code
+            await sender.answer(_answer_at(scope["path"], error))
+            return
+        try:
             if scope["method"] == "OPTIONS" and origin is not None and PREFLIGHT in headers:
                 await sender.answer_preflight(origin, headers)
             else:
@@ -170,13 +175,12 @@ class Edge:
             record.outcome = DISCONNECTED
         except HTTPException as error:
             await sender.answer(_refuse_unrouted(Request(scope), error.status_code))
-        except CllmError as error:
-            record.outcome = report_error(error).code
-            if sender.is_started:
-                sender.is_broken_off = True
-            else:
-                await sender.answer(_answer_at(scope["path"], error))
         except Exception as error:  # noqa: BLE001 - the one place where a mistake of ours ends
+            if sender.is_started and isinstance(error, CllmError):
+                # What the response was reading is gone or damaged.
+                record.outcome = report_error(error).code
+                sender.is_broken_off = True
+                return
             record.outcome = UNEXPECTED.code
             record.fault = describe_exception(error)
             text = "".join(traceback.format_exception(error))

@@ -123,9 +123,10 @@ async def _response(request: ApiRequest, task: TurnTask) -> Response:
     if task.prepared.request.target.stream:
         silence = request.serving.settings.silence_seconds
         await task.queue.wait_until_readable(silence)
-        if task.is_streaming or not task.queue.is_closed:
+        if task.queue.is_closed and not task.is_streaming:
+            await task.wait()
+        if task.failure is None or task.is_streaming:
             return SSEResponse(task, silence_seconds=silence)
-        await task.wait()
     if task.failure is not None:
         request.error_headers = await _error_headers(task)
         raise task.failure

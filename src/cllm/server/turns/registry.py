@@ -61,7 +61,7 @@ class RunningTurns:
             change.set()
 
     async def stop(self, *, within: float) -> None:
-        """Cancel turns that run after `within` seconds; they are saved as incomplete."""
+        """Start no more turns; cancel those left after `within` seconds, saved as incomplete."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)

@@ -102,7 +102,6 @@ TURN_COLUMNS = (
     "started_at",
     "ended_at",
 )
-MESSAGE_COLUMNS = ("role", "dialect", "raw")
 CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
 _ROLES = frozenset(get_args(Role))

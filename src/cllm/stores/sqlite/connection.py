@@ -230,7 +230,10 @@ class SqliteFile:
             raise
 
     async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
-        """Do the work in one transaction; `undo` reverts it if the caller is cancelled."""
+        """Do the work in one transaction; `undo` reverts it if the caller is cancelled.
+
+        Without `undo` the work is committed even then: a turn that was handed over is saved.
+        """
         done: asyncio.Future[T] = self._worker.run(_Job("BEGIN IMMEDIATE", work))
         try:
             return await done

@@ -250,9 +250,14 @@ ChangeMark = Callable[[CacheMark], CacheMark | None]
 
 
 def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
-    """Yield the marks of a part in order; those in the content of a result come first."""
-    if type(part) is Unknown and MARK.search(part.raw) is not None:
-        yield OPAQUE
+    """Yield the marks of a part in order; those in the content of a result come first.
+
+    Of an unknown part only the mark in its bytes is sent, and so counted.
+    """
+    if type(part) is Unknown:
+        if MARK.search(part.raw) is not None:
+            yield OPAQUE
+        return
     if type(part) is ToolResult:
         for inner in part.content:
             if inner.cache is not None or type(inner) is Unknown:
@@ -264,6 +269,8 @@ def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
 def _change_marks(part: AnyPart, change: ChangeMark) -> AnyPart:
     """Return the part with changed marks; the same object if none changes."""
     if isinstance(part, Unknown):
+        if MARK.search(part.raw) is None:
+            return part
         fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
         if "cache_control" not in fields or change(OPAQUE) is not None:
             return part

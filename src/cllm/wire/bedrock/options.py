@@ -1,4 +1,4 @@
-"""Parameters of Converse: between JSON and options."""
+"""Options as parameters of Converse."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -142,7 +142,7 @@ def _decode_mark(fields: Fields) -> CacheMark | None:
 def _decode_block(raw: msgspec.Raw, fields: Fields) -> AnyPart:
     part = None
     try:
-        for kind, value in fields.items():
+        for kind, value in fields.items():  # at most one
             part = DECODERS[kind](value) if kind in DECODERS else None
     except msgspec.ValidationError:
         part = None

@@ -1,4 +1,8 @@
-"""Converse requests: system, messages and parameters as one body. The model's id is in the URL."""
+"""Converse requests: system, messages and parameters as one body. The model's id is in the URL.
+
+Also makes a history one that Converse accepts: what it has no form for leaves with a notice, and
+cache points above the limit are removed.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Converse answers and streams, decoded to reply events.
 
-Framing and checksums are done elsewhere.
+`providers/bedrock.py` reads the frames and their checksums.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""Streams of any provider as Responses API events.
+"""Replies of any provider as Responses API bodies and events.
 
-Pieces are repeated whole when an item is done, and again at the end.
+In a stream the pieces are repeated whole when an item is done, and again at the end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
