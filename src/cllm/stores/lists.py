@@ -22,6 +22,16 @@ from cllm.core.reply import Usage
 T = TypeVar("T")
 
 _SEPARATOR = "~"
+AROUND = 60
+LONGEST_TERM = 64
+_JOINED = (
+    "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
+_PLAIN_WORDS = _PLAIN + bytes(128)
+UNKNOWN_MODEL = "unknown"
 
 
 def page_of(
@@ -120,17 +130,6 @@ def summary_of(conversation: Conversation) -> Summary:
     )
 
 
-AROUND = 60
-LONGEST_TERM = 64
-_JOINED = (
-    "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff"
-)
-_RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
-_PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
-_PLAIN_WORDS = _PLAIN + bytes(128)
-
-
 class Term(msgspec.Struct, frozen=True):
     """A whole term to search for, or the start of one."""
 
@@ -214,9 +213,6 @@ def page_of_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
     first = max(offset, 0)
     found = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
     return Hits(items=tuple(found[first : first + limit]), total=len(found))
-
-
-UNKNOWN_MODEL = "unknown"
 
 
 def calls_of(conversation: Conversation) -> Iterator[CallRecord]:

@@ -12,6 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
+T = TypeVar("T")
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
+
 
 class Lock:
     """A lock that lasts until its last holder releases it.
@@ -95,12 +99,6 @@ def _count(fd: int) -> int:
     number = int(text) + 1 if text.isdigit() else 1
     os.pwrite(fd, str(number).encode(), 0)
     return number
-
-
-T = TypeVar("T")
-
-_FIRST_PAUSE = 0.002
-_LONGEST_PAUSE = 0.05
 
 
 async def wait_for(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:

@@ -9,6 +9,8 @@ import msgspec
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 NO_NAMES: Mapping[str, str] = {}
+TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
+TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
 
 
 class MalformedError(ValueError):
@@ -53,10 +55,6 @@ class ProviderSaidError(MalformedError):
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or details.type or "an error without a text")
         self.details = details
-
-
-TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
-TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
 
 
 def counts_too_many(message: str) -> bool:

@@ -14,6 +14,18 @@ from cllm.wire.outgoing import Mend, Mended, Spoken, rewritten
 from cllm.wire.translate import parts_of
 
 KINDS = {Image: "an image", Document: "a file"}
+IMAGE_FORMATS = {
+    "image/jpeg": "jpeg",
+    "image/png": "png",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+OTHER_NAMES = {
+    "image/jpg": "image/jpeg",
+    "application/csv": "text/csv",
+    "text/x-markdown": "text/markdown",
+}
+File = TypeVar("File", Image, Document)
 
 
 def first_media(prompt: Prompt) -> tuple[str, str] | None:
@@ -77,21 +89,6 @@ def media_in(message: Message) -> Iterator[Image | Document]:
     """Yield the images and files of a message, including those in tool results."""
     for part in parts_of(message):
         yield from filter(_is_media, part.content if isinstance(part, ToolResult) else (part,))
-
-
-IMAGE_FORMATS = {
-    "image/jpeg": "jpeg",
-    "image/png": "png",
-    "image/gif": "gif",
-    "image/webp": "webp",
-}
-
-OTHER_NAMES = {
-    "image/jpg": "image/jpeg",
-    "application/csv": "text/csv",
-    "text/x-markdown": "text/markdown",
-}
-File = TypeVar("File", Image, Document)
 
 
 def plain_type(media_type: str | None) -> str:

@@ -42,6 +42,18 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
 # What is lost with a field whose rest is sent in another form.
 LOST_WITH: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
+Shape = TypeVar("Shape")
+Sentences = Mapping[str, tuple[str, str]]
+"""Reason → notice code and sentence."""
+NO_SENTENCES: Sentences = MappingProxyType({})
+LONGEST_NAME = 128
+DIGEST = 16
+INVALID_JSON = "INVALID_JSON"
+PREFIX = b'{"INVALID_JSON":'
+BLANKS = " \t\n\r"
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
+_OUTSIDE = re.compile(r'["{}\[\]]')
+_INSIDE = re.compile(r'["\\]')
 
 
 class Spoken(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,9 +115,6 @@ def delta_of(part: AnyPart, index: int) -> ReplyDelta:
             return ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
         case _:
             return PartAdded(part=part, index=index)
-
-
-Shape = TypeVar("Shape")
 
 
 def convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
@@ -182,13 +191,6 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
     return tuple(NoticeCollector(notices))
 
 
-Sentences = Mapping[str, tuple[str, str]]
-"""Reason → notice code and sentence."""
-
-NO_SENTENCES: Sentences = MappingProxyType({})
-LONGEST_NAME = 128
-
-
 class Notes:
     """The notices of one request: one for each subject, with its first path and a count.
 
@@ -233,9 +235,6 @@ def shortened(name: str) -> str:
 
 def times(count: int) -> str:
     return "" if count == 1 else f" ({count} times)"
-
-
-DIGEST = 16
 
 
 class Rule:
@@ -376,14 +375,6 @@ def with_named_tools(
         fields["tool_choice"] = named(choice, aliases, *path)
     return fields if aliases.names else parameters
 
-
-INVALID_JSON = "INVALID_JSON"
-PREFIX = b'{"INVALID_JSON":'
-BLANKS = " \t\n\r"
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
-
-_OUTSIDE = re.compile(r'["{}\[\]]')
-_INSIDE = re.compile(r'["\\]')
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder(msgspec.Raw)

@@ -8,6 +8,9 @@ import msgspec
 from cllm.wire.malformed import MalformedError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
+FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
+SECOND = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+NO_CHARACTER = rb"\ufffd"
 
 
 class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +79,12 @@ class SseDecoder:
             raise MalformedError(f"an event of more than {self._max} bytes")
 
 
-FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
-SECOND = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 # Match every escape, so that an escaped backslash starts none. A quotation mark before a half opens
 # its string, one after it closes it.
 _escapes = re.compile(
     rb"%b%b|(?P<last>%b)(?=\")|(?<=[^\\]\")(?P<first>%b)|(?P<alone>%b|%b)|\\."
     % (FIRST, SECOND, FIRST, SECOND, FIRST, SECOND)
 )
-NO_CHARACTER = rb"\ufffd"
 
 
 class HalfCharacters:

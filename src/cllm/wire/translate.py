@@ -48,6 +48,11 @@ from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 
 OPENAI_DIALECTS = ("openai", "responses")
 TOOL_PARTS = (ToolCall, ToolResult)
+CALLS = b'"tool_calls"'
+CONTENT = b'"content"'
+DEVELOPER = b'"developer"'
+FUNCTION = b'"function"'
+NULL = b"null"
 
 
 class RequestCodec(Protocol):
@@ -391,13 +396,6 @@ def _meaning(body: bytes) -> dict[str, Any]:
     """Decode a body without the fields whose absence means the same."""
     fields: dict[str, Any] = msgspec.json.decode(body)
     return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}
-
-
-CALLS = b'"tool_calls"'
-CONTENT = b'"content"'
-DEVELOPER = b'"developer"'
-FUNCTION = b'"function"'
-NULL = b"null"
 
 
 class _Call(msgspec.Struct):

@@ -21,6 +21,7 @@ from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
 from cllm.wire.translate import parts_of
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+COMMENT = b": keep-alive\n\n"
 
 
 @runtime_checkable
@@ -75,9 +76,6 @@ def _decode(body: bytes) -> tuple[dict[str, Any], str]:
     if "input" not in fields:
         raise FieldError("input", "what is to be embedded is needed")
     return fields, model
-
-
-COMMENT = b": keep-alive\n\n"
 
 
 class OpenAIResponseEncoder:

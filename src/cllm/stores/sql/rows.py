@@ -108,6 +108,7 @@ _ROLES = frozenset(get_args(Role))
 _DIALECTS = frozenset(get_args(Dialect))
 _NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
+_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -441,9 +442,6 @@ def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
 
 def in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
-
-
-_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check_text(*texts: str | None) -> None:

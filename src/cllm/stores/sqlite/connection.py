@@ -38,6 +38,35 @@ _Waiting = tuple["asyncio.Future[Any]", Any, _Do]
 _Jobs = SimpleQueue[_Waiting | None]
 
 MOST_TOGETHER = 64
+PRIMARY_CODE = 0xFF
+_SENTENCES = {
+    sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
+    sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
+    sqlite3.SQLITE_PERM: "{path} cannot be used; check its permissions and its folder's.",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder is there and yours.",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_LOCKED: "{path} is locked by another program; wait for it, then ask again.",
+    sqlite3.SQLITE_NOTADB: "{path} is not an SQLite database; name another file in the store URL.",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
+    sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
+}
+_OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+Synchronous = Literal["FULL", "NORMAL"]
+_Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+BUSY_SECONDS = 30.0
+GATHERING_SECONDS = 0.002
+STEPS_BETWEEN_CHECKS = 10_000
+"""SQLite's instructions between two checks for an abandoned read: about 100 µs."""
+CACHE_KILOBYTES = 8 * 1024
+# Few checkpoints: a page that many turns change is copied once.
+CHECKPOINT_PAGES = 4000
+PRIVATE = 0o600
+PRIVATE_FOLDER = 0o700
+_PAUSE = 0.02
+SQLITE_PATIENCE = 60.0
 
 
 class Sure(asyncio.Future[Any]):
@@ -142,32 +171,10 @@ def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
             future.set_exception(failure)
 
 
-PRIMARY_CODE = 0xFF
-_SENTENCES = {
-    sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
-    sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
-    sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
-    sqlite3.SQLITE_PERM: "{path} cannot be used; check its permissions and its folder's.",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder is there and yours.",
-    sqlite3.SQLITE_BUSY: "{path} is locked by another program; wait for it, then ask again.",
-    sqlite3.SQLITE_LOCKED: "{path} is locked by another program; wait for it, then ask again.",
-    sqlite3.SQLITE_NOTADB: "{path} is not an SQLite database; name another file in the store URL.",
-    sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
-    sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
-}
-_OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
-
-
 def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
-
-
-T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-Synchronous = Literal["FULL", "NORMAL"]
-_Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
 
 class _Job:
@@ -179,16 +186,6 @@ class _Job:
         self.abandoned = False
 
 
-BUSY_SECONDS = 30.0
-GATHERING_SECONDS = 0.002
-STEPS_BETWEEN_CHECKS = 10_000
-"""SQLite's instructions between two checks for an abandoned read: about 100 µs."""
-CACHE_KILOBYTES = 8 * 1024
-# Few checkpoints: a page that many turns change is copied once.
-CHECKPOINT_PAGES = 4000
-PRIVATE = 0o600
-PRIVATE_FOLDER = 0o700
-_PAUSE = 0.02
 _making = threading.Lock()
 """Held while a file is created, so that nobody in this process opens it before it is closed."""
 
@@ -451,9 +448,6 @@ def _revision(connection: sqlite3.Connection) -> str | None:
         return None
     rows = connection.execute("SELECT version_num FROM cllm_revision").fetchall()
     return str(rows[0][0]) if len(rows) == 1 else None
-
-
-SQLITE_PATIENCE = 60.0
 
 
 def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:

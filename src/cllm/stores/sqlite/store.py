@@ -61,6 +61,15 @@ from cllm.stores.sqlite.lists import SqliteLists
 from cllm.stores.sqlite.reading import ROWS, find
 from cllm.stores.sqlite.turns import check_held
 
+T = TypeVar("T")
+LEASE_SECONDS = 60.0
+PATIENCE = 5.0
+_SYNCHRONOUS: dict[str, Synchronous] = {
+    "": "FULL",
+    "synchronous=full": "FULL",
+    "synchronous=normal": "NORMAL",
+}
+
 
 class SqliteRequests(SqliteBase):
     async def claim_request(
@@ -153,17 +162,6 @@ class SqliteRequests(SqliteBase):
 
 def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:
     return encode_json(claim.headers), claim.body
-
-
-T = TypeVar("T")
-
-LEASE_SECONDS = 60.0
-PATIENCE = 5.0
-_SYNCHRONOUS: dict[str, Synchronous] = {
-    "": "FULL",
-    "synchronous=full": "FULL",
-    "synchronous=normal": "NORMAL",
-}
 
 
 class SqliteStore(SqliteLists, SqliteRequests, SqlStore):

@@ -27,6 +27,21 @@ from cllm.wire.outgoing import NOTHING, is_json_object
 Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
 ResultPart = Text | Image | Document | Unknown
+DOCUMENT_FORMATS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
+DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
+S3 = "s3://"
+TTLS = ("5m", "1h")
 
 
 class _Content(msgspec.Struct):
@@ -256,23 +271,6 @@ DECODERS: dict[str, Callable[[msgspec.Raw], AnyPart | None]] = {
 def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
     fields = _fields_decoder.decode(raw)
     return {key: msgspec.json.decode(fields[key]) for key in fields if key not in named}
-
-
-DOCUMENT_FORMATS = {
-    "application/pdf": "pdf",
-    "text/csv": "csv",
-    "application/msword": "doc",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-    "application/vnd.ms-excel": "xls",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-    "text/html": "html",
-    "text/plain": "txt",
-    "text/markdown": "md",
-}
-IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
-DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
-S3 = "s3://"
-TTLS = ("5m", "1h")
 
 
 def encode_blocks(part: AnyPart) -> list[Block]:

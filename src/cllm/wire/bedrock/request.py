@@ -61,6 +61,13 @@ _TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
 _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
 _LONGEST_TITLE = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
+ATTACHED = "(document attached)"
+MOST_MARKS = 4
+MODEL_FIELDS = "additionalModelRequestFields"
+NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
+NAMES = Rule(longest=64)
+IDS = Rule(allowed=r"a-zA-Z0-9_.:-", longest=64)
+COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 
 class Cleaner:
@@ -214,9 +221,6 @@ CLEANERS: dict[type, Callable[[Cleaner, Any, str], AnyPart | None]] = {
 }
 
 
-ATTACHED = "(document attached)"
-
-
 class Sent(msgspec.Struct, kw_only=True):
     """A message to send: its blocks, and its own bytes if nothing changed."""
 
@@ -283,13 +287,6 @@ def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -
     if waiting is not None:
         blocks.append(encode_mark(waiting))
     return Sent(role=role, blocks=blocks, raw=raw)
-
-
-MOST_MARKS = 4
-MODEL_FIELDS = "additionalModelRequestFields"
-NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
-NAMES = Rule(longest=64)
-IDS = Rule(allowed=r"a-zA-Z0-9_.:-", longest=64)
 
 
 def encode_request(
@@ -460,7 +457,6 @@ def _without(blocks: list[Block], kept: set[int]) -> list[Block]:
     return [block for block in blocks if id(block) not in lost]
 
 
-COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

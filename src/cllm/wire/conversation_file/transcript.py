@@ -26,6 +26,22 @@ from cllm.wire.malformed import MalformedError
 from cllm.wire.translate import parts_of
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = """
+body { margin: 2rem auto; max-width: 48rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
+  color: #1a1a1a; background: #fff; }
+h2 { font-size: 1rem; margin: 2rem 0 .25rem; border-bottom: 1px solid #ccc; }
+p, pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0; }
+pre { background: #f3f3f3; padding: .75rem; }
+blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #ccc; color: #555; }
+.label { color: #555; font-size: .875rem; }
+@media (prefers-color-scheme: dark) { body { color: #e8e8e8; background: #161616; }
+  pre { background: #242424; } blockquote, .label { color: #aaa; } }
+"""
+HTML_END = "\n</body>\n</html>\n"
+BACKTICKS = re.compile(r"`+")
+SHORTEST_FENCE = 3
+MARKDOWN_END = "\n"
 
 
 class Prose(msgspec.Struct, frozen=True, tag="prose"):
@@ -157,23 +173,6 @@ def _result(result: ToolResult, label: str) -> Iterator[Block]:
             yield from _block(part)
 
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-STYLE = """
-body { margin: 2rem auto; max-width: 48rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
-  color: #1a1a1a; background: #fff; }
-h2 { font-size: 1rem; margin: 2rem 0 .25rem; border-bottom: 1px solid #ccc; }
-p, pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0; }
-pre { background: #f3f3f3; padding: .75rem; }
-blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #ccc; color: #555; }
-.label { color: #555; font-size: .875rem; }
-@media (prefers-color-scheme: dark) { body { color: #e8e8e8; background: #161616; }
-  pre { background: #242424; } blockquote, .label { color: #aaa; } }
-"""
-
-
-HTML_END = "\n</body>\n</html>\n"
-
-
 def begin_html(transcript: Transcript) -> str:
     """Return the page up to where further messages follow."""
     title = escape(transcript.title)
@@ -209,13 +208,6 @@ def _html_block(block: Block) -> str:
 
 def _label(label: str) -> str:
     return f'<p class="label">{escape(label)}</p>'
-
-
-BACKTICKS = re.compile(r"`+")
-SHORTEST_FENCE = 3
-
-
-MARKDOWN_END = "\n"
 
 
 def encode_markdown(transcript: Transcript) -> str:

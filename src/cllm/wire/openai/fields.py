@@ -20,6 +20,8 @@ LOGPROBS, CHOICES = "logprobs", "choices"
 TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
 SAID_ONCE = frozenset({"id", "type", "index", "role"})
 OF_ANSWER = ("service_tier", "system_fingerprint")
+STATUS = re.compile(r"[45]\d\d")
+TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 
 
 def beside(field: str, value: Any) -> PartAdded:
@@ -194,10 +196,6 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
         },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
-
-
-STATUS = re.compile(r"[45]\d\d")
-TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 
 
 def decode_error(body: bytes) -> ErrorDetails:
