@@ -79,3 +79,54 @@ def test_a_file_counts_as_more_than_its_address():
     raw = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y"}}]}'
 
     assert not fits(Message(role="user", raw=raw), 2_500)
+
+
+def answered(number: int, *, usage: Usage, first: int = 1) -> Turn:
+    """Turn `number` from 0 on, whose prompt began with message `first`."""
+    return Turn(
+        id=f"t{number}",
+        place=f"t{number}",
+        state="complete",
+        messages=(plain_message("user", "word " * 1000), plain_message("assistant", "Fine.")),
+        started_at=BEGAN,
+        ended_at=BEGAN,
+        model="m",
+        usage=usage,
+        window=WindowRecord(first_sequence=first, sent_messages=2 * number + 2 - first),
+    )
+
+
+def fits_after(
+    *turns: Turn, window: int, text: str = "And now?", pins: tuple[int, ...] = ()
+) -> bool:
+    conversation = Conversation(
+        id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins
+    )
+    prompt = Prompt(model="m", messages=(*conversation.messages, plain_message("user", text)))
+    served = Served(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
+    return Log(prompt, conversation, served=served).fits_whole
+
+
+def test_messages_since_the_last_count_are_counted():
+    turn = answered(0, usage=Usage(input=1200, output=10))
+
+    assert fits_after(turn, window=10_000)
+    assert not fits_after(turn, window=10_000, text="word " * 8000)
+
+
+def test_the_reply_to_the_last_counted_prompt_is_counted():
+    assert fits_after(answered(0, usage=Usage(input=1200, output=10)), window=10_000)
+    assert not fits_after(answered(0, usage=Usage(input=1200, output=5000)), window=10_000)
+
+
+def test_a_count_of_a_cut_prompt_is_not_that_of_all_messages():
+    usage = Usage(input=1200, output=10)
+    earlier = [answered(number, usage=usage) for number in range(9)]
+
+    assert not fits_after(*earlier, answered(9, usage=usage, first=19), window=10_000)
+
+
+def test_a_conversation_with_a_pin_is_planned():
+    turn = answered(0, usage=Usage(input=1200, output=10))
+
+    assert not fits_after(turn, window=10_000, pins=(1,))
