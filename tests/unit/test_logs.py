@@ -1,15 +1,28 @@
-"""How an unexpected exception is described in the log."""
+"""Logs: descriptions of unexpected exceptions, and secrets."""
 
+import logging
 import re
 import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cllm.logs import describe_exception
+from cllm.logs import ROOT, configure, describe_exception, log
 from cllm.wire.malformed import MalformedError
 from cllm.wire.openai.request import decode_request
 
 SECRET = "words of a client"
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "cllm.log"
+    logger = logging.getLogger(ROOT)
+    for handler in logger.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.stream.close()
+    logger.handlers.clear()
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
@@ -41,6 +54,14 @@ def test_causes_are_described_too():
     assert third.startswith("OSError: [Errno 5] I/O error")
 
 
+def test_a_suppressed_cause_is_not_described():
+    error = ValueError(SECRET)
+    error.__context__ = KeyError(SECRET)
+    error.__suppress_context__ = True
+
+    assert describe_exception(error) == "ValueError"
+
+
 def test_a_chain_that_ends_in_itself_is_described_once():
     error = raised(ValueError(SECRET))
     error.__cause__ = error
@@ -56,3 +77,15 @@ def test_every_frame_of_ours_is_named_by_module_and_line_and_no_other_is():
     assert kind == "FieldError"
     assert frames
     assert all(re.fullmatch(r"cllm\.wire\.[\w.]+:\d+", frame) for frame in frames)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("secret", ["plain-secret-1", 'quote"d-secret', "back\\slash-secret"])
+def test_a_secret_is_in_no_line_in_any_form(log_file: Path, secret: str, as_json: bool):
+    configure(file=log_file, as_json=as_json, secrets=[secret])
+
+    log("server", logging.INFO, f"Sent {secret}.", header=secret, nested={"list": [secret]})
+
+    text = log_file.read_text(encoding="utf-8")
+    assert text.count("***") == 3
+    assert secret[-6:] not in text
