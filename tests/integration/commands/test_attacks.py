@@ -168,6 +168,42 @@ def test_a_search_in_the_history_finds_nothing_in_hidden_files(option, project, 
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "git diff",
+        "git diff HEAD",
+        "git show",
+        "git log -p",
+        "git log --stat",
+        "git blame a.txt",
+        "git grep beta",
+        "git status",
+    ],
+)
+@pytest.mark.parametrize(
+    "setting",
+    ["core.fsmonitor", "diff.external", "diff.x.command", "diff.x.textconv"],
+)
+def test_a_setting_of_the_repository_runs_no_program(line, setting, tmp_path, environment):
+    folder, written = tmp_path / "project", tmp_path / "written"
+    folder.mkdir()
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch '{written}'\n", encoding="utf-8")
+    program.chmod(0o755)
+    (folder / "a.txt").write_text("alpha\nbeta\n", encoding="utf-8")
+    (folder / ".gitattributes").write_text("*.txt diff=x\n", encoding="utf-8")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First commit")):
+        subprocess.run([*GIT, *words], cwd=folder, check=True, env=environment)
+    subprocess.run([*GIT, "config", setting, program], cwd=folder, check=True, env=environment)
+    (folder / "a.txt").write_text("alpha\nbeta\ngamma\n", encoding="utf-8")
+
+    result = run_line(line, CommandRules(allow=("git *",)), folder, environment)
+
+    assert not result.startswith(("Refused", "Error"))
+    assert not written.exists()
+
+
+@pytest.mark.parametrize(
     ("allow", "lines"),
     [(None, HONEST), (HONEST_LIST, HONEST_LISTED)],
     ids=["default", "listed"],
