@@ -168,6 +168,20 @@ def test_a_search_in_the_history_finds_nothing_in_hidden_files(option, project, 
 
 
 @pytest.mark.parametrize(
+    "option",
+    [
+        *("-p", "-u", "-U1", "--compact-summary", "--name-only", "--name-status", "--numstat"),
+        *("--patch", "--stat", "--summary", "--unified=1"),
+    ],
+)
+def test_an_option_of_git_log_that_shows_files_shows_no_hidden_ones(option, project, environment):
+    result = run_line(f"git log {option}", CommandRules(allow=("git *",)), project, environment)
+
+    assert "a.txt" in result
+    assert not any(word in result for word in (HIDDEN, *HIDDEN_NAMES))
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "git diff",
