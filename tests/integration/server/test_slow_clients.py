@@ -1,0 +1,64 @@
+"""A client that reads its stream slowly: a stateless turn waits for it and loses nothing."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.types import Message
+from tests.fake_provider import FakeProvider
+from tests.served import served
+
+from cllm.server.http.app import build
+from cllm.server.turns.task import MOST_WAITING
+
+PIECE = "x" * 20_000
+PIECES = 200
+EVENT_BYTES = len(PIECE) + 1000
+"""More than one event of the stream has."""
+PAUSE = 0.5
+"""Seconds in which the provider sends much more than the queue of the response holds."""
+BODY = {
+    "model": "openai/gpt-test",
+    "messages": [{"role": "user", "content": "Hello."}],
+    "stream": True,
+}
+
+
+async def test_a_stateless_turn_waits_for_a_client_that_reads_slowly(tmp_path: Path):
+    request: list[Message] = [
+        {"type": "http.request", "body": msgspec.json.encode(BODY), "more_body": False}
+    ]
+    bodies: list[bytes] = []
+
+    async def receive() -> Message:
+        if request:
+            return request.pop()
+        return await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            bodies.append(message["body"])
+            if len(bodies) == 1:
+                await asyncio.sleep(PAUSE)
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/chat/completions",
+        "raw_path": b"/v1/chat/completions",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:3000"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 3000),
+    }
+    with FakeProvider() as provider:
+        provider.say(*[PIECE] * PIECES)
+        settings = f"providers: {{openai: {{api_base: '{provider.url}'}}}}"
+        async with served(tmp_path, settings) as server:
+            await build(server.serving)(scope, receive, send)
+
+    assert b"".join(bodies).count(PIECE.encode()) == PIECES
+    assert max(map(len, bodies)) < MOST_WAITING + EVENT_BYTES
