@@ -229,3 +229,7 @@ def test_a_name_is_changed_where_it_stands_and_nowhere_else():
     assert tool["function"] == {"name": "a b", "x": 1}
     assert named([], aliases, "name") == []
     assert named({"name": 3}, aliases, "name") == {"name": 3}
+
+
+def test_an_alias_is_the_same_in_every_process():
+    assert Rule().alias("read file") == "read_file_1214148ebf663ce8"
