@@ -10,7 +10,13 @@ from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Prompt
 from cllm.wire.malformed import NotExpressibleError
 from cllm.wire.outgoing import Encoded
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
+from cllm.wire.translate import (
+    encode_anthropic,
+    encode_bedrock,
+    encode_openai,
+    is_ordinary,
+    parts_of,
+)
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}
 
@@ -242,3 +248,18 @@ def test_an_earlier_message_of_which_nothing_can_be_said_is_noticed(target):
     prompt = Prompt(model=model, messages=(AUDIO, *OPENAI[3:]))
 
     assert [notice.code for notice in encode(prompt).notices] == ["part_left_out"]
+
+
+@pytest.mark.parametrize(("ids", "is_expected"), [(("a", "b"), True), (("a", "a"), False)])
+def test_calls_of_one_message_with_equal_ids_are_not_ordinary(
+    ids: tuple[str, str], is_expected: bool
+):
+    function = {"name": "read", "arguments": "{}"}
+    calls = [{"id": one, "type": "function", "function": function} for one in ids]
+    history = (
+        plain_message("user", "Read."),
+        raw("openai", "assistant", role="assistant", content=None, tool_calls=calls),
+        *(raw("openai", "tool", role="tool", tool_call_id=one, content="x") for one in ids),
+    )
+
+    assert is_ordinary(history) is is_expected
