@@ -89,3 +89,13 @@ def test_the_end_of_a_path_without_its_messages_makes_the_same_difference():
             expected.cut,
             expected.moved,
         )
+
+
+def test_a_turn_that_changes_beside_its_state_is_changed():
+    old = conversation()
+    changed = msgspec.structs.replace(old.turns[0], model="other")
+    new = msgspec.structs.replace(old, turns=(changed, *old.turns[1:]))
+
+    found = difference(old, new, STORED)
+
+    assert found == msgspec.structs.replace(NOTHING, changed=((1, changed),))
