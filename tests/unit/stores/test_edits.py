@@ -1,0 +1,48 @@
+"""Edits of a conversation with a summary: the summary tells of no turn that was replaced."""
+
+from datetime import UTC, datetime
+
+from cllm.core.conversation import Conversation, StandingSummary, Turn
+from cllm.core.message import plain_message
+from cllm.stores import edits
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+FIRST = StandingSummary(text="The first turn.", through=2, tokens=9)
+SECOND = StandingSummary(text="Two turns.", through=4, tokens=9, before=FIRST)
+
+
+def turn(key: str, place: str | None = None) -> Turn:
+    return Turn(
+        id=key,
+        place=place or key,
+        state="complete",
+        messages=(plain_message("user", "Why?"), plain_message("assistant", f"So {key}.")),
+        started_at=NOW,
+        ended_at=NOW,
+    )
+
+
+def conversation(*variants: Turn) -> Conversation:
+    """Two turns, and a summary of both."""
+    return Conversation(
+        id="demo",
+        created_at=NOW,
+        updated_at=NOW,
+        turns=(turn("t1"), turn("t2")),
+        variants=variants,
+        summary=SECOND,
+    )
+
+
+def test_a_chosen_variant_ends_the_summary_of_the_turn_that_it_replaces():
+    new = edits.with_variant(conversation(turn("v2", "t2")), "v2", now=NOW)
+
+    assert [one.id for one in new.turns] == ["t1", "v2"]
+    assert new.summary == FIRST
+
+
+def test_a_new_answer_ends_the_summary_of_the_turn_that_it_replaces():
+    new = edits.with_finished(conversation(), turn("v2", "t2"), opening=None, now=NOW)
+
+    assert [one.id for one in new.turns] == ["t1", "v2"]
+    assert new.summary == FIRST
