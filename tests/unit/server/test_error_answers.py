@@ -173,3 +173,11 @@ def test_a_class_that_nobody_thought_of_is_answered_as_the_nearest_above_it():
 def test_a_refusal_has_the_status_of_its_code():
     for code, status in STATUSES.items():
         assert RefusedError(code, "x").status == status
+
+
+def test_a_prompt_that_is_too_long_has_one_status_whatever_the_provider_sent():
+    error = core.PromptTooLongError("Too long.", provider="p", status=413, code="string_too_long")
+
+    report = report_error(error)
+
+    assert (report.status, report.code) == (400, "context_length_exceeded")
