@@ -153,3 +153,11 @@ async def test_a_conversation_that_is_not_found_is_not_named_as_the_place_of_a_t
 
     assert (refused.status_code, code_of(refused)) == (404, "conversation_not_found")
     assert "x-conversation-id" not in refused.headers
+
+
+async def test_a_request_for_which_no_turn_can_begin_gives_its_key_back(server: Served):
+    body = {**BODY, "messages": []}
+
+    answers = [await server("POST", COMPLETIONS, json=body, headers=KEY) for _ in range(2)]
+
+    assert [code_of(answer) for answer in answers] == ["empty_messages_array"] * 2
