@@ -15,7 +15,7 @@ SAID: tuple[tuple[str, str | None, Any, str | None], ...] = (
     ("assistant", "Hello, Luna! 猫", [{"type": "thought", "text": "é"}], "0.001250"),
     ("user", "What is she?", None, None),
     ("user", "I mean my cat.", None, None),
-    ("assistant", None, None, None),
+    ("assistant", None, None, "0.000250"),
     ("tool", "cat", None, None),
     ("assistant", "A cat.", None, "0.000500"),
     ("user", "And now?", None, None),

@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -121,7 +121,13 @@ async def test_an_older_database_is_brought_up_with_everything_in_it(database):
     assert said == [(role, content) for role, content, _, _ in older.SAID]
     assert first.created_at == older.BEGAN.replace(tzinfo=UTC)
     assert first.metadata == {"tags": ["a", 0], "deep": {"é": None}}
-    assert first.turns[0].cost == pytest.approx(0.00125)
+    assert [turn.cost for turn in first.turns] == [
+        pytest.approx(0.00125),
+        pytest.approx(0.00075),
+        None,
+    ]
+    last = older.BEGAN.replace(tzinfo=UTC) + timedelta(seconds=7)
+    assert first.turns[1].ended_at == last
     assert first.system_record is not None
     assert first.system_record.policy == "dynamic"
     assert not first.has_system_message()
