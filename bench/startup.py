@@ -15,7 +15,7 @@ from measure import Targets, interleave, print_table, run_command
 
 VERSION_LIMIT = 4
 LIST_LIMIT = 10
-TURN_LIMIT = 0.35
+TURN_LIMIT = 0.2
 
 
 def prepare_home(home: Path, url: str) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Protocol, Self
 
 from tests.fake_cache import PromptCache
 
+STEPS_OF_AN_ACCEPT = 10
 WAIT = 60.0
 """Seconds after which a wait for something that must happen is given up."""
 
@@ -779,10 +780,13 @@ class FakeProvider:
 
     async def _stop(self) -> None:
         self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # A connection that was accepted just now has no task yet, or one that has not started.
+        for _ in range(STEPS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
