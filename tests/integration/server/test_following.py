@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
+from tests.integration.server.conftest import KEPT
 from tests.served import Served, served
 
 from cllm.core.message import plain_message
@@ -174,6 +175,7 @@ async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
     assert data_of(followed.content) == [b"id: 1\ndata: {}"]
 
 
+@pytest.mark.parametrize("store_url", KEPT, indirect=True)
 async def test_a_turn_whose_process_is_gone_is_not_followed_for_long(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
