@@ -1,6 +1,7 @@
 """Buffers of a turn's events: the log in the store, and the queue of the response."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ MOST_WAITING = 256 * 1024
 """Bytes that may wait to be saved; if the store is slower than the provider, the provider waits."""
 
 
-class DelayedWriter:
+class DelayedWriter(ABC):
     """Calls `_write` some seconds after `_schedule`, one call at a time."""
 
     def __init__(self, *, seconds: float) -> None:
@@ -20,8 +21,8 @@ class DelayedWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def _write(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _write(self) -> None: ...
 
     def _schedule(self) -> None:
         if self._timer is None:
