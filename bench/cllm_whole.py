@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.provider import HttpProvider
+from cllm.providers.http.transport import Http, Response, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request

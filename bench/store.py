@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from cllm.assembly.system import GivenPrompt, capture
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
 from cllm.engine import run_without_waiting
-from cllm.stores.json_files import JsonFileStore
+from cllm.history.system_prompt import GivenPrompt, capture
+from cllm.stores.json.store import JsonFileStore
 from measure import Cost, Targets, counted, interleave, print_table
 
 PROMPT = "You are a helpful assistant. " * 17

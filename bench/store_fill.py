@@ -24,11 +24,11 @@ from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.postgres.reading import CODEC
+from cllm.stores.postgres.reader import CODEC
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reading import ROWS
+from cllm.stores.sqlite.reader import ROWS
 
 OWNER = "local"
 TURNS = 5

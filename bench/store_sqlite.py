@@ -28,7 +28,7 @@ from cllm.core.reply import Usage
 from cllm.stores.sql.rows import encode_message
 from cllm.stores.sql.search import indexed_terms, owner_term
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reading import ROWS
+from cllm.stores.sqlite.reader import ROWS
 from cllm.stores.sqlite.store import SqliteStore
 from measure import Cost, Targets, counted, interleave, print_table
 from store_fill import COMMON, OWNER, RARE, Many, fill_sqlite, some_text, take_turns

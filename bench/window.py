@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cllm.assembly.tokens import estimate_tokens
-from cllm.assembly.window import ByTokens
-from cllm.assembly.window.ledger import Item, Ledger
-from cllm.assembly.window.view import plan_window
 from cllm.core.message import Message, Role, plain_message
+from cllm.window.ledger import Item, Ledger
+from cllm.window.plan import plan_window
+from cllm.window.strategies import ByTokens
+from cllm.window.tokens import estimate_tokens
 from measure import Cost, Targets, counted, interleave, print_table
 from window_cost import Workload, even, in_blocks, last_tokens, least, never, one_pair, uneven
 from window_peer import BUDGET, TEXT

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from cllm.assembly.window import ByTokens, CachePrices
-from cllm.assembly.window.ledger import Item, Ledger
-from cllm.assembly.window.view import plan_window
+from cllm.window.ledger import Item, Ledger
+from cllm.window.plan import plan_window
+from cllm.window.strategies import ByTokens, CachePrices
 
 Cuts = Sequence[int]
 PRICES = CachePrices(write=1.25, read=0.1)

@@ -13,17 +13,17 @@ import tempfile
 from contextlib import aclosing
 from pathlib import Path
 
-from cllm.assembly.tokens import weigh
-from cllm.assembly.window import ByTokens, prices_for
-from cllm.assembly.window.ledger import Ledger, Report, count_messages, item_of
-from cllm.assembly.window.view import View, plan_window
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, Usage
 from cllm.providers.local.fetch import Fetcher, fetch_known
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
-from cllm.wire.translate import parts_of
+from cllm.window.ledger import Ledger, Report, count_messages, item_of
+from cllm.window.plan import View, plan_window
+from cllm.window.strategies import ByTokens, prices_for
+from cllm.window.tokens import weigh
+from cllm.wire.convert import parts_of
 from measure import Targets
 
 TURNS = 60

@@ -38,7 +38,7 @@ import msgspec
 import litellm_peer
 import litellm_whole
 from cllm.core.reply import ReplyEvent
-from cllm.providers.http_provider import HttpProvider, Request
+from cllm.providers.http.provider import HttpProvider, Request
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
 from cllm.wire.openai import response_encoder as openai_encoder
 from cllm_whole import Ours

@@ -38,39 +38,43 @@ STARTING_SECONDS = 60.0
 # What to import before the first fork. More than most commands need makes every fork slower.
 COMMAND_MODULES = (
     "cllm.cli.ask",
-    "cllm.cli.asking",
+    "cllm.cli.turn",
     "cllm.cli.conversations",
     "cllm.cli.main",
     "cllm.engine.turn",
-    "cllm.opening",
+    "cllm.provider_factory",
     "cllm.prices.book",
-    "cllm.providers.http_once",
+    "cllm.providers.http.stdlib_transport",
     "cllm.providers.openai",
-    "cllm.stores.json_files",
+    "cllm.stores.json.store",
     "encodings.idna",
     "yaml",
 )
 CHAT_MODULES = (
     *COMMAND_MODULES,
-    "cllm.providers.http_pool",
+    "cllm.providers.http.aiohttp_transport",
     "cllm.repl.chat",
     "cllm.repl.input",
     "cllm.repl.loop",
     "cllm.repl.render",
 )
 DATABASE_MODULES = (*COMMAND_MODULES, "cllm.stores.sqlite.store", "cllm.stores.sql.migrate")
-LIBRARY_MODULES = (*DATABASE_MODULES, "cllm.library.manager", "cllm.providers.http_pool")
+LIBRARY_MODULES = (
+    *DATABASE_MODULES,
+    "cllm.library.manager",
+    "cllm.providers.http.aiohttp_transport",
+)
 LITELLM_MODULES = (*COMMAND_MODULES, "cllm.providers.litellm:load_library")
 SERVER_MODULES = (
     *DATABASE_MODULES,
     "asyncpg",
     "cllm.cli.serve",
-    "cllm.providers.http_pool",
+    "cllm.providers.http.aiohttp_transport",
     "cllm.server.api.completions",
     "cllm.server.api.conversations",
     "cllm.server.api.messages",
     "cllm.server.http.app",
-    "cllm.server.http.listener",
+    "cllm.server.http.uvicorn_server",
     "cllm.server.openapi.description",
     "opentelemetry.trace",
     "uvicorn.loops.uvloop",

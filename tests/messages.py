@@ -10,9 +10,9 @@ from tests.fake_provider import FakeProvider, Request
 from tests.judges import judge_anthropic, judge_bedrock, judge_compatible
 from tests.serving import Answer, Client, Server
 
-from cllm.assembly.validity import check, profile_for
 from cllm.core.message import Dialect, Message
-from cllm.wire.translate import spoken_for
+from cllm.history.rules import check, profile_for
+from cllm.wire.convert import spoken_for
 
 MESSAGES = "/v1/messages"
 COUNT = f"{MESSAGES}/count_tokens"

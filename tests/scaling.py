@@ -20,8 +20,8 @@ import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
 from tests.served import Served, served
 
-from cllm.providers.http import Response, Timeouts
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.provider import HttpProvider
+from cllm.providers.http.transport import Response, Timeouts
 
 LINEAR = 2.5
 """The most that the processor time may be multiplied by when the size is doubled."""

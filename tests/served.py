@@ -17,7 +17,7 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Opening, TurnStart
 from cllm.core.reply import Usage
 from cllm.server.http.app import build
-from cllm.server.serving import Serving, open_serving
+from cllm.server.state import Serving, open_serving
 from cllm.settings.load import CommandLine, Place, load_settings
 
 ADDRESS = "http://127.0.0.1:3000"

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from cllm.assembly.validity import Profile
-from cllm.assembly.window.ledger import Item, Ledger, item_of
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
-from cllm.wire.outgoing import Spoken
+from cllm.history.rules import Profile
+from cllm.window.ledger import Item, Ledger, item_of
+from cllm.wire.messages import Spoken
 
 IDS = ("call_1", "call_2", "call_3")
 

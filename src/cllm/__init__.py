@@ -14,11 +14,10 @@ use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cllm.assembly.window import ByTokens, ByTurns, Summarise
     from cllm.core.conversation import Conversation as StoredConversation
     from cllm.core.errors import CllmError
     from cllm.core.message import Message
-    from cllm.library.asking import aask, ask, astream, stream
+    from cllm.library.ask import aask, ask, astream, stream
     from cllm.library.conversation import Conversation
     from cllm.library.manager import (
         DEFAULT_MAX_TURNS,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     )
     from cllm.library.session import Answer, AsyncTextStream, TextStream
     from cllm.library.stores import OpenStore, open_store
+    from cllm.window.strategies import ByTokens, ByTurns, Summarise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,11 +52,11 @@ __all__ = [
     "stream",
 ]
 _MODULES = {
-    "cllm.assembly.window": "ByTokens ByTurns Summarise",
+    "cllm.window.strategies": "ByTokens ByTurns Summarise",
     "cllm.core.errors": "CllmError",
     "cllm.core.message": "Message",
     "cllm.library.session": "Answer AsyncTextStream TextStream",
-    "cllm.library.asking": "aask ask astream stream",
+    "cllm.library.ask": "aask ask astream stream",
     "cllm.library.conversation": "Conversation",
     "cllm.library.manager": "DEFAULT_MAX_TURNS DEFAULT_SYSTEM_PROMPT ConversationManager",
     "cllm.library.stores": "OpenStore open_store",

@@ -1,4 +1,4 @@
-"""Builds the store and the engine from the settings; `cllm.opening` builds the providers."""
+"""Builds the store and the engine from the settings. `provider_factory` builds the providers."""
 
 import re
 import sys
@@ -14,25 +14,25 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
-from cllm.opening import ProviderOpener, model_cache
+from cllm.provider_factory import ProviderOpener, model_cache
 from cllm.providers.registry import LOCAL, ROWS, is_model_file
 from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
 from cllm.settings.trust import looks_secret
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
-    from cllm.assembly.window import Strategy
     from cllm.commands.command_line import Surroundings
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
-    from cllm.engine.log import Served
+    from cllm.engine.prompt_history import Served
     from cllm.engine.request import Price, Route
     from cllm.engine.turn import Engine
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.local.models import CachePaths, Report
     from cllm.providers.registry import Catalogue
+    from cllm.window.strategies import Strategy
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class App:
 
     def served(self, model: str) -> "Served":
         """What a window needs to know about a model."""
-        from cllm.engine.log import Served
+        from cllm.engine.prompt_history import Served
 
         found = self._opener.find(model)
         return Served(
@@ -162,7 +162,7 @@ class App:
         return self.settings.window.strategy != "summarise"
 
     def _window_for(self, model: str) -> "Strategy":
-        from cllm.assembly.window import (
+        from cllm.window.strategies import (
             ByTokens,
             ByTurns,
             Summarise,

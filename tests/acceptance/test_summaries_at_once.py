@@ -8,7 +8,7 @@ from tests.fake_provider import Request
 
 from cllm.core.conversation import Conversation
 from cllm.core.ports import Store
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.sqlite.store import SqliteStore
 
 LONG = "word " * 165

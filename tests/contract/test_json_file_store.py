@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.ports import Store
-from cllm.stores.json_files import JsonFileStore, in_place
+from cllm.stores.json.store import JsonFileStore, in_place
 from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock
 
 

@@ -14,8 +14,8 @@ from cllm.core.ports import Provider
 from cllm.core.reply import TextDelta
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.providers.openai import OpenAIProvider

@@ -15,8 +15,8 @@ from openai.types.chat import ChatCompletionChunk
 
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
+from cllm.wire.convert import parts_of
 from cllm.wire.openai import response_encoder as openai_encoder
-from cllm.wire.translate import parts_of
 
 Json = dict[str, Any]
 HELLO = [{"role": "user", "content": "Hello"}]

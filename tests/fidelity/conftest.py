@@ -21,9 +21,9 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_pool import PooledHttp
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.provider import HttpProvider
+from cllm.providers.http.transport import Http, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
 from cllm.wire.anthropic import request as anthropic_request

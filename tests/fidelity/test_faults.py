@@ -44,10 +44,10 @@ from tests.fidelity.conftest import MODELS, Kind, make_provider, prompt_of
 from cllm.core import errors
 from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta
-from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.provider import HttpProvider
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http, Timeouts
 
 KINDS: tuple[Kind, ...] = ("openai", "anthropic", "bedrock")
 SHORT = Timeouts(connect=2, first_byte=0.1, idle=0.1)

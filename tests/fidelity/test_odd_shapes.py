@@ -30,16 +30,16 @@ from tests.fidelity.conftest import MODELS, Kind, make_provider
 
 from cllm.core.errors import InvalidRequestError, ModelNotFoundError
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.malformed import MalformedError
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import MalformedError
 from cllm.wire.openai import request as openai_request
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.openai import response_encoder as openai_encoder
-from cllm.wire.translate import parts_of
 
 Json = dict[str, Any]
 Place = tuple[str | int, ...]

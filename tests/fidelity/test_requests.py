@@ -7,7 +7,7 @@ from tests.fidelity.conftest import prompt_of
 
 from cllm.core.errors import InvalidRequestError
 from cllm.core.prompt import Prompt
-from cllm.wire.translate import encode_anthropic, encode_openai
+from cllm.wire.convert import encode_anthropic, encode_openai
 
 HI = {"role": "user", "content": "Hello"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -35,7 +35,7 @@ from cllm.core import errors
 from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, ask_patiently
-from cllm.providers.http import Timeouts
+from cllm.providers.http.transport import Timeouts
 from cllm.server.api.completions import COMMENT
 from cllm.wire.openai.response_encoder import StreamEncoder
 

@@ -23,7 +23,7 @@ from tests.fidelity.clients import (
 from tests.fidelity.conftest import prompt_of
 
 from cllm.core.errors import InvalidRequestError
-from cllm.wire.translate import encode_openai
+from cllm.wire.convert import encode_openai
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"name": "f", "description": "Does it.", "input_schema": SCHEMA}

@@ -25,7 +25,7 @@ from tests.fidelity.clients import (
 )
 
 from cllm.core.message import ToolCall
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
 
 Json = dict[str, Any]
 TWO = [("a", "f", '{"x":1}'), ("b", "f", '{"x":2}')]

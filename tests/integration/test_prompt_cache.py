@@ -15,20 +15,20 @@ from tests.fake_provider import ToolCall as Call
 from tests.judges import judge_anthropic, judge_bedrock
 from tests.turns import turn_request
 
-from cllm.assembly.cache_report import cache_report
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import ByTokens, Summarise
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import Conversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
+from cllm.history.system_prompt import GivenPrompt
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_pool import PooledHttp
-from cllm.stores.json_files import JsonFileStore
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
+from cllm.window.cache_report import cache_report
+from cllm.window.strategies import ByTokens, Summarise
 
 CLAUDE = "claude-sonnet-4-5"
 SYSTEM = GivenPrompt(text="You are thorough. " * 300, source="Cllmfile")

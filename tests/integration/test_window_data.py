@@ -16,21 +16,6 @@ from tests.tokenizers import o200k
 from tests.turns import turn_request
 from tests.window_histories import Said, needed
 
-from cllm.assembly.repair import repair
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.tokens import (
-    GENERAL,
-    LARGE,
-    Learned,
-    Weights,
-    estimate_tokens,
-    weigh_text,
-    weights_for,
-)
-from cllm.assembly.validity import OPENAI, PROFILES, check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
-from cllm.assembly.window.summary import summary_turn
-from cllm.assembly.window.view import plan_window
 from cllm.core.conversation import Conversation
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, Text, ToolResult
@@ -39,9 +24,24 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
+from cllm.history.repair import repair
+from cllm.history.rules import OPENAI, PROFILES, check
+from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
+from cllm.window.plan import plan_window
+from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
+from cllm.window.summary import summary_turn
+from cllm.window.tokens import (
+    GENERAL,
+    LARGE,
+    Learned,
+    Weights,
+    estimate_tokens,
+    weigh_text,
+    weights_for,
+)
+from cllm.wire.messages import Spoken
 from cllm.wire.openai.parts import decode_parts
-from cllm.wire.outgoing import Spoken
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau_airline.jsonl"
 BUDGETS = (500, 1000, 2000, 4000, 8000)

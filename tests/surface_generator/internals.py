@@ -51,7 +51,7 @@ def settings_keys() -> Mapping[str, frozenset[str]]:
 def settings_defaults(home: Path) -> Mapping[str, Any]:
     """The value of each setting that has a default, with empty settings."""
     from cllm.core.context import ContextCommand  # noqa: PLC0415
-    from cllm.providers.http import Timeouts  # noqa: PLC0415
+    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415
     from cllm.settings.load import CommandLine, Place, load_settings  # noqa: PLC0415
 
     place = Place(home=home, directory=home, environment={})

@@ -11,7 +11,7 @@ from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.engine.turn import Engine
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Place, load_settings
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 ENVIRONMENT = {"OPENAI_API_KEY": "sk-openai", "GROQ_API_KEY": "sk-groq"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cllm.logs import ROOT, configure, describe_exception, log
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 from cllm.wire.openai.request import decode_request
 
 SECRET = "words of a client"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cllm.core.errors import MissingKeyError, SettingsError
-from cllm.opening import KINDS, ProviderOpener
+from cllm.provider_factory import KINDS, ProviderOpener
 from cllm.providers import third_party
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.litellm import LitellmProvider

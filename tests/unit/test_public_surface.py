@@ -51,7 +51,7 @@ def test_an_import_loads_nothing_heavy(statement, forbidden):
     assert not loaded & forbidden
 
 
-@pytest.mark.parametrize("layer", ["core.ports", "assembly.repair", "wire.openai.response_decoder"])
+@pytest.mark.parametrize("layer", ["core.ports", "history.repair", "wire.openai.response_decoder"])
 def test_the_pure_layers_load_no_event_loop_and_no_network(layer):
     assert not loaded_by(f"import cllm.{layer}") & {*HEAVY, "asyncio", "click", "socket", "yaml"}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cllm.cli import completion, printing
+from cllm.cli import completion, output
 from cllm.cli.inputs import (
     WIDE_HELP,
     cllm_path_option,
@@ -178,7 +178,7 @@ def command(**options: Any) -> None:
     if options["version"]:
         from cllm import __version__
 
-        printing.print_line(f"cllm {__version__}")
+        output.print_line(f"cllm {__version__}")
         return
     if options["clear_schema_cache"]:
         from cllm.cli.schema import clear_schema_cache
@@ -224,12 +224,12 @@ def _list_models(line: CommandLine) -> None:
     app = open_app(line)
     for model in list_models(app.cache_paths):
         later = "" if model.fetched else "  (fetched on first use)"
-        printing.print_line(f"{LOCAL}/{model.name}{later}")
+        output.print_line(f"{LOCAL}/{model.name}{later}")
     for name, row in sorted(app.settings.providers.items()):
         for listed in row.models:
-            printing.print_line(f"{name}/{listed}")
+            output.print_line(f"{name}/{listed}")
     for name in sorted(ROWS):
-        printing.print_line(f"{name}/...")
+        output.print_line(f"{name}/...")
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
@@ -260,13 +260,13 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
         raise UsageError("--read-only needs --conversation with the ID of one that exists.")
     attached: tuple[AnyPart, ...] = ()
     if options["attached"]:
-        from cllm.cli.attaching import attached_parts
+        from cllm.cli.attachments import attached_parts
 
         attached = attached_parts(options["attached"])
     if not all(command.strip() for command in options["executed"]):
         raise UsageError("Give --exec a command, such as --exec 'git status'.")
     text = _prompt_text(prompt, options["attached"])
-    from cllm.cli.asking import AskOptions, ask
+    from cllm.cli.turn import AskOptions, ask
 
     ask(
         here(),

@@ -31,7 +31,7 @@ from cllm.terminal import one_line
 
 if TYPE_CHECKING:
     from cllm.app import App
-    from cllm.engine.rounds import ToolBox
+    from cllm.engine.tool_rounds import ToolBox
     from cllm.providers.local.models import Event
     from cllm.repl.chat import Chat, ChatOptions, Hold
     from cllm.repl.loop import Reader
@@ -134,8 +134,8 @@ def _with_variables(layered: Layered, environment: Mapping[str, str]) -> Layered
 
 
 def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions":
-    from cllm.assembly.window import ByTurns
     from cllm.repl.chat import ChatOptions
+    from cllm.window.strategies import ByTurns
 
     environment = settings.place.environment
     max_turns = options["max_turns"]
@@ -176,7 +176,7 @@ def _chat(
     settings: "Settings", options: "ChatOptions", screen: "Screen", *, hold: "Hold | None"
 ) -> "Chat":
     from cllm.app import App
-    from cllm.cli.attaching import attached_parts
+    from cllm.cli.attachments import attached_parts
     from cllm.cli.progress import Progress
     from cllm.repl.chat import Chat
 
@@ -208,7 +208,7 @@ def _chat(
 def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
     if not app.settings.allow_commands:
         return None
-    from cllm.cli.confirming import terminal_confirm
+    from cllm.cli.confirmation import terminal_confirm
 
     ask = terminal_confirm()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.core.errors import CllmError
 from cllm.terminal import one_line
 
@@ -34,7 +34,7 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"No completion for {shell}.")
-    printing.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
+    output.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
 
 
 def _quiet_app() -> "App":

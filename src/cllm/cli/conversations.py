@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from cllm.app import App, conversation_called, new_conversation_id, new_id, now
-from cllm.assembly.system import GivenPrompt, difference, recapture
-from cllm.cli import completion, printing
+from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
     command_line,
@@ -23,10 +22,11 @@ from cllm.core.errors import BrokenConversationError, StoreError, UsageError
 from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
 from cllm.engine import run
+from cllm.history.system_prompt import GivenPrompt, difference, recapture
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
 from cllm.terminal import local_time, one_line
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 HELP = """List, show, branch and delete conversations.
 
@@ -65,16 +65,16 @@ def list_conversations(line: CommandLine) -> None:
     app = open_app(line)
     page = app.run(app.store.list_conversations(limit=sys.maxsize))
     for notice in page.notices:
-        printing.warn(notice)
+        output.warn(notice)
     for summary in page.items:
-        printing.print_line(_summary_line(summary))
+        output.print_line(_summary_line(summary))
     if not page.items:
         from cllm.repl.status import empty_list_lines
 
         others = run(app.other_histories())
         for text in empty_list_lines(app.settings.store, others, advice=ADVICE):
-            printing.note(text)
-        printing.note('Start one with: cllm "Hello" --conversation ID')
+            output.note(text)
+        output.note('Start one with: cllm "Hello" --conversation ID')
 
 
 def _summary_line(summary: Summary) -> str:
@@ -96,12 +96,12 @@ def show(line: CommandLine, ref: str) -> None:
     """  # noqa: D301
     app = open_app(line)
     conversation = app.run(app.store.load(ref))
-    printing.print_line(f"Conversation: {conversation.ref}")
-    printing.print_line(f"Model: {conversation.model or '-'}")
-    printing.print_line(f"System prompt: {_about_system(conversation)}")
-    printing.print_line(f"Created: {conversation.created_at.isoformat()}")
-    printing.print_line(f"Updated: {conversation.updated_at.isoformat()}")
-    printing.print_line(f"Tokens: {conversation.total_tokens}")
+    output.print_line(f"Conversation: {conversation.ref}")
+    output.print_line(f"Model: {conversation.model or '-'}")
+    output.print_line(f"System prompt: {_about_system(conversation)}")
+    output.print_line(f"Created: {conversation.created_at.isoformat()}")
+    output.print_line(f"Updated: {conversation.updated_at.isoformat()}")
+    output.print_line(f"Tokens: {conversation.total_tokens}")
     prompt = conversation.kept_prompt
     if prompt is not None:
         _show_message("system", prompt.text, "")
@@ -110,7 +110,7 @@ def show(line: CommandLine, ref: str) -> None:
         _show_message(message.role, "\n".join(_lines_of(message)), state)
     notice = difference(conversation, app.settings.system)
     if notice is not None:
-        printing.warn(notice)
+        output.warn(notice)
 
 
 def _about_system(conversation: Conversation) -> str:
@@ -147,9 +147,9 @@ def _placeholder(part: Image | Document) -> str:
 
 
 def _show_message(role: str, text: str, state: str) -> None:
-    printing.print_line("")
-    printing.print_line(f"[{role}]{state}")
-    printer = printing.AnswerPrinter()
+    output.print_line("")
+    output.print_line(f"[{role}]{state}")
+    printer = output.AnswerPrinter()
     printer.write(text or "(no text)")
     printer.end()
 
@@ -167,7 +167,7 @@ def delete(line: CommandLine, ref: str) -> None:
     app = open_app(line)
     run(app.store.delete(ref))
     app.forget(ref)
-    printing.print_line(f"Deleted conversation '{ref}'.")
+    output.print_line(f"Deleted conversation '{ref}'.")
 
 
 @command.command(name="branch")
@@ -193,7 +193,7 @@ def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
     if prompt is not None:
         opening = recapture(app.run(app.store.load(ref, tail=0)), prompt, now=now())
     branched = run(app.store.branch(ref, created, at=options["at"], opening=opening))
-    printing.print_line(branched.ref)
+    output.print_line(branched.ref)
 
 
 @command.command(name="stats")
@@ -254,7 +254,7 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
 
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
-        printing.warn(notice)
+        output.warn(notice)
     record = SystemRecord(policy="captured", source=prompt.source)
     opening = Opening(system=prompt.message, system_record=record)
     changed = failed = 0
@@ -262,9 +262,9 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
         try:
             changed += await _migrate_one(app, summary, opening, dry_run=dry_run)
         except BrokenConversationError as error:
-            printing.note(f"Warning: {error}")
+            output.note(f"Warning: {error}")
         except StoreError as error:
-            printing.error(str(error))
+            output.error(str(error))
             failed += 1
     total = len(page.items)
     count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
@@ -272,7 +272,7 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
         result = f"{count} would get the prompt of {prompt.source}; nothing was changed."
     else:
         result = f"{count} got the prompt of {prompt.source}; the others stay as they were."
-    printing.print_line(result)
+    output.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 
 
@@ -284,5 +284,5 @@ async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run:
         old = await app.store.capture(summary.id, opening) is not None
     if old:
         gets = "would get" if dry_run else "got"
-        printing.print_line(f"{summary.ref}: {gets} the system prompt.")
+        output.print_line(f"{summary.ref}: {gets} the system prompt.")
     return old

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
 from cllm.files import write_new
@@ -98,7 +98,7 @@ def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
     database.run(migrate.upgrade)
     if prompts:
         database.erase_deleted()
-    printing.print_line(f"The database is at revision {database.run(migrate.current)}.")
+    output.print_line(f"The database is at revision {database.run(migrate.current)}.")
 
 
 @command.command(name="downgrade", help=DOWNGRADE_HELP)
@@ -109,7 +109,7 @@ def downgrade(revision: str, store: str | None) -> None:
 
     database = _database(store)
     database.run(lambda bind: migrate.downgrade(bind, revision))
-    printing.print_line(f"The database is at revision {revision}.")
+    output.print_line(f"The database is at revision {revision}.")
 
 
 @command.command(name="current", help=CURRENT_HELP)
@@ -118,7 +118,7 @@ def current(store: str | None) -> None:
     from cllm.stores.sql import HEAD, migrate
 
     at = _database(store).run(migrate.current)
-    printing.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
+    output.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
 
 
 @command.command(name="check", help=CHECK_HELP)
@@ -128,10 +128,10 @@ def check(store: str | None) -> int:
 
     found = _database(store).run(migrate.differences)
     for difference in found:
-        printing.print_line(difference)
+        output.print_line(difference)
     if found:
         return EXIT_DIFFERENT
-    printing.print_line("The tables are as they should be.")
+    output.print_line("The tables are as they should be.")
     return 0
 
 
@@ -141,11 +141,11 @@ def adopt(store: str | None) -> None:
     from cllm.stores.sql import migrate
 
     found = _database(store).run(migrate.adopt)
-    printing.print_line(
+    output.print_line(
         f"An older deployment's database with {found.conversations} conversations, "
         f"{found.without_user} of them without a user; it is at revision {found.revision} now."
     )
-    printing.note("Make a copy of it, then run: cllm db upgrade --store URL")
+    output.note("Make a copy of it, then run: cllm db upgrade --store URL")
 
 
 def _database(store: str | None) -> "Database":
@@ -162,9 +162,9 @@ def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> No
             write_new(target, msgspec.json.Encoder().encode_lines(prompts))
         except FileExistsError as error:
             raise UsageError(f"{target} is there already; name a new file.") from error
-        printing.note(f"Stored system prompts that are deleted: {len(prompts)}, kept in {target}.")
+        output.note(f"Stored system prompts that are deleted: {len(prompts)}, kept in {target}.")
         return
-    printing.note(
+    output.note(
         f"Stored system prompts that will be deleted: {len(prompts)}; "
         "to keep them elsewhere use --save-system-prompts FILE."
     )

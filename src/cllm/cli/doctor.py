@@ -7,15 +7,15 @@ import click
 import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, now
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.cli.progress import counted
 from cllm.core.errors import CllmError
-from cllm.doctoring import Finding, problem
-from cllm.doctoring.provider import check_machine, check_provider
-from cllm.doctoring.settings import check_settings
-from cllm.doctoring.store import HistoryCheck, check_store
-from cllm.opening import ProviderOpener
+from cllm.doctor import Finding, problem
+from cllm.doctor.provider import check_machine, check_provider
+from cllm.doctor.settings import check_settings
+from cllm.doctor.store import HistoryCheck, check_store
+from cllm.provider_factory import ProviderOpener
 from cllm.settings.load import CommandLine
 
 HELP = """Look whether everything is in order: settings, keys, provider, conversations.
@@ -44,11 +44,11 @@ def command(*, fix: bool, as_json: bool) -> int:
         found.append(finding)
         if not as_json:
             level = "fixed" if finding.fixed else finding.level
-            printing.print_line(f"{level:8} {finding.check}: {finding.message}")
+            output.print_line(f"{level:8} {finding.check}: {finding.message}")
     fine = all(finding.level != "problem" for finding in found)
     if as_json:
         encoded = msgspec.json.encode({"ok": fine, "findings": found})
-        printing.print_exactly(msgspec.json.format(encoded, indent=2).decode())
+        output.print_exactly(msgspec.json.format(encoded, indent=2).decode())
     return 0 if fine else EXIT_PROBLEM
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import PATH, given_prompt, here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
@@ -59,7 +59,7 @@ def command(**options: Any) -> None:
     if options["list_templates"]:
         for name in template_names():
             about = _template_text(name).partition("\n")[0].lstrip("# ")
-            printing.print_line(f"{name:14} {about}")
+            output.print_line(f"{name:14} {about}")
         return
     place = here()
     text = _text(options)
@@ -76,7 +76,7 @@ def command(**options: Any) -> None:
         written = read_cllmfile(path, trusted_place=False)
         if written is not None:
             TrustLedger(user_folder(place)).trust(written)
-        printing.print_line(f"Wrote {path}.")
+        output.print_line(f"Wrote {path}.")
     if local in folders:
         _ignore(place.directory / ".gitignore")
     if options["history"]:
@@ -125,10 +125,10 @@ def _start_history(place: Place) -> None:
     if leads_away(conversations, place):
         raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
     make_folder(conversations)
-    printing.print_line(f"Conversations that you start in this folder are kept in {conversations}.")
+    output.print_line(f"Conversations that you start in this folder are kept in {conversations}.")
     before = user_folder(place) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():
-        printing.print_line(f"Those in {before} stay there.")
+        output.print_line(f"Those in {before} stay there.")
 
 
 def _backup_path(path: Path) -> Path:
@@ -142,7 +142,7 @@ def _backup_path(path: Path) -> Path:
 def _ignore(path: Path) -> None:
     """A link can lead anywhere, so it is not changed."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        printing.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
+        output.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
         return
     data = path.read_bytes() if path.exists() else b""
     missing = [line for line in IGNORED if line.encode() not in data.splitlines()]

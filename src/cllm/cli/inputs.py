@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import UsageError
 from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
+from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine, Place
 
 MAX_PROMPT = 16 * 1024 * 1024

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import click
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import as_text
 from cllm.core.errors import CllmError
 from cllm.terminal import Terminated
@@ -63,7 +63,7 @@ root = CommandTable(
 
 def run(arguments: Sequence[str]) -> int:
     try:
-        printing.prepare_streams()
+        output.prepare_streams()
         result = root.main(
             args=[as_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
         )
@@ -75,21 +75,21 @@ def run(arguments: Sequence[str]) -> int:
     except Terminated:
         return EXIT_TERMINATED
     except click.ClickException as error:
-        printing.usage_error(error)
+        output.usage_error(error)
         context = error.ctx if isinstance(error, click.NoSuchOption) else None
         if context is not None and context.command.name == root.name:
-            printing.note(DASHED)
+            output.note(DASHED)
         return error.exit_code
     except CllmError as error:
-        printing.error(str(error))
+        output.error(str(error))
         logs = sys.modules.get("cllm.logs")
         if logs is not None:
             logs.log("command", logs.logging.ERROR, str(error), kind=type(error).__name__)
         return EXIT_ERROR
     except OSError as error:
-        printing.abandon_stdout()
+        output.abandon_stdout()
         if not isinstance(error, BrokenPipeError):
             where = f" ({error.filename})" if error.filename else " while writing the output"
-            printing.error(f"{os.strerror(error.errno or 0)}{where}.")
+            output.error(f"{os.strerror(error.errno or 0)}{where}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0

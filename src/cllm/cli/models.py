@@ -2,7 +2,7 @@
 
 import click
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.cli.progress import Progress
 from cllm.providers.local.models import (
@@ -65,20 +65,20 @@ def pull(model: str, sha256: str | None) -> None:
         fetched = fetch.fetch_known(target, fetcher, sha256=sha256 or target.sha256)
     else:
         fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
-    printing.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
+    output.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
 
 
 @command.command(name="list", help=LIST_HELP)
 def list_command() -> None:
     for model in list_models(_paths()):
         state = "fetched" if model.fetched else "not fetched"
-        printing.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
+        output.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
 
 
 @command.command(name="remove", help=REMOVE_HELP)
 @click.argument("name")
 def remove_command(name: str) -> None:
-    printing.print_line(f"Removed {remove(name.removeprefix('local/'), _paths())}")
+    output.print_line(f"Removed {remove(name.removeprefix('local/'), _paths())}")
 
 
 def _paths() -> CachePaths:

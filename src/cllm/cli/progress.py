@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, assert_never
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.providers.local.models import Advanced, Event, Finished, Said, Started
 from cllm.terminal import draw_line
 
@@ -36,10 +36,10 @@ class Progress:
                 self._advance(event.done)
             case Finished():
                 self._clear()
-                printing.note(f"Fetched {event.what}.")
+                output.note(f"Fetched {event.what}.")
             case Said():
                 self._clear()
-                printing.note(event.text)
+                output.note(event.text)
             case _:
                 assert_never(event)
 
@@ -49,7 +49,7 @@ class Progress:
         self._began_with = event.done
         size = "" if event.total is None else f", {_megabytes(event.total)}"
         resumed = f", going on at {_megabytes(event.done)}" if event.done else ""
-        printing.note(f"Fetching {event.what}{size}{resumed}, once for this machine.")
+        output.note(f"Fetching {event.what}{size}{resumed}, once for this machine.")
 
     def _advance(self, done: int) -> None:
         moment = self._clock()

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.request import TurnRequest
-from cllm.opening import model_cache
+from cllm.provider_factory import model_cache
 from cllm.schemas.check import About, SchemaChecker, response_format
 from cllm.schemas.load import SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaSource, schema_rules
@@ -22,7 +22,7 @@ def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
     reader = SchemaReader(rules=schema_rules(place.environment), cache=_cache(place))
     schema = reader.read(source)
     for notice in schema.notices:
-        printing.warn(notice)
+        output.warn(notice)
     return SchemaChecker(schema, place.environment)
 
 
@@ -40,15 +40,15 @@ def validate_schema(line: CommandLine) -> None:
     if settings.schema is None:
         raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
     with open_checker(settings.schema, settings.place) as checker:
-        printing.print_line("Schema is valid")
-        printing.print_line(f"Source: {checker.schema.source}")
-        printing.print_line(f"Draft: {checker.about.draft}")
-        printing.print_line(f"Asks for: {_asks_for(checker.about)}")
+        output.print_line("Schema is valid")
+        output.print_line(f"Source: {checker.schema.source}")
+        output.print_line(f"Draft: {checker.about.draft}")
+        output.print_line(f"Asks for: {_asks_for(checker.about)}")
 
 
 def clear_schema_cache() -> None:
     count = _cache(here()).clear()
-    printing.print_line(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
+    output.print_line(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
 
 
 def _cache(place: Place) -> SchemaCache:

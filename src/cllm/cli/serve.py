@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import WIDE_HELP, cllm_path_option, command_line, here, trust_option
 from cllm.core.errors import UsageError
 from cllm.core.extras import needs_extra
@@ -48,11 +48,11 @@ def command(**options: Any) -> None:
         raise UsageError("Give --host an address, such as 127.0.0.1.")
     settings = _settings(options)
     with needs_extra("server", feature="`cllm serve`"):
-        from cllm.server.http.listener import listen
+        from cllm.server.http.uvicorn_server import listen
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
 
     def say(address: str) -> None:
-        printing.note(f"Serving at {address} (stop with Ctrl-C).")
+        output.note(f"Serving at {address} (stop with Ctrl-C).")
 
     listen(settings, prepare=partial(_log_as, settings), say=say, worker=WORKER)
 
@@ -60,9 +60,9 @@ def command(**options: Any) -> None:
 def worker_app() -> "ASGIApp":
     """The application of a worker process, with the options of the first process."""
     from cllm.server.http.app import build
-    from cllm.server.serving import open_serving
+    from cllm.server.state import open_serving
 
-    printing.prepare_streams()
+    output.prepare_streams()
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
     path = options["cllm_path"]
     options["cllm_path"] = None if path is None else Path(path)

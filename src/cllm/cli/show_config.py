@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.app import DEFAULT_MODEL
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.trust import trusted_layers
 from cllm.core.secret import without_secrets
 from cllm.settings.layers import CommandLine, Layered, Place, folders
@@ -29,9 +29,9 @@ def show_config(place: Place, line: CommandLine) -> None:
         ("Variables", _variables(settings)),
         ("System prompt", _prompt(settings)),
     ):
-        printing.print_line(f"{heading}:")
+        output.print_line(f"{heading}:")
         for text in lines:
-            printing.print_visibly(f"  {without_secrets(text, secrets)}")
+            output.print_visibly(f"  {without_secrets(text, secrets)}")
 
 
 def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:

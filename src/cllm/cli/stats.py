@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.app import App
-from cllm.assembly.cache_report import Amount, CacheReport, cache_report, with_conversation
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.progress import counted
 from cllm.cli.trust import open_app
 from cllm.core.conversation import Conversation, Summary
@@ -19,18 +18,19 @@ from cllm.core.errors import (
 from cllm.repl.status import counted as number_of
 from cllm.repl.status import report_lines
 from cllm.settings.load import CommandLine
+from cllm.window.cache_report import Amount, CacheReport, cache_report, with_conversation
 
 
 def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
     app = open_app(line)
     report = app.run(_report(app, ref))
     if as_json:
-        printing.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
+        output.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
     subject = f"Conversation {ref}" if ref else number_of(report.conversations, "conversation")
-    printing.print_line(f"{subject}: {number_of(report.turns, 'turn')}")
+    output.print_line(f"{subject}: {number_of(report.turns, 'turn')}")
     for shown in report_lines(report):
-        printing.print_line(shown)
+        output.print_line(shown)
 
 
 async def _report(app: App, ref: str | None) -> CacheReport:
@@ -40,7 +40,7 @@ async def _report(app: App, ref: str | None) -> CacheReport:
         return cache_report([await app.store.load(ref)], price)
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
-        printing.warn(notice)
+        output.warn(notice)
     report = CacheReport()
     seen: set[str] = set()
     for summary in counted(page.items, "Reading conversations", total=len(page.items)):
@@ -55,11 +55,11 @@ async def _readable(app: App, summary: Summary) -> Conversation | None:
     try:
         return await app.store.load(summary.id)
     except (BrokenConversationError, ConversationNotFoundError) as error:
-        printing.note(f"Warning: {error}")
+        output.note(f"Warning: {error}")
     except StoreUnavailableError as error:
         # Raises if the whole store is unavailable.
         await app.store.summary(summary.id)
-        printing.note(f"Warning: conversation '{summary.ref}' is not counted: {error}")
+        output.note(f"Warning: conversation '{summary.ref}' is not counted: {error}")
     return None
 
 

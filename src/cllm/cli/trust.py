@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cllm.cli import printing
+from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.core.errors import UntrustedFileError, UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
@@ -49,7 +49,7 @@ def command(file: Path | None) -> None:
         parts = _part_lines(cllmfile)
         result = "trusted, as long as these stay as they are:" if parts else NOTHING
         for text in (f"{cllmfile.path}: {result}", *parts):
-            printing.print_visibly(text)
+            output.print_visibly(text)
 
 
 def _part_lines(file: Cllmfile) -> list[str]:
@@ -64,7 +64,7 @@ def printed_settings(layered: Layered, place: Place, line: CommandLine) -> Setti
     """The settings of these layers; prints their notices."""
     settings = type_settings(layered, place, line)
     for notice in settings.notices:
-        printing.warn(notice)
+        output.warn(notice)
     return settings
 
 
@@ -89,7 +89,7 @@ def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -
     """Show the keys in question, and trust exactly those if the person agrees."""
     if not sys.stderr.isatty():
         return False
-    from cllm.cli.confirming import ask_on_terminal
+    from cllm.cli.confirmation import ask_on_terminal
 
     file = next((one for one in read_files(place, line) if str(one.path) == error.path), None)
     if file is None:

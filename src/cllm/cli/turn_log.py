@@ -6,7 +6,7 @@ from time import monotonic
 
 from cllm.core.reply import Noticed
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.engine.rounds import RoundEnded
+from cllm.engine.tool_rounds import RoundEnded
 from cllm.logs import EVERYTHING, configure, log
 from cllm.settings.load import Settings
 from cllm.stores.registry import without_password

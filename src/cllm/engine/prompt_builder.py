@@ -2,18 +2,18 @@
 
 import msgspec
 
-from cllm.assembly.system import with_context
-from cllm.assembly.tokens import weigh_text, weights_for
-from cllm.assembly.window import ByTokens, Strategy
-from cllm.assembly.window.summary import summary_turn
-from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.log import Log, Served, begin_alike
+from cllm.engine.prompt_history import Log, Served, begin_alike
 from cllm.engine.request import Attempt, TurnRequest
-from cllm.engine.rounds import ToolBox
+from cllm.engine.tool_rounds import ToolBox
+from cllm.history.system_prompt import with_context
+from cllm.window.plan import View, plan_window
+from cllm.window.strategies import ByTokens, Strategy
+from cllm.window.summary import summary_turn
+from cllm.window.tokens import weigh_text, weights_for
 
 TRIMMED_CODE = "trimmed"
 TRIMMED = "Trimmed old messages to fit context window"

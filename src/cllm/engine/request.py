@@ -6,16 +6,16 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from cllm.assembly.system import Context, GivenPrompt, SystemChoice
-from cllm.assembly.window import Strategy
 from cllm.core.context import ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
-from cllm.engine.log import Served
-from cllm.engine.rounds import RoundEnded, ToolBox
+from cllm.engine.prompt_history import Served
+from cllm.engine.tool_rounds import RoundEnded, ToolBox
+from cllm.history.system_prompt import Context, GivenPrompt, SystemChoice
+from cllm.window.strategies import Strategy
 
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]

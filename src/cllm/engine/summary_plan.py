@@ -8,17 +8,17 @@ from typing import Any, assert_never
 
 import msgspec
 
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
-from cllm.assembly.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
-from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import Conversation, StandingSummary
 from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.log import LIMITS, Log, begin_alike
 from cllm.engine.prompt_builder import whole_prompt
+from cllm.engine.prompt_history import LIMITS, Log, begin_alike
 from cllm.engine.request import Attempt, TurnRequest
-from cllm.engine.rounds import with_tools
+from cllm.engine.tool_rounds import with_tools
+from cllm.window.plan import View, plan_window
+from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
+from cllm.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
 
 FAILED_CODE = "summary_failed"
 """Code of the notice that is saved with a turn before which no summary could be made."""

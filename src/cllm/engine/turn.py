@@ -11,15 +11,6 @@ from functools import partial
 
 import msgspec
 
-from cllm.assembly.system import (
-    NO_CONTEXT,
-    Context,
-    SystemChoice,
-    choose_system,
-    gather_context,
-    plan_context,
-    under_prefix,
-)
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Conversation, StandingSummary
 from cllm.core.errors import (
@@ -32,10 +23,9 @@ from cllm.core.errors import (
 from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
-from cllm.engine.compacting import Compactor, SummaryEvent
-from cllm.engine.keep import Keeper, Unkept, total_cost
-from cllm.engine.log import Served, first_needed
 from cllm.engine.prompt_builder import model_of, windowed_prompt
+from cllm.engine.prompt_history import Served, first_needed
+from cllm.engine.recorder import Keeper, Unkept, total_cost
 from cllm.engine.request import (
     Attempt,
     Price,
@@ -49,8 +39,18 @@ from cllm.engine.request import (
     unknown_window,
 )
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
-from cllm.engine.rounds import RoundEnded, ask_in_rounds
+from cllm.engine.summaries import Compactor, SummaryEvent
 from cllm.engine.summary_plan import summarises
+from cllm.engine.tool_rounds import RoundEnded, ask_in_rounds
+from cllm.history.system_prompt import (
+    NO_CONTEXT,
+    Context,
+    SystemChoice,
+    choose_system,
+    gather_context,
+    plan_context,
+    under_prefix,
+)
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 Prepared = dict[str, CllmError | None]

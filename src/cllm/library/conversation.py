@@ -5,22 +5,22 @@ from contextlib import aclosing
 from typing import Any, Literal, Unpack, get_args
 
 from cllm.app import App, now
-from cllm.assembly.system import GivenPrompt, choose_system, recapture
-from cllm.assembly.window import Strategy
 from cllm.core.conversation import Conversation as StoredConversation
 from cllm.core.conversation import Policy, StandingSummary, Turn, WindowRecord
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
-from cllm.engine.compacting import Summarised
 from cllm.engine.request import TurnPolicy, TurnRequest
+from cllm.engine.summaries import Summarised
 from cllm.engine.transfer import copy_into
-from cllm.library import given, operations
-from cllm.library.given import Parameters, Said
+from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
+from cllm.library import arguments, operations
+from cllm.library.arguments import Parameters, Said
 from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY, OpenStore, held_store
 from cllm.stores.lists import hits_in, page_of_hits, query_terms
+from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
 
@@ -47,12 +47,12 @@ class Conversation:
         source: str = "system=",
         **parameters: Unpack[Parameters],
     ) -> None:
-        self.id = given.check_ref(ref)
-        self.model = given.check_optional_text("model", model)
-        self.policy = given.check_choice("policy", policy, get_args(Policy))
-        self.parameters = given.parameters_of("Conversation", parameters)
-        self.window = given.check_window(window)
-        self.system = given.check_optional_text("system", system)
+        self.id = arguments.check_ref(ref)
+        self.model = arguments.check_optional_text("model", model)
+        self.policy = arguments.check_choice("policy", policy, get_args(Policy))
+        self.parameters = arguments.parameters_of("Conversation", parameters)
+        self.window = arguments.check_window(window)
+        self.system = arguments.check_optional_text("system", system)
         self._source = source
         self._given_store = held_store(store)
 
@@ -103,8 +103,8 @@ class Conversation:
         return AsyncTextStream(self.pieces(said, parameters, stream=True))
 
     def pieces(self, said: Said, parameters: Parameters, *, stream: bool) -> Pieces:
-        checked = given.parameters_of("stream" if stream else "ask", parameters)
-        request = self._request(given.messages_of(said), checked, stream=stream)
+        checked = arguments.parameters_of("stream" if stream else "ask", parameters)
+        request = self._request(arguments.messages_of(said), checked, stream=stream)
         return session().pieces(request, store=self._store)
 
     def _request(
@@ -176,8 +176,8 @@ class Conversation:
 
     async def _add(self, role: Speaker, text: str, *, window: WindowRecord | None = None) -> None:
         """Save a message without calling a model; `window` is where the window starts."""
-        speaker = given.check_choice("role", role, get_args(Speaker))
-        message = plain_message(speaker, given.check_said(text))
+        speaker = arguments.check_choice("role", role, get_args(Speaker))
+        message = plain_message(speaker, arguments.check_said(text))
         await self._let_go()
         await operations.add_message(
             self._store,
@@ -192,12 +192,12 @@ class Conversation:
         self, ref: str | None = None, *, at: int | None = None, system: str | None = None
     ) -> "Conversation":
         """A new conversation with the messages up to number `at`, or all."""
-        new = NewConversation(id=given.check_ref(ref))
-        through = None if at is None else given.check_number("at", at)
+        new = NewConversation(id=arguments.check_ref(ref))
+        through = None if at is None else arguments.check_number("at", at)
         await self._let_go()
         opening = None
         if system is not None:
-            text = given.check_text("system", system)
+            text = arguments.check_text("system", system)
             prompt = GivenPrompt(text=text, source="system=", explicit=True)
             opening = recapture(await self._load(), prompt, now=now())
         made = await self._store.branch(self.id, new, at=through, opening=opening)
@@ -219,7 +219,7 @@ class Conversation:
 
     async def _delete_from(self, sequence: int) -> None:
         """Delete the message of that number and all later ones permanently."""
-        number = given.check_number("The number of a message", sequence)
+        number = arguments.check_number("The number of a message", sequence)
         await self._let_go()
         await self._store.delete_from(self.id, number)
 
@@ -236,7 +236,7 @@ class Conversation:
 
     async def _regenerate(self, **parameters: Unpack[Parameters]) -> Answer:
         """Answer the last turn again; the previous answer stays as a variant."""
-        checked = given.parameters_of("regenerate", parameters)
+        checked = arguments.parameters_of("regenerate", parameters)
         turns = (await self._load()).turns
         if not turns:
             raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
@@ -255,7 +255,7 @@ class Conversation:
     async def _repin(
         self, sequences: tuple[int, ...], change: Callable[[set[int], set[int]], set[int]]
     ) -> tuple[int, ...]:
-        numbers = {given.check_number("The number of a message", one) for one in sequences}
+        numbers = {arguments.check_number("The number of a message", one) for one in sequences}
         await self._let_go()
         before = (await self._load()).pins
         pins = tuple(sorted(change(set(before), numbers)))
@@ -279,20 +279,20 @@ class Conversation:
 
     async def _retitle(self, title: str | None) -> None:
         """Set the title."""
-        changes = Changes(title=given.check_optional_text("title", title))
+        changes = Changes(title=arguments.check_optional_text("title", title))
         await self._let_go()
         await self._store.update(self.id, changes)
 
     async def _search(self, query: str, *, limit: int = 20) -> Hits:
         """The messages that contain all words of the query, newest first."""
-        terms = query_terms(given.check_text("query", query))
-        most = given.check_number("limit", limit, least=1)
+        terms = query_terms(arguments.check_text("query", query))
+        most = arguments.check_number("limit", limit, least=1)
         found = hits_in(await self._load(), terms)
         return page_of_hits(found, limit=most, offset=0)
 
     async def _export(self, form: operations.ExportFormat = "json") -> str:
         """The conversation as a conversation file or as Markdown."""
-        given.check_choice("form", form, get_args(operations.ExportFormat))
+        arguments.check_choice("form", form, get_args(operations.ExportFormat))
         stored = await self._load()
         if form == "markdown":
             return encode_markdown(transcript_of(stored))

@@ -3,17 +3,17 @@
 import copy
 from typing import Any, Unpack
 
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import Strategy
 from cllm.core.ports import Store
 from cllm.engine.request import TurnPolicy
-from cllm.library import given
+from cllm.history.system_prompt import GivenPrompt
+from cllm.library import arguments
+from cllm.library.arguments import Parameters
 from cllm.library.conversation import Conversation, Speaker
-from cllm.library.given import Parameters
 from cllm.library.loop import asynchronous, synchronous
+from cllm.library.manager_history import Listed, MemoryTranscript, StoredTranscript, encode_listed
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY
-from cllm.library.transcripts import Listed, MemoryTranscript, StoredTranscript, encode_listed
+from cllm.window.strategies import Strategy
 
 DEFAULT_MAX_TURNS = 10
 DEFAULT_SYSTEM_PROMPT = (
@@ -46,7 +46,7 @@ class ConversationManager:
         self.max_turns = max_turns
         self.system_prompt = system_prompt
         self.model = model
-        self.parameters = given.parameters_of("ConversationManager", parameters)
+        self.parameters = arguments.parameters_of("ConversationManager", parameters)
         self._check()
         self._transcript: MemoryTranscript | StoredTranscript
         if store is None and conversation is None and window is None:
@@ -61,16 +61,16 @@ class ConversationManager:
             parameters=self.parameters,
         )
         held.system = None if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt
-        self._transcript = StoredTranscript(held, given.check_window(window))
+        self._transcript = StoredTranscript(held, arguments.check_window(window))
         self._transcript.limit(max_turns)
         stored_prompt = self._transcript.open()
         if stored_prompt is not None:
             self.system_prompt = stored_prompt
 
     def _check(self) -> None:
-        given.check_number("max_turns", self.max_turns, least=1)
-        given.check_text("system_prompt", self.system_prompt)
-        given.check_optional_text("model", self.model)
+        arguments.check_number("max_turns", self.max_turns, least=1)
+        arguments.check_text("system_prompt", self.system_prompt)
+        arguments.check_optional_text("model", self.model)
 
     @property
     def conversation(self) -> str | None:
@@ -104,7 +104,7 @@ class ConversationManager:
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
-        self._prepared().add(role, given.check_said(message))
+        self._prepared().add(role, arguments.check_said(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
         return copy.deepcopy(self.messages)
@@ -138,7 +138,7 @@ class ConversationManager:
         return AsyncTextStream(self._pieces(text, stream=True))
 
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
-        return self._prepared().pieces(given.check_said(text), stream=stream)
+        return self._prepared().pieces(arguments.check_said(text), stream=stream)
 
     def _prepared(self) -> MemoryTranscript | StoredTranscript:
         self._check()

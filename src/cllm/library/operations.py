@@ -5,19 +5,19 @@ from typing import Literal
 import msgspec
 
 from cllm.app import new_id, now
-from cllm.assembly.system import GivenPrompt, choose_system
-from cllm.assembly.window import Strategy
-from cllm.assembly.window.ledger import Ledger
 from cllm.core.conversation import Conversation, Policy, StandingSummary, WindowRecord
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Store, TurnStart, UsageSum
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.log import Served, item_for
 from cllm.engine.prompt_builder import cut_to_window
-from cllm.library.given import check_text
+from cllm.engine.prompt_history import Served, item_for
+from cllm.history.system_prompt import GivenPrompt, choose_system
+from cllm.library.arguments import check_text
 from cllm.stores.lists import calls_of
+from cllm.window.ledger import Ledger
+from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import decode_conversation
 
 

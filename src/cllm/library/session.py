@@ -10,7 +10,6 @@ from typing import Any, Self
 import msgspec
 
 from cllm.app import App
-from cllm.assembly.system import GivenPrompt
 from cllm.core.context import ContextCommand
 from cllm.core.message import Message
 from cllm.core.notice import Notice
@@ -24,6 +23,7 @@ from cllm.engine.request import (
     TurnRequest,
     TurnTarget,
 )
+from cllm.history.system_prompt import GivenPrompt
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
 from cllm.settings.load import CommandLine, Place, load_settings
 

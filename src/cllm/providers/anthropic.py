@@ -11,17 +11,17 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.core.secret import CallersKey
-from cllm.providers.fitting import marking_for, mending_for
-from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.http_provider import HttpProvider, Request, SseReader, StreamReader, check_key
+from cllm.providers.history import marking_for, mending_for
+from cllm.providers.http.provider import HttpProvider, Request, SseReader, StreamReader, check_key
+from cllm.providers.http.transport import Http, Response, Timeouts
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic.models import allowed_betas, read_betas
 from cllm.wire.anthropic.options import default_max_tokens, limit_notices
+from cllm.wire.anthropic.passthrough import VerbatimReader
 from cllm.wire.anthropic.request import NOT_COUNTED, EncodedRequest, encode_count, goes_on_elsewhere
-from cllm.wire.anthropic.verbatim import VerbatimReader
-from cllm.wire.malformed import ErrorDetails
-from cllm.wire.outgoing import Mend, unmended
-from cllm.wire.translate import encode_anthropic
+from cllm.wire.convert import encode_anthropic
+from cllm.wire.errors import ErrorDetails
+from cllm.wire.messages import Mend, unmended
 
 # A later version refuses a temperature for every model, even where the model takes one.
 VERSION = "2023-06-01"

@@ -22,14 +22,14 @@ from cllm.core.errors import (
 from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.providers.fitting import marking_for, mending_for
-from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.http_provider import HttpProvider, Request, StreamReader, check_key, one_line
+from cllm.providers.history import marking_for, mending_for
+from cllm.providers.http.provider import HttpProvider, Request, StreamReader, check_key, one_line
+from cllm.providers.http.transport import Http, Response, Timeouts
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.bedrock.request import encode_count
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
-from cllm.wire.translate import encode_bedrock
+from cllm.wire.convert import encode_bedrock
+from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"

@@ -20,12 +20,12 @@ from cllm.core.errors import CllmError, ProviderError, UnreachableError
 from cllm.core.extras import needs_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
-from cllm.providers.fitting import mending_for
-from cllm.providers.http import Timeouts, broken_off, hung_up, silent, unreachable
-from cllm.providers.http_provider import RemoteProvider, check_key
+from cllm.providers.history import mending_for
+from cllm.providers.http.provider import RemoteProvider, check_key
+from cllm.providers.http.transport import Timeouts, broken_off, hung_up, silent, unreachable
 from cllm.providers.registry import LITELLM, ROWS
 from cllm.wire import litellm
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
 from cllm.wire.openai import response_decoder as openai_decoder
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers.fitting import mending_for
-from cllm.providers.http import Http, Response, Timeouts
-from cllm.providers.http_provider import HttpProvider, Request, SseReader, StreamReader, check_key
-from cllm.wire.malformed import ErrorDetails
+from cllm.providers.history import mending_for
+from cllm.providers.http.provider import HttpProvider, Request, SseReader, StreamReader, check_key
+from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.wire.convert import encode_openai, encode_responses, is_refused_by_chat
+from cllm.wire.errors import ErrorDetails
 from cllm.wire.media import first_media, in_words
+from cllm.wire.messages import Mend
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.outgoing import Mend
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
-from cllm.wire.translate import encode_openai, encode_responses, is_refused_by_chat
 
 Api = Literal["chat", "responses"]
 

@@ -24,7 +24,7 @@ from cllm.core.secret import Secret
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from cllm.providers.http import Timeouts
+    from cllm.providers.http.transport import Timeouts
 
 GROUP = "cllm.providers"
 METHODS = ("prepare", "ask", "close")
@@ -45,7 +45,7 @@ FAULTS = (
 
 
 def _usual_timeouts() -> "Timeouts":
-    from cllm.providers.http import Timeouts  # noqa: PLC0415 - `is_offered` needs none
+    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415 - `is_offered` needs none
 
     return Timeouts()
 
@@ -107,7 +107,7 @@ def _package(offer: "EntryPoint") -> str:
 
 
 def _without_keys(text: str, access: ProviderAccess) -> str:
-    from cllm.providers.http_provider import one_line  # noqa: PLC0415 - only for an error
+    from cllm.providers.http.provider import one_line  # noqa: PLC0415 - only for an error
 
     keys = (access.api_key, *access.headers.values())
     return one_line(text, secrets=[key.reveal() for key in keys if key is not None])

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.assembly.system import GivenPrompt, choose_system, recapture
-from cllm.assembly.window import ByTurns
 from cllm.core.conversation import Conversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
@@ -14,11 +12,13 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation
 from cllm.engine.prompt_builder import TRIMMED_CODE
 from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, TurnTarget
-from cllm.engine.rounds import ToolBox
+from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
+from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
 from cllm.repl.screen import Screen
 from cllm.repl.status import Spent
 from cllm.settings.sections import exec_command
+from cllm.window.strategies import ByTurns
 from cllm.wire.openai.parts import encode_parts
 
 Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]

@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.assembly.cache_report import cache_report
-from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Summary, check_id
 from cllm.core.errors import UsageError
 from cllm.core.ports import Changes, Hit
-from cllm.engine.compacting import Summarised, Summarising
+from cllm.engine.summaries import Summarised, Summarising
 from cllm.files import write_new
-from cllm.repl.answering import take_turn
+from cllm.history.system_prompt import GivenPrompt
 from cllm.repl.chat import Chat
 from cllm.repl.screen import wrapped
 from cllm.repl.status import (
@@ -35,8 +33,10 @@ from cllm.repl.status import (
     usage_text,
     window_lines,
 )
+from cllm.repl.turn import take_turn
 from cllm.settings.layers import expanded
 from cllm.terminal import one_line
+from cllm.window.cache_report import cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
 
 Action = Callable[[Chat, str], Awaitable[None]]

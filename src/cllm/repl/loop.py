@@ -8,10 +8,10 @@ from types import FrameType
 from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.core.errors import CllmError
-from cllm.repl.answering import take_turn
 from cllm.repl.chat import Chat
 from cllm.repl.commands import Leave, read_order, said_in, show_tail
 from cllm.repl.screen import echo
+from cllm.repl.turn import take_turn
 from cllm.terminal import Terminated
 
 PROMPT = "You: "

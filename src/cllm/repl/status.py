@@ -6,13 +6,13 @@ from shlex import quote
 import msgspec
 
 from cllm.app import App
-from cllm.assembly.cache_report import Amount, CacheReport, amount_of
 from cllm.core.conversation import Conversation, StandingSummary, Summary, Turn
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, ROWS
 from cllm.stores.registry import without_password
 from cllm.terminal import escape, local_time, one_line
+from cllm.window.cache_report import Amount, CacheReport, amount_of
 
 SMALL = 0.01
 PATHS = ("json", "sqlite")

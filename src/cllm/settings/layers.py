@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import SettingsError, UsageError
+from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, fill_in, line_of, read_cllmfile
 
 ENVIRONMENT_KEYS = {

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cllm.assembly.system import GivenPrompt
 from cllm.commands.tool import CommandSettings
 from cllm.core.context import ContextCommand
 from cllm.core.errors import SettingsError, UsageError
 from cllm.core.notice import Notice
+from cllm.history.system_prompt import GivenPrompt
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections
 from cllm.settings.cllmfile import Cllmfile, line_of

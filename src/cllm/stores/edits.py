@@ -124,8 +124,8 @@ def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime)
 
 def asks_anew(messages: Iterable[Message]) -> bool:
     """Whether a person wrote one of the messages; an unreadable user message counts as one."""
-    from cllm.wire.malformed import MalformedError  # noqa: PLC0415 - only to answer anew
-    from cllm.wire.translate import is_plain_user  # noqa: PLC0415 - only to answer anew
+    from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only to answer anew
+    from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only to answer anew
 
     try:
         return any(map(is_plain_user, messages))

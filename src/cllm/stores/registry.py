@@ -11,7 +11,7 @@ from cllm.core.ports import Clock, Store
 
 
 def _open_json(folder: str, clock: Clock) -> Store:
-    from cllm.stores.json_files import JsonFileStore  # noqa: PLC0415
+    from cllm.stores.json.store import JsonFileStore  # noqa: PLC0415
 
     if not folder:
         raise SettingsError("the store 'json:' needs the path of a folder, as json:PATH.")

@@ -32,7 +32,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
 
 replace = msgspec.structs.replace
 HELLO = plain_message("user", "Say hello to Luna, my cat, and to all of her many friends.")

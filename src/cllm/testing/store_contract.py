@@ -6,7 +6,6 @@ class TestMyStore(StoreContract):
         return MyHarness()
 """
 
-from cllm.testing.store_finding import FindingContract
 from cllm.testing.store_harness import (
     OPENING,
     SYSTEM,
@@ -19,8 +18,9 @@ from cllm.testing.store_harness import (
     start,
     texts,
 )
-from cllm.testing.store_keeping import KeepingContract
 from cllm.testing.store_openings import OpeningContract
+from cllm.testing.store_persistence import KeepingContract
+from cllm.testing.store_search import FindingContract
 from cllm.testing.store_turns import TurnContract
 from cllm.testing.store_variants import VariantContract
 from cllm.testing.store_window import WindowContract

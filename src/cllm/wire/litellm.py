@@ -11,12 +11,12 @@ from cllm.core.message import Message, RedactedThinking, Unknown
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
-from cllm.wire.malformed import FieldError, MalformedError
+from cllm.wire.convert import encode_openai
+from cllm.wire.errors import FieldError, MalformedError
+from cllm.wire.messages import Mend, Notes, unmended
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
-from cllm.wire.outgoing import Mend, Notes, unmended
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
-from cllm.wire.translate import encode_openai
 
 SENT_THINKING = "thinking_blocks"
 # Fields that LiteLLM adds to messages and calls.

@@ -9,9 +9,9 @@ import msgspec
 from cllm.core.message import AnyPart, Document, Image, Message, Text, ToolResult
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.outgoing import Mend, Mended, Spoken, rewritten
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import Mend, Mended, Spoken, rewritten
 
 KINDS = {Image: "an image", Document: "a file"}
 IMAGE_FORMATS = {

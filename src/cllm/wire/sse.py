@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cllm
-from cllm.library.given import Options
+from cllm.library.arguments import Options
 from cllm.library.stores import BlockingStore, OpenStore
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/library.md").read_text(encoding="utf-8")

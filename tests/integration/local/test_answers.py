@@ -10,7 +10,7 @@ from cllm.core.errors import PromptTooLongError
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
-from cllm.providers.http import Timeouts
+from cllm.providers.http.transport import Timeouts
 from cllm.providers.local.models import CachePaths
 from cllm.providers.local.slots import SlotFiles
 

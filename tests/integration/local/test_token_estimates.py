@@ -7,7 +7,7 @@ from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import Count, smollm2
 
-from cllm.assembly.tokens import Learned, weigh_text
+from cllm.window.tokens import Learned, weigh_text
 
 SAMPLES = 200
 

@@ -22,9 +22,9 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.http import Http
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http
 
 KEY = "sk-ant-0123456789abcdef"
 STREAM = {"Content-Type": "text/event-stream"}

@@ -37,9 +37,9 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http import Http
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http
 
 ACCESS = "AKIDEXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"

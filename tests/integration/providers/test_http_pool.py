@@ -15,9 +15,9 @@ from cllm.core.errors import (
     ProviderTimeoutError,
     UnreachableError,
 )
-from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import MAX_HEADER_BYTES, PooledHttp
+from cllm.providers.http.aiohttp_transport import MAX_HEADER_BYTES, PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

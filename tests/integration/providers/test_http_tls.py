@@ -10,9 +10,9 @@ import pytest
 from tests.schema_server import certificate
 
 from cllm.core.errors import UnreachableError
-from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 ANSWER = b"data: " + b"x" * 300_000

@@ -31,7 +31,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.http import Timeouts
+from cllm.providers.http.transport import Timeouts
 from cllm.providers.litellm import LitellmProvider, load_library
 
 KEY = "sk-0123456789abcdef"

@@ -26,9 +26,9 @@ from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta, Usage
-from cllm.providers.http import Http, Timeouts
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.sse import SseDecoder
 
@@ -333,7 +333,7 @@ class TestBrokenStreams:
 
     async def test_an_event_that_is_too_large_is_a_bad_reply(self, server, make, monkeypatch):
         small = functools.partial(SseDecoder, max_event_bytes=1000)
-        monkeypatch.setattr("cllm.providers.http_provider.SseDecoder", small)
+        monkeypatch.setattr("cllm.providers.http.provider.SseDecoder", small)
         server.answer(Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence())
 
         await fails(make(), errors.BadReplyError)
@@ -429,7 +429,7 @@ async def test_closing_twice_is_closing_once(make):
 
 
 async def test_an_answer_that_never_ends_is_given_up(server, make, monkeypatch):
-    monkeypatch.setattr("cllm.providers.http.MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("cllm.providers.http.transport.MAX_ANSWER_BYTES", 1000)
     server.answer(*whole(200, b"x" * 5000))
 
     error = await fails(make(), errors.BadReplyError, stream=False)

@@ -29,9 +29,9 @@ from cllm.core import errors
 from cllm.core.message import Image, Message, ToolResult, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
-from cllm.providers.http import Http
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_pool import PooledHttp
+from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.transport import Http
 from cllm.providers.openai import OpenAIProvider, api_for
 from cllm.wire.openai.parts import encode_parts
 

@@ -15,8 +15,8 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.provider import HttpProvider
+from cllm.providers.http.stdlib_transport import OnceHttp
 from cllm.providers.openai import OpenAIProvider
 
 HELLO = plain_message("user", "Hello")

@@ -11,7 +11,7 @@ from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
 from cllm.server.api.messages import AnthropicResponseEncoder
 from cllm.server.http.request_log import RequestRecord
-from cllm.server.serving import Caller
+from cllm.server.state import Caller
 from cllm.server.turns.headers import PLAIN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import prepare_turn

@@ -11,7 +11,7 @@ import pytest
 from cllm.core.conversation import StandingSummary
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 FIRST = StandingSummary(text="The first turn.", through=2, tokens=9)
 SECOND = StandingSummary(text="Three turns.", through=6, tokens=9, before=FIRST)

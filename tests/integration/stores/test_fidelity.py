@@ -26,7 +26,7 @@ from cllm.core.ports import (
 )
 from cllm.stores.postgres import edits as postgres_edits
 from cllm.stores.postgres import lists as postgres_lists
-from cllm.stores.postgres import reading as postgres_reading
+from cllm.stores.postgres import reader as postgres_reading
 from cllm.stores.postgres import statements as postgres_statements
 from cllm.stores.postgres import store as postgres_store
 from cllm.stores.postgres import turns as postgres_turns

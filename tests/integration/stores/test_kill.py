@@ -8,7 +8,7 @@ import pytest
 from tests.scale import scaled
 
 from cllm.core.errors import ConversationNotFoundError
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 ENDLESS = 1_000_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.scale import scaled
 
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 
 @pytest.mark.torture

@@ -12,7 +12,7 @@ import msgspec
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 
 async def take_turn(store: JsonFileStore, turn_id: str, *, visible: bool) -> None:

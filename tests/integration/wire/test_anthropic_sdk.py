@@ -38,12 +38,12 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.fitting import mending_for
+from cllm.providers.history import mending_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
 from cllm.wire.anthropic.response_decoder import StreamDecoder
 from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
-from cllm.wire.outgoing import Spoken
+from cllm.wire.messages import Spoken
 from cllm.wire.sse import SseDecoder
 
 QUESTION: Any = {

@@ -34,12 +34,12 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
-from cllm.providers.fitting import mending_for
+from cllm.providers.history import mending_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.bedrock.response_decoder import StreamDecoder
-from cllm.wire.malformed import ProviderSaidError
-from cllm.wire.outgoing import Spoken
+from cllm.wire.errors import ProviderSaidError
+from cllm.wire.messages import Spoken
 
 MODELS = [
     "us.anthropic.claude-3-7-sonnet-20250219-v1:0",

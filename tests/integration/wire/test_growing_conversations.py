@@ -20,11 +20,11 @@ from cllm.core.message import Dialect
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_provider import HttpProvider, Request
+from cllm.providers.http.provider import HttpProvider, Request
+from cllm.providers.http.stdlib_transport import OnceHttp
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 from cllm.wire.openai import request as openai_request
 
 MODELS: dict[str, str] = {

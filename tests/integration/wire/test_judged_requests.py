@@ -23,19 +23,19 @@ from tests.conversations import Json
 from tests.judges import judge_anthropic, judge_bedrock, judge_openai
 from tests.scale import scaled
 
-from cllm.assembly.validity import Profile, check, profile_for
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt
+from cllm.history.rules import Profile, check, profile_for
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.http.provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.bedrock.models import bedrock_id
+from cllm.wire.convert import parts_of
 from cllm.wire.openai import request as openai_request
-from cllm.wire.translate import parts_of
 
 MODELS: dict[Dialect, tuple[str, ...]] = {
     "anthropic": ("claude-3-7-sonnet-20250219", "claude-sonnet-4-5-20250929", "claude-opus-4-8"),

@@ -49,7 +49,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.outgoing import Spoken
+from cllm.wire.messages import Spoken
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.request import decode_request, encode_options, encode_request
 from cllm.wire.responses.response_decoder import StreamDecoder

@@ -20,8 +20,6 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from cllm.assembly.repair import repair
-from cllm.assembly.validity import OPENAI
 from cllm.core.message import (
     AnyPart,
     CacheMark,
@@ -48,13 +46,15 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
+from cllm.history.repair import repair
+from cllm.history.rules import OPENAI
 from cllm.server.api.completions import COMMENT
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import Notes, Spoken
 from cllm.wire.openai.history import at_home
 from cllm.wire.openai.options import SENTENCES
 from cllm.wire.openai.request import encode_options, encode_request
 from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer
-from cllm.wire.outgoing import Notes, Spoken
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
 

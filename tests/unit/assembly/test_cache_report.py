@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.cache_report import Amount, CacheReport, cache_report
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
+from cllm.window.cache_report import Amount, CacheReport, cache_report
 
 NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PRICES = {"input": 4.0, "cache_read": 0.4, "cache_write": 5.0, "output": 8.0}

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.system import Context, gather_context, plan_context, with_context
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import (
     ContextCommandRecord,
@@ -17,6 +16,7 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import ContextError
 from cllm.core.message import Message, plain_message
+from cllm.history.system_prompt import Context, gather_context, plan_context, with_context
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.marks import Block, Marks, minimum_for, place_marks
+from cllm.history.cache_control import Block, Marks, minimum_for, place_marks
 
 LARGE = Block(tokens=2000)
 THOUGHT = Block(tokens=2000, takes_mark=False)

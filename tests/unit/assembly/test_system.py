@@ -6,14 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.system import (
-    GivenPrompt,
-    SystemChoice,
-    capture,
-    choose_system,
-    prompt_without_context,
-    recapture,
-)
 from cllm.core.conversation import (
     ContextCommandRecord,
     ContextRecord,
@@ -26,6 +18,14 @@ from cllm.core.conversation import (
 from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Opening
+from cllm.history.system_prompt import (
+    GivenPrompt,
+    SystemChoice,
+    capture,
+    choose_system,
+    prompt_without_context,
+    recapture,
+)
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 BRIEF = "Be brief."

@@ -15,8 +15,10 @@ from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import o200k
 
-from cllm.assembly import tokens
-from cllm.assembly.tokens import (
+from cllm.core.message import Message, plain_message
+from cllm.core.prompt import Prompt
+from cllm.window import tokens
+from cllm.window.tokens import (
     GENERAL,
     HIGHEST_RATIO,
     LARGE,
@@ -35,8 +37,6 @@ from cllm.assembly.tokens import (
     weigh_text,
     weights_for,
 )
-from cllm.core.message import Message, plain_message
-from cllm.core.prompt import Prompt
 
 SAMPLES = 200
 LENGTHS = (100, 333, 1_000, 10_000, 100_000)

@@ -10,22 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.repair import INTERRUPTED, Repaired, repair
-from cllm.assembly.validity import (
-    ANTHROPIC,
-    ANTHROPIC_PREFILL,
-    ANTHROPIC_SYSTEM,
-    BEDROCK,
-    BEDROCK_PLAIN,
-    OPENAI,
-    PROFILES,
-    SENTENCES,
-    STRICT,
-    Problem,
-    Profile,
-    check,
-    profile_for,
-)
 from cllm.core.message import (
     AnyPart,
     CacheMark,
@@ -40,8 +24,24 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.history.repair import INTERRUPTED, Repaired, repair
+from cllm.history.rules import (
+    ANTHROPIC,
+    ANTHROPIC_PREFILL,
+    ANTHROPIC_SYSTEM,
+    BEDROCK,
+    BEDROCK_PLAIN,
+    OPENAI,
+    PROFILES,
+    SENTENCES,
+    STRICT,
+    Problem,
+    Profile,
+    check,
+    profile_for,
+)
+from cllm.wire.messages import Spoken
 from cllm.wire.openai.parts import decode_parts
-from cllm.wire.outgoing import Spoken
 
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"
 ALL = list(PROFILES.values())

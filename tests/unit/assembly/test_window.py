@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from cllm.assembly.window import (
+from cllm.core.errors import UsageError, WindowTooSmallError
+from cllm.window.ledger import Item, Ledger
+from cllm.window.plan import View, plan_window
+from cllm.window.strategies import (
     LOCAL,
     NOVA,
     OPENAI,
@@ -18,9 +21,6 @@ from cllm.assembly.window import (
     best_floor,
     prices_for,
 )
-from cllm.assembly.window.ledger import Item, Ledger
-from cllm.assembly.window.view import View, plan_window
-from cllm.core.errors import UsageError, WindowTooSmallError
 
 
 def user(tokens: int = 10) -> Item:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.tokens import Learned, Weighed
-from cllm.assembly.window.ledger import Report, count_messages
+from cllm.window.ledger import Report, count_messages
+from cllm.window.tokens import Learned, Weighed
 
 LOG = [Weighed(plain=100.0), Weighed(plain=50.0), Weighed(plain=100.0), Weighed(plain=80.0)]
 SYSTEM = Weighed(plain=200.0)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.scale import scaled
 from tests.window_histories import Said, histories, needed, turns_of, units_of
 
-from cllm.assembly.validity import PROFILES, Profile, check
-from cllm.assembly.window import ByTokens, ByTurns, CachePrices, Strategy, Summarise
-from cllm.assembly.window.view import View, plan_window
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
+from cllm.history.rules import PROFILES, Profile, check
+from cllm.window.plan import View, plan_window
+from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Summarise
 
 ALL = list(PROFILES.values())
 pytestmark = pytest.mark.torture

@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.window_histories import histories, turns_of
 
-from cllm.assembly.validity import PROFILES, check
-from cllm.assembly.window import ByTokens, ByTurns, Summarise
-from cllm.assembly.window.ledger import Item, Ledger
-from cllm.assembly.window.summary import (
+from cllm.core.conversation import StandingSummary
+from cllm.core.errors import WindowTooSmallError
+from cllm.core.message import Text, plain_message
+from cllm.history.rules import PROFILES, check
+from cllm.window.ledger import Item, Ledger
+from cllm.window.plan import plan_window
+from cllm.window.strategies import ByTokens, ByTurns, Summarise
+from cllm.window.summary import (
     INSTRUCTION,
     INSTRUCTION_TOKENS,
     plan_summary,
     summary_request,
     summary_turn,
 )
-from cllm.assembly.window.view import plan_window
-from cllm.core.conversation import StandingSummary
-from cllm.core.errors import WindowTooSmallError
-from cllm.core.message import Text, plain_message
-from cllm.wire.outgoing import Spoken
+from cllm.wire.messages import Spoken
 
 STRATEGY = Summarise(tokens=ByTokens(max_tokens=1000, floor=300, block=300), summary_tokens=100)
 

@@ -9,8 +9,8 @@ import pytest
 from cllm.core.reply import ReplyFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http_once import OnceHttp
-from cllm.providers.http_provider import HttpProvider, Request
+from cllm.providers.http.provider import HttpProvider, Request
+from cllm.providers.http.stdlib_transport import OnceHttp
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.cli.attaching import MAGIC, attached_parts, media_type_of
+from cllm.cli.attachments import MAGIC, attached_parts, media_type_of
 from cllm.core.errors import UsageError
 from cllm.core.message import Document, Image, Text
 from cllm.wire.openai.parts import decode_parts, encode_parts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cllm.cli.confirming import LONGEST_REASON, question_about
+from cllm.cli.confirmation import LONGEST_REASON, question_about
 
 
 def test_the_command_stands_on_a_line_of_its_own_before_its_reason():

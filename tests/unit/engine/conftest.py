@@ -19,7 +19,7 @@ from cllm.core.reply import ReplyEvent
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 from cllm.stores.sqlite.store import SqliteStore
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.scripted import ScriptedProvider, spoken
 
-from cllm.assembly.window import ByTokens, Summarise
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
+from cllm.window.strategies import ByTokens, Summarise
 
 LONG = "word " * 150
 SMALL = Summarise(tokens=ByTokens(max_tokens=1000), summary_tokens=100)

@@ -19,9 +19,6 @@ from tests.unit.engine.talking import (
     texts,
 )
 
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import ByTurns
-from cllm.assembly.window.summary import summary_turn
 from cllm.core.errors import (
     BadReplyError,
     RateLimitedError,
@@ -31,8 +28,11 @@ from cllm.core.errors import (
 )
 from cllm.core.message import plain_message
 from cllm.core.reply import Noticed, ReplyFinished, Usage
-from cllm.engine.compacting import Summarised, Summarising
 from cllm.engine.retry import RetryRules
+from cllm.engine.summaries import Summarised, Summarising
+from cllm.history.system_prompt import GivenPrompt
+from cllm.window.strategies import ByTurns
+from cllm.window.summary import summary_turn
 
 
 class TestBeforeATurn:

@@ -7,17 +7,17 @@ import pytest
 from tests.scripted import ScriptedProvider
 from tests.virtual_time import loop_clock
 
-from cllm.assembly.system import NO_CONTEXT, SystemChoice
 from cllm.core.conversation import Turn
 from cllm.core.errors import BrokenStreamError
 from cllm.core.message import plain_message
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
-from cllm.engine.keep import SHORTEST_PAUSE, Keeper
-from cllm.engine.log import Served
+from cllm.engine.prompt_history import Served
+from cllm.engine.recorder import SHORTEST_PAUSE, Keeper
 from cllm.engine.request import Attempt, Route, unknown_price
-from cllm.stores.json_files import JsonFileStore
+from cllm.history.system_prompt import NO_CONTEXT, SystemChoice
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.assembly.tokens import estimate_tokens
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.log import Log, Served, first_needed
+from cllm.engine.prompt_history import Log, Served, first_needed
+from cllm.window.tokens import estimate_tokens
 
 THEN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SAID = plain_message("user", "And now? " * 20)

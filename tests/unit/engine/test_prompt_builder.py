@@ -8,14 +8,14 @@ import pytest
 from tests.scripted import ScriptedProvider
 from tests.turns import turn_request
 
-from cllm.assembly.system import NO_CONTEXT, Context, SystemChoice
 from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
-from cllm.engine.log import Served
 from cllm.engine.prompt_builder import whole_prompt
+from cllm.engine.prompt_history import Served
 from cllm.engine.request import Attempt, Route, unknown_price
+from cllm.history.system_prompt import NO_CONTEXT, Context, SystemChoice
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)

@@ -9,8 +9,8 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
-from cllm.engine.keep import SHORTEST_PAUSE, Renewal
-from cllm.stores.json_files import JsonFileStore
+from cllm.engine.recorder import SHORTEST_PAUSE, Renewal
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]

@@ -11,7 +11,7 @@ from cllm.core.message import Message, ToolCall
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta, Usage
 from cllm.engine.request import TurnEnded, TurnRequest
-from cllm.engine.rounds import LIMIT_REACHED, RoundEnded
+from cllm.engine.tool_rounds import LIMIT_REACHED, RoundEnded
 from cllm.engine.turn import Engine
 
 DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}

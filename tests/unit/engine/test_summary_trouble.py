@@ -9,8 +9,6 @@ from tests.scripted import spoken
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
 
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.window import ByTokens, Summarise
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import (
     BadReplyError,
@@ -22,9 +20,11 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
-from cllm.engine.compacting import MOST_UNDONE
 from cllm.engine.request import Route
 from cllm.engine.retry import RetryRules
+from cllm.engine.summaries import MOST_UNDONE
+from cllm.history.system_prompt import GivenPrompt
+from cllm.window.strategies import ByTokens, Summarise
 
 DOWN = RateLimitedError("Slow down.", provider="scripted")
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.scripted import ScriptedProvider, spoken
 
-from cllm.assembly.system import GivenPrompt
 from cllm.core.conversation import Turn, WindowRecord
 from cllm.core.errors import (
     AuthenticationError,
@@ -33,6 +32,7 @@ from cllm.core.reply import (
 )
 from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
 from cllm.engine.turn import Engine
+from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
 
 from .conftest import PausingProvider

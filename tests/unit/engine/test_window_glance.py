@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.assembly.window import ByTokens
 from cllm.core.conversation import Conversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.log import Log, Served
 from cllm.engine.prompt_builder import cut_to_window
+from cllm.engine.prompt_history import Log, Served
+from cllm.window.strategies import ByTokens
 
 BEGAN = datetime(2026, 11, 15, tzinfo=UTC)
 WHOLE_PLAN = ByTokens(max_tokens=10**9)

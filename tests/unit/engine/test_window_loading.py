@@ -15,8 +15,6 @@ from tests.unit.engine.talking import (
     texts,
 )
 
-from cllm.assembly.validity import OPENAI, check
-from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import (
     RateLimitedError,
@@ -25,7 +23,9 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.retry import RetryRules
-from cllm.wire.translate import spoken_for
+from cllm.history.rules import OPENAI, check
+from cllm.window.strategies import ByTokens, ByTurns
+from cllm.wire.convert import spoken_for
 
 
 class TestPins:

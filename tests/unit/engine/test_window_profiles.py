@@ -15,11 +15,6 @@ from tests.scripted import ScriptedProvider, spoken
 from tests.turns import turn_request
 from tests.window_histories import Said, histories, needed, turns_of
 
-from cllm.assembly.system import GivenPrompt
-from cllm.assembly.tokens import estimate_tokens, weights_for
-from cllm.assembly.validity import PROFILES, Profile, check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
-from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import AnyPart, Dialect, Message, Text, Thinking, ToolCall, plain_message
@@ -27,12 +22,17 @@ from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.turn import Engine
-from cllm.providers.fitting import Mending, marking_for
+from cllm.history.rules import PROFILES, Profile, check
+from cllm.history.system_prompt import GivenPrompt
+from cllm.providers.history import Mending, marking_for
 from cllm.stores.memory import MemoryStore
+from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
+from cllm.window.summary import summary_turn
+from cllm.window.tokens import estimate_tokens, weights_for
 from cllm.wire.anthropic.parts import encode_block
+from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
+from cllm.wire.messages import Mended, Spoken
 from cllm.wire.openai.parts import encode_parts
-from cllm.wire.outgoing import Mended, Spoken
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 pytestmark = pytest.mark.torture
 MODELS: dict[str, tuple[Dialect, str]] = {

@@ -13,10 +13,6 @@ from tests.scale import scaled
 from tests.scripted import ScriptedProvider, spoken
 from tests.turns import turn_request
 
-from cllm.assembly.tokens import estimate_tokens
-from cllm.assembly.validity import PROFILES, check
-from cllm.assembly.window import ByTokens, ByTurns, Strategy, Summarise
-from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation
 from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
@@ -25,8 +21,12 @@ from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
+from cllm.history.rules import PROFILES, check
 from cllm.stores.memory import MemoryStore
-from cllm.wire.translate import spoken_for
+from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
+from cllm.window.summary import summary_turn
+from cllm.window.tokens import estimate_tokens
+from cllm.wire.convert import spoken_for
 
 pytestmark = pytest.mark.torture
 LIMIT = 700

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from tests.scripted import ScriptedProvider, spoken
 
-from cllm.assembly.window import ByTokens, ByTurns
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import TRIMMED
 from cllm.engine.request import TurnBegan
+from cllm.window.strategies import ByTokens, ByTurns
 
 LONG = "word " * 200
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.providers.bedrock import FrameDecoder
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 NAMES = st.text("abc:-", min_size=1, max_size=12)
 FRAMES = st.lists(

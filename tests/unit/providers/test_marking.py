@@ -8,8 +8,8 @@ from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Original, Prompt
-from cllm.providers.fitting import marking_for
-from cllm.wire.translate import encode_anthropic, encode_bedrock
+from cllm.providers.history import marking_for
+from cllm.wire.convert import encode_anthropic, encode_bedrock
 
 CLAUDE = "claude-sonnet-4-5"
 ON_BEDROCK = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"

@@ -12,9 +12,9 @@ from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
-from cllm.providers.fitting import marking_for, mending_for
-from cllm.wire.outgoing import Encoded
-from cllm.wire.translate import Mark, encode_anthropic, encode_bedrock, unmarked
+from cllm.providers.history import marking_for, mending_for
+from cllm.wire.convert import Mark, encode_anthropic, encode_bedrock, unmarked
+from cllm.wire.messages import Encoded
 
 LONG = "All work and no play makes Jack a dull boy. " * 120
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from tests.conversations import messages
 from tests.scale import scaled
 
-from cllm.assembly.repair import in_order
-from cllm.assembly.validity import PROFILES, SENTENCES, Profile, check, profile_for
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
     AnyPart,
@@ -30,16 +28,18 @@ from cllm.core.message import (
     plain_message,
 )
 from cllm.core.prompt import Prompt
+from cllm.history.repair import in_order
+from cllm.history.rules import PROFILES, SENTENCES, Profile, check, profile_for
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.fitting import ADVICE, Mending, mending_for
-from cllm.providers.http_provider import HttpProvider
+from cllm.providers.history import ADVICE, Mending, mending_for
+from cllm.providers.http.provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.bedrock.parts import encode_blocks
+from cllm.wire.convert import parts_of
+from cllm.wire.messages import Spoken
 from cllm.wire.openai.parts import encode_parts
-from cllm.wire.outgoing import Spoken
-from cllm.wire.translate import parts_of
 
 MODELS = [
     ("anthropic", "claude-sonnet-4-5", None),

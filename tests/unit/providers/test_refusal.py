@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core import errors
-from cllm.providers.http_provider import meaning_of, one_line, retry_after
+from cllm.providers.http.provider import meaning_of, one_line, retry_after
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

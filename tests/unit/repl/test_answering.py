@@ -15,10 +15,10 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.request import TurnBegan, TurnEnded
-from cllm.repl.answering import _Turn
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen
 from cllm.repl.status import as_markdown, tail_lines
+from cllm.repl.turn import _Turn
 
 
 def window_from(sequence: int) -> WindowRecord:

@@ -3,7 +3,6 @@
 import pytest
 from tests.unit.repl.conversations import conversation_of, turn_of
 
-from cllm.assembly.cache_report import Amount, CacheReport, cache_report
 from cllm.core.conversation import StandingSummary, WindowRecord
 from cllm.core.reply import Usage
 from cllm.repl.status import (
@@ -16,6 +15,7 @@ from cllm.repl.status import (
     stats_lines,
     status_line,
 )
+from cllm.window.cache_report import Amount, CacheReport, cache_report
 
 
 @pytest.mark.parametrize(

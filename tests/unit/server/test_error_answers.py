@@ -15,7 +15,7 @@ from cllm.server.http.errors import (
     to_anthropic,
     to_openai,
 )
-from cllm.wire.malformed import FieldError, MalformedError
+from cllm.wire.errors import FieldError, MalformedError
 
 PATH = "/home/somebody/.cllm/secret.db"
 ADDRESS = "http://10.1.2.3:8080"

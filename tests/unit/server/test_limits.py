@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cllm.server.http.errors import RefusedError
 from cllm.server.http.limits import SHORT, BodyRoom, BodyShare, check_counts, check_depth
 from cllm.settings.sections import Limits
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 
 VALUES = st.recursive(
     st.none() | st.text(alphabet='[]{}"\\a,:') | st.integers(),

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cllm.assembly.system import GivenPrompt
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
+from cllm.history.system_prompt import GivenPrompt
 from cllm.settings import sections
 from cllm.settings.load import Place, merge
 

@@ -27,7 +27,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, Lease, NewConversation, TurnStart
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEMO = NewConversation(id="demo", model="m")
@@ -390,7 +390,7 @@ async def test_work_in_a_thread_keeps_its_lock_when_its_task_is_cancelled(folder
 LIGHT = """
 import sys
 from datetime import UTC, datetime
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 store = JsonFileStore(sys.argv[1], clock=lambda: datetime.now(UTC))
 try:
     store.list_conversations().send(None)

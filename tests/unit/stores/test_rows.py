@@ -21,7 +21,7 @@ from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 from cllm.stores.lists import summary_of
-from cllm.stores.postgres.reading import CODEC
+from cllm.stores.postgres.reader import CODEC
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -35,7 +35,7 @@ from cllm.stores.sql.rows import (
     encode_message,
     in_utc,
 )
-from cllm.stores.sqlite.reading import ROWS
+from cllm.stores.sqlite.reader import ROWS
 
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),  # noqa: DTZ001

@@ -8,7 +8,7 @@ from hypothesis import settings
 from tests.store_machine import StoreMachine
 
 from cllm.core.ports import Clock, Store
-from cllm.stores.json_files import JsonFileStore
+from cllm.stores.json.store import JsonFileStore
 
 
 class FilesAgree(StoreMachine):

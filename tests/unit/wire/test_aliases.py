@@ -11,9 +11,9 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, ToolCallDelta
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
+from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
+from cllm.wire.messages import Aliases, Encoded, Rule, named
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.outgoing import Aliases, Encoded, Rule, named
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, parts_of
 
 NAME = "mcp.files/read file"
 LONG = "n" * 200

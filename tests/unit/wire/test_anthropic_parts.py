@@ -24,7 +24,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.anthropic.parts import decode_block, decode_message, decode_parts, encode_block
-from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.errors import MalformedError, NotExpressibleError
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 JSON_VALUES = st.recursive(

@@ -33,7 +33,7 @@ from cllm.core.reply import (
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.response_decoder import StreamDecoder, decode_answer, decode_error
 from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer, encode_error
-from cllm.wire.malformed import MalformedError, ProviderSaidError
+from cllm.wire.errors import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder
 
 START: dict[str, Any] = {

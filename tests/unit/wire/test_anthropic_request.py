@@ -33,7 +33,7 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.providers.fitting import mending_for
+from cllm.providers.history import mending_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import (
     EncodedRequest,
@@ -42,9 +42,9 @@ from cllm.wire.anthropic.request import (
     encode_options,
     encode_request,
 )
-from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.outgoing import Spoken, rewritten
-from cllm.wire.translate import spoken_for
+from cllm.wire.convert import spoken_for
+from cllm.wire.errors import FieldError, MalformedError, NotExpressibleError
+from cllm.wire.messages import Spoken, rewritten
 
 OLD = "claude-sonnet-4-20250514"
 NEW = "claude-opus-4-8"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cllm.core.reply import ReplyEvent, TextDelta, Verbatim
+from cllm.wire.anthropic.passthrough import VerbatimReader, encode_frame
 from cllm.wire.anthropic.response_decoder import StreamDecoder
-from cllm.wire.anthropic.verbatim import VerbatimReader, encode_frame
-from cllm.wire.malformed import MalformedError, ProviderSaidError
+from cllm.wire.errors import MalformedError, ProviderSaidError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m"}

@@ -25,7 +25,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.bedrock.parts import DOCUMENT_FORMATS, decode_parts, encode_blocks
-from cllm.wire.malformed import MalformedError, NotExpressibleError
+from cllm.wire.errors import MalformedError, NotExpressibleError
 from cllm.wire.media import IMAGE_FORMATS
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)

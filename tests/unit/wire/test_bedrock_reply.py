@@ -20,7 +20,7 @@ from cllm.core.reply import (
 )
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.response_decoder import StreamDecoder, decode_answer, decode_error
-from cllm.wire.malformed import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
 
 USAGE = {
     "inputTokens": 10,

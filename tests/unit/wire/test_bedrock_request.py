@@ -33,11 +33,11 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.providers.fitting import mending_for
+from cllm.providers.history import mending_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
-from cllm.wire.malformed import MalformedError, NotExpressibleError
-from cllm.wire.outgoing import Encoded, Spoken
+from cllm.wire.errors import MalformedError, NotExpressibleError
+from cllm.wire.messages import Encoded, Spoken
 
 CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OLD_CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"

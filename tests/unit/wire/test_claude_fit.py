@@ -23,7 +23,7 @@ from cllm.wire.anthropic.options import default_max_tokens, encode_options, limi
 from cllm.wire.anthropic.request import encode_request
 from cllm.wire.bedrock.models import BETAS, features
 from cllm.wire.bedrock.options import encode_options as encode_for_bedrock
-from cllm.wire.outgoing import Spoken
+from cllm.wire.messages import Spoken
 
 NAMES = [str(name) for name in get_args(get_args(Model)[0])]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.wire.outgoing import ObjectScanner, is_json_object
+from cllm.wire.messages import ObjectScanner, is_json_object
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('"\\{}[]a ', max_size=6),

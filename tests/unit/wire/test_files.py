@@ -3,7 +3,7 @@
 import pytest
 
 from cllm.core.message import Document, Image
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.errors import NotExpressibleError
 from cllm.wire.media import checked, plain_type
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.malformed import counts_too_many
+from cllm.wire.errors import counts_too_many
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 

@@ -15,8 +15,8 @@ from cllm.core.reply import (
     ThinkingDelta,
     Usage,
 )
+from cllm.wire.errors import MalformedError
 from cllm.wire.litellm import StreamDecoder, decode_answer, encode_request
-from cllm.wire.malformed import MalformedError
 
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 REDACTED = {"type": "redacted_thinking", "data": "eHg="}

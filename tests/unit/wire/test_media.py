@@ -5,8 +5,8 @@ import pytest
 from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
 from cllm.core.prompt import Prompt
 from cllm.wire.media import asked_about, first_media, in_words, media_in
+from cllm.wire.messages import Spoken, unmended
 from cllm.wire.openai.parts import encode_parts
-from cllm.wire.outgoing import Spoken, unmended
 
 IMAGE = Image(media_type="image/png", data="iVBORw==")
 PDF = Document(media_type="application/pdf", data="JVBERg==", name="a.pdf")

@@ -4,7 +4,7 @@ import pytest
 
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.responses import response_decoder as responses_decoder
 

@@ -10,7 +10,7 @@ import pytest
 from tests.notice_codes import codes_in, notice_codes
 
 from cllm.core.notice import Notice
-from cllm.wire.outgoing import Notes
+from cllm.wire.messages import Notes
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "notices.md"

@@ -33,7 +33,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import ProviderSaidError
+from cllm.wire.errors import ProviderSaidError
 from cllm.wire.openai.parts import decode_parts
 from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer
 from cllm.wire.openai.response_encoder import FINISH_REASONS, StreamEncoder, encode_answer

@@ -20,9 +20,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import MalformedError, ProviderSaidError
+from cllm.wire.convert import splice_request
+from cllm.wire.errors import MalformedError, ProviderSaidError
 from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer, decode_error
-from cllm.wire.translate import splice_request
 
 HELLO = plain_message("user", "Hello")
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -7,7 +7,7 @@ import pytest
 
 from cllm.core.message import Message
 from cllm.core.options import Options, Tool, ToolChoice
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import (
     restricted_to_allowed,
     with_calls_for_functions,

@@ -32,11 +32,11 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.wire.malformed import FieldError, MalformedError, NotExpressibleError
+from cllm.wire.convert import encode_openai
+from cllm.wire.errors import FieldError, MalformedError, NotExpressibleError
+from cllm.wire.messages import Encoded, Spoken
 from cllm.wire.openai.parts import decode_parts
 from cllm.wire.openai.request import decode_options, decode_request, encode_options, encode_request
-from cllm.wire.outgoing import Encoded, Spoken
-from cllm.wire.translate import encode_openai
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 NAMES = st.text(alphabet=string.ascii_letters + "_-", min_size=1, max_size=20)

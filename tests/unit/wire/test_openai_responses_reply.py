@@ -27,7 +27,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import MalformedError, ProviderSaidError
+from cllm.wire.errors import MalformedError, ProviderSaidError
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.response_decoder import StreamDecoder, decode_answer
 

@@ -25,9 +25,10 @@ from cllm.core.message import (
 )
 from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
 from cllm.core.prompt import Prompt
-from cllm.wire.malformed import FieldError, NotExpressibleError
+from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, encode_responses
+from cllm.wire.errors import FieldError, NotExpressibleError
+from cllm.wire.messages import Encoded, Spoken
 from cllm.wire.openai import options as openai_options
-from cllm.wire.outgoing import Encoded, Spoken
 from cllm.wire.reasoning import TAKES_NONE
 from cllm.wire.responses.parts import decode_parts, encode_parts
 from cllm.wire.responses.request import (
@@ -37,7 +38,6 @@ from cllm.wire.responses.request import (
     encode_request,
 )
 from cllm.wire.responses.response_encoder import Heading, encode_answer
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 MODEL = "gpt-5-codex"
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}

@@ -8,13 +8,13 @@ import pytest
 
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.fitting import mending_for
+from cllm.providers.history import mending_for
 from cllm.wire.anthropic import request as anthropic_request
+from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, encode_responses
+from cllm.wire.messages import Encoded
 from cllm.wire.openai import request as openai_request
-from cllm.wire.outgoing import Encoded
 from cllm.wire.reasoning import TAKES_NONE, TAKES_REASONING
 from cllm.wire.responses import request as responses_request
-from cllm.wire.translate import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 
 OPENAI: dict[str, Any] = {
     "model": "gpt-4o",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 LINE_ENDS = (b"\n", b"\r\n", b"\r")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cllm.core.reply import TextDelta, ToolCallDelta
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.responses import response_decoder as responses_decoder
 from cllm.wire.sse import HalfCharacters

@@ -8,15 +8,15 @@ import pytest
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Prompt
-from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.outgoing import Encoded
-from cllm.wire.translate import (
+from cllm.wire.convert import (
     encode_anthropic,
     encode_bedrock,
     encode_openai,
     is_ordinary,
     parts_of,
 )
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import Encoded
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}
 

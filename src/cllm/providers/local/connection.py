@@ -19,7 +19,7 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers.http import Http, Timeouts
+from cllm.providers.http.transport import Http, Timeouts
 from cllm.providers.local.process import Child
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.media import asked_about

@@ -23,7 +23,7 @@ from cllm.providers.local.process import DEFAULT_CONTEXT, ChildSettings
 from cllm.providers.local.slots import SlotFiles
 
 if TYPE_CHECKING:
-    from cllm.providers.http import Http
+    from cllm.providers.http.transport import Http
     from cllm.providers.local.connection import Connection
 
 MAX_REPLY_TOKENS = 512
@@ -173,7 +173,7 @@ class LocalProvider:
 
 
 def _pool() -> "Http":
-    from cllm.providers.http_pool import PooledHttp  # noqa: PLC0415
+    from cllm.providers.http.aiohttp_transport import PooledHttp  # noqa: PLC0415
 
     return PooledHttp()
 

@@ -10,15 +10,15 @@ from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.server.http.errors import JSON, RefusedError, encode_openai
 from cllm.server.http.limits import check_counts, read_body
-from cllm.server.serving import ApiRequest
+from cllm.server.state import ApiRequest
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import read_wish
 from cllm.server.turns.prepare import chosen_model
-from cllm.wire.malformed import FieldError
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
 from cllm.wire.openai.request import decode_request
 from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
-from cllm.wire.translate import parts_of
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 COMMENT = b": keep-alive\n\n"

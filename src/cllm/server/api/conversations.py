@@ -6,11 +6,11 @@ from itertools import islice
 
 from starlette.responses import Response
 
-from cllm.assembly.system import capture
 from cllm.core.conversation import Conversation, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
-from cllm.server.api.stores import Place, place_of, shelf_named, with_notices
+from cllm.history.system_prompt import capture
+from cllm.server.api.conversation_ref import Place, place_of, shelf_named, with_notices
 from cllm.server.api.views import (
     DetailView,
     ListView,
@@ -39,7 +39,7 @@ from cllm.server.http.parameters import (
     read_query,
     read_sequence,
 )
-from cllm.server.serving import ApiRequest
+from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import CONVERSATION
 
 UNCHANGED = ChangeBody()

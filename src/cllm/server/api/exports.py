@@ -18,16 +18,16 @@ from cllm.core.conversation import Conversation, SystemRecord, Turn, is_valid_id
 from cllm.core.errors import BrokenConversationError
 from cllm.core.message import Message
 from cllm.engine.transfer import Outlined, Said, copy_into, open_outlined
-from cllm.server.api.stores import place_of
+from cllm.server.api.conversation_ref import place_of
 from cllm.server.api.views import answer, aside, view_detail, view_messages
 from cllm.server.http.limits import read_body
 from cllm.server.http.parameters import ExportQuery, decode, read_query
-from cllm.server.serving import ApiRequest
+from cllm.server.state import ApiRequest
 from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
 from cllm.wire.conversation_file.pieces import FileWriter
 from cllm.wire.conversation_file.transcript import POLICY, Speech, speeches_of, transcript_of
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 
 Form = Literal["json", "markdown", "html"]
 UNCHUNKED = ("1.0", "0.9")

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from cllm.assembly.tokens import estimate_tokens, weigh_text, weights_for
 from cllm.core.errors import ErrorReport
 from cllm.core.notice import Notice
 from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
@@ -13,16 +12,17 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.server.http.errors import JSON, RefusedError, encode_anthropic
 from cllm.server.http.limits import check_counts, read_body
-from cllm.server.serving import ApiRequest, Serving
+from cllm.server.state import ApiRequest, Serving
 from cllm.server.turns.handler import reply_to
 from cllm.server.turns.headers import CONVERSATION, NOTICE, STATELESS, Continue, Wish, read_wish
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import encode_notices
+from cllm.window.tokens import estimate_tokens, weigh_text, weights_for
 from cllm.wire.anthropic.models import read_betas
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.request import decode_request
 from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
 
 BETAS = "anthropic-beta"
 VERSION = "anthropic-version"

@@ -15,7 +15,7 @@ from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, is_model_file
 from cllm.server.api.views import answer, view_sums
 from cllm.server.http.parameters import UsageQuery, read_moment, read_query
-from cllm.server.serving import ApiRequest, Serving
+from cllm.server.state import ApiRequest, Serving
 
 STORE_SECONDS = 5
 

@@ -8,17 +8,17 @@ from typing import Any, Literal
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from cllm.assembly.tokens import estimate_tokens, weights_for
-from cllm.assembly.window.summary import summary_turn
 from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
 from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import TurnStart
-from cllm.server.api.stores import Place, place_of
+from cllm.server.api.conversation_ref import Place, place_of
 from cllm.server.api.views import NOT_KEPT, answer, find_turn, message_id
 from cllm.server.http.errors import RefusedError, encode_openai, report_error
-from cllm.server.serving import ApiRequest, Serving
+from cllm.server.state import ApiRequest, Serving
 from cllm.server.turns.task import STREAM
+from cllm.window.summary import summary_turn
+from cllm.window.tokens import estimate_tokens, weights_for
 
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 FIRST_LOOK_SECONDS = 0.1

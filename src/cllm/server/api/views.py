@@ -17,8 +17,8 @@ from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unkn
 from cllm.core.ports import Hit, UsageSum
 from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
-from cllm.wire.malformed import MalformedError
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import MalformedError
 
 NOT_KEPT = "not kept"
 # From this size on a thread does the work.

@@ -16,9 +16,9 @@ from cllm.server.http.metrics import Metrics, find_tracing
 from cllm.server.http.middleware import Edge, read_host_rules
 from cllm.server.http.request_log import log_in_thread
 from cllm.server.http.routes import ROUTES, Row
-from cllm.server.serving import ApiRequest, Serving
+from cllm.server.state import ApiRequest, Serving
 from cllm.server.turns.registry import swept
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 ENCODERS = {"openai": to_openai, "anthropic": to_anthropic}
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import SettingsError
 from cllm.server.http.errors import RefusedError
-from cllm.server.serving import Caller
+from cllm.server.state import Caller
 from cllm.settings.sections import KeySettings
 
 KEY = re.compile(r"[\x21-\x7e]{16,512}")

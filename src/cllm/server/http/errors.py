@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import SERVER_ERRORS, CllmError, ErrorReport
-from cllm.wire.malformed import FieldError, MalformedError
+from cllm.wire.errors import FieldError, MalformedError
 
 Answer = tuple[int, dict[str, str], bytes]
 RequestError = CllmError | MalformedError

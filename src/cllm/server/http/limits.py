@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from cllm.server.http.errors import RefusedError
 from cllm.settings.sections import Limits
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 
 SHORT = 64 * 1024
 """The longest of the short bodies, in bytes."""

@@ -14,8 +14,8 @@ from cllm.core.conversation import Policy
 from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.server.http.errors import RefusedError
 from cllm.server.http.limits import read_body
-from cllm.server.serving import ApiRequest
-from cllm.wire.malformed import FieldError
+from cllm.server.state import ApiRequest
+from cllm.wire.errors import FieldError
 
 MOST = 2**31 - 1
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

@@ -11,7 +11,7 @@ from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFo
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.http.errors import JSON
-from cllm.server.serving import ApiRequest, Serving
+from cllm.server.state import ApiRequest, Serving
 from cllm.server.turns.headers import CONVERSATION, PROVIDER, Begin, Wish, read_wish
 from cllm.server.turns.idempotency import (
     NO_CLAIM,

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
-from cllm.engine.keep import uninterrupted
-from cllm.server.serving import Serving
+from cllm.engine.recorder import uninterrupted
+from cllm.server.state import Serving
 from cllm.server.turns.headers import CONVERSATION, FILES, TURN
 from cllm.server.turns.prepare import PreparedTurn
 

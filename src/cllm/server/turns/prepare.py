@@ -6,7 +6,6 @@ Calls no provider.
 import msgspec
 from msgspec.structs import replace
 
-from cllm.assembly.system import GivenPrompt, with_prefix
 from cllm.core.conversation import Conversation, Turn
 from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import Message
@@ -16,9 +15,10 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
+from cllm.history.system_prompt import GivenPrompt, with_prefix
 from cllm.providers.registry import LOCAL, ROWS, has_model, is_model_file, no_such_model
 from cllm.server.http.errors import RefusedError
-from cllm.server.serving import Caller, Serving
+from cllm.server.state import Caller, Serving
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
@@ -30,8 +30,8 @@ from cllm.server.turns.headers import (
     Stateless,
     Wish,
 )
-from cllm.wire.malformed import FieldError
-from cllm.wire.translate import is_plain_user
+from cllm.wire.convert import is_plain_user
+from cllm.wire.errors import FieldError
 
 LONGEST_NAME = 2048
 """Characters of a model's name."""

@@ -17,15 +17,15 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished, Verbatim
 from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.engine.rounds import RoundEnded
+from cllm.engine.tool_rounds import RoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, RefusedError, report_error
 from cllm.server.http.request_log import RequestRecord
-from cllm.server.serving import Serving
+from cllm.server.state import Serving
 from cllm.server.turns.event_log import EventLog, EventQueue
 from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, engine_for
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 STREAM = "text/event-stream; charset=utf-8"
 LONGEST_NOTICES = 4096

@@ -19,7 +19,7 @@ from cllm.stores.edits import INTERRUPTION, Change, Reads
 from cllm.stores.locks import wait_until
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import LONGEST_PAUSE, Connection, PostgresPool
-from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays, outline_from
+from cllm.stores.postgres.reader import CODEC, conversation_of, message_arrays, outline_from
 from cllm.stores.postgres.statements import (
     KEPT_TERMS,
     NUMBER,

@@ -18,7 +18,7 @@ from cllm.stores.lists import (
     query_terms,
 )
 from cllm.stores.postgres.connection import PostgresBase
-from cllm.stores.postgres.reading import summaries_of
+from cllm.stores.postgres.reader import summaries_of
 from cllm.stores.postgres.statements import MOST, names
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
 from cllm.stores.sql.search import NEWEST, Found, page_of_found

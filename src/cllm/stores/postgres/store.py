@@ -34,7 +34,7 @@ from cllm.stores.edits import Change, Reads
 from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.edits import delete, edit, insert, while_free
 from cllm.stores.postgres.lists import PostgresLists
-from cllm.stores.postgres.reading import CODEC, PostgresReading
+from cllm.stores.postgres.reader import CODEC, PostgresReading
 from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.postgres.turns import PostgresTurns
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json

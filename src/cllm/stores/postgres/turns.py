@@ -43,7 +43,7 @@ from cllm.stores.postgres.edits import (
     save,
     update_row,
 )
-from cllm.stores.postgres.reading import CODEC, conversation_of, message_arrays
+from cllm.stores.postgres.reader import CODEC, conversation_of, message_arrays
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, check_start, decode_text
 
 LONGEST_ID = 2000

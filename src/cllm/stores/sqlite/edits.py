@@ -19,7 +19,7 @@ from cllm.stores.sql.rows import Row, decode_found, decode_number, encode_json, 
 from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sql.store import StoredTurn, difference
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reading import COUNT_AT, ROWS, find, find_key, load, outline_from
+from cllm.stores.sqlite.reader import COUNT_AT, ROWS, find, find_key, load, outline_from
 
 _INTERRUPTION = encode_json(INTERRUPTION)
 

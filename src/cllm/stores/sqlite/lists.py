@@ -26,7 +26,7 @@ from cllm.stores.sql.rows import (
 from cllm.stores.sql.search import Found, owner_term, page_of_found
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.connection import SqliteBase
-from cllm.stores.sqlite.reading import PLAIN, ROWS, fetched, text_of, with_marks
+from cllm.stores.sqlite.reader import PLAIN, ROWS, fetched, text_of, with_marks
 
 MOST = 2**62
 MANY = 1000

@@ -43,7 +43,7 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, Reads
 from cllm.stores.locks import wait_until
-from cllm.stores.sql.recent import RecentTurns
+from cllm.stores.sql.recent_turns import RecentTurns
 from cllm.stores.sql.rows import (
     check_start,
     check_text,
@@ -53,12 +53,12 @@ from cllm.stores.sql.rows import (
 )
 from cllm.stores.sql.store import SqlStore
 from cllm.stores.sqlite import edits as changing
-from cllm.stores.sqlite import reading
+from cllm.stores.sqlite import reader
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite import turns as turning
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteBase, SqliteFile, Synchronous
 from cllm.stores.sqlite.lists import SqliteLists
-from cllm.stores.sqlite.reading import ROWS, find
+from cllm.stores.sqlite.reader import ROWS, find
 from cllm.stores.sqlite.turns import check_held
 
 T = TypeVar("T")
@@ -264,21 +264,21 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
     async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
         return await self._reader.read(
-            lambda db: reading.load(db, reading.find(db, ref, owner), tail)
+            lambda db: reader.load(db, reader.find(db, ref, owner), tail)
         )
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        return await self._reader.read(lambda db: reading.outline(db, ref, owner))
+        return await self._reader.read(lambda db: reader.outline(db, ref, owner))
 
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
     ) -> tuple[tuple[Message, ...], ...]:
         return await self._reader.read(
-            lambda db: reading.messages_from(db, ref, parts, most=most, owner=owner)
+            lambda db: reader.messages_from(db, ref, parts, most=most, owner=owner)
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return await self._reader.read(lambda db: reading.summary(db, ref, owner))
+        return await self._reader.read(lambda db: reader.summary(db, ref, owner))
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._change(lambda db: changing.delete(db, ref, owner, self._clock()), ref)

@@ -17,7 +17,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
-from cllm.stores.sql.recent import Place, RecentTurns, tail_of
+from cllm.stores.sql.recent_turns import Place, RecentTurns, tail_of
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -41,7 +41,7 @@ from cllm.stores.sqlite.edits import (
     is_held,
     settle,
 )
-from cllm.stores.sqlite.reading import COUNT_AT, ROWS, load, pins_of
+from cllm.stores.sqlite.reader import COUNT_AT, ROWS, load, pins_of
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND = timedelta(microseconds=1)

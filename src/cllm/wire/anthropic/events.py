@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 
 from cllm.core.message import Text
-from cllm.wire.malformed import UNREADABLE, ErrorDetails, counts_too_many
+from cllm.wire.errors import UNREADABLE, ErrorDetails, counts_too_many
 
 Fields = dict[str, Any]
 

@@ -27,9 +27,9 @@ from cllm.core.message import (
 )
 from cllm.wire.anthropic.models import Fields, version_of
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.errors import NotExpressibleError
 from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
-from cllm.wire.outgoing import (
+from cllm.wire.messages import (
     INVALID_JSON,
     NOTHING,
     Notes,

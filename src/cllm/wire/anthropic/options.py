@@ -23,8 +23,8 @@ from cllm.wire.anthropic.models import (
     version_of,
 )
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.outgoing import convert, shortened
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import convert, shortened
 
 OWN_FIELDS = frozenset(
     (

@@ -23,8 +23,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.malformed import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.outgoing import NOTHING, is_json, unwrapped, wrapped
+from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
+from cllm.wire.messages import NOTHING, is_json, unwrapped, wrapped
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown

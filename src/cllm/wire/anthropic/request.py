@@ -36,8 +36,8 @@ from cllm.wire.anthropic.models import (
 )
 from cllm.wire.anthropic.options import decode_options, encode_options
 from cllm.wire.anthropic.parts import DIALECT, encode_block
-from cllm.wire.malformed import UNREADABLE
-from cllm.wire.outgoing import (
+from cllm.wire.errors import UNREADABLE
+from cllm.wire.messages import (
     Aliases,
     Encoded,
     Mend,

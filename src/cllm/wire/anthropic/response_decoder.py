@@ -42,7 +42,7 @@ from cllm.wire.anthropic.events import (
     loose_events,
 )
 from cllm.wire.anthropic.parts import DIALECT, decode_block, decode_parts
-from cllm.wire.malformed import (
+from cllm.wire.errors import (
     NO_NAMES,
     UNREADABLE,
     Count,
@@ -50,7 +50,7 @@ from cllm.wire.malformed import (
     ProviderSaidError,
     check_utf8,
 )
-from cllm.wire.outgoing import as_object, delta_of
+from cllm.wire.messages import as_object, delta_of
 from cllm.wire.sse import HalfCharacters
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_error"]

@@ -21,8 +21,8 @@ from cllm.core.reply import (
 )
 from cllm.wire.anthropic.events import citations_of
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
-from cllm.wire.malformed import MalformedError, NotExpressibleError
-from cllm.wire.outgoing import ObjectScanner, as_object, delta_of
+from cllm.wire.errors import MalformedError, NotExpressibleError
+from cllm.wire.messages import ObjectScanner, as_object, delta_of
 
 Fields = dict[str, Any]
 

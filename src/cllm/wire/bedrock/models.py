@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from cllm.wire.anthropic.models import claude_model
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
 
 ToolChoiceWord = Literal["auto", "any", "tool"]
 

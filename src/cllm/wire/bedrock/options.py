@@ -18,8 +18,8 @@ from cllm.wire.anthropic.models import DISABLED, SAMPLING, Notices, asked_thinki
 from cllm.wire.anthropic.options import default_max_tokens
 from cllm.wire.bedrock.models import BETAS, Features, features
 from cllm.wire.bedrock.parts import Block, encode_mark
-from cllm.wire.malformed import NotExpressibleError
-from cllm.wire.outgoing import Notes, shortened
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import Notes, shortened
 
 MATCHED_STOP = "/stop_sequence"
 """Where Claude reports the stop sequence; our encoder requests it."""

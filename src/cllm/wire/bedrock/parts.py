@@ -20,9 +20,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.malformed import UNREADABLE, MalformedError, NotExpressibleError
+from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
 from cllm.wire.media import IMAGE_FORMATS, plain_type
-from cllm.wire.outgoing import NOTHING, is_json_object
+from cllm.wire.messages import NOTHING, is_json_object
 
 Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]

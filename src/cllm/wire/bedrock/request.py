@@ -29,7 +29,7 @@ from cllm.wire.bedrock.models import Features, features
 from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
 from cllm.wire.media import checked, is_base64
-from cllm.wire.outgoing import (
+from cllm.wire.messages import (
     INVALID_JSON,
     Aliases,
     Encoded,

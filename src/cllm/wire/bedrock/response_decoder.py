@@ -22,7 +22,7 @@ from cllm.core.reply import (
 )
 from cllm.wire.anthropic.events import citations_of, cited_text, shared_citation
 from cllm.wire.bedrock.parts import decode_blocks, encode_blocks
-from cllm.wire.malformed import (
+from cllm.wire.errors import (
     NO_NAMES,
     UNREADABLE,
     Count,
@@ -32,7 +32,7 @@ from cllm.wire.malformed import (
     check_utf8,
     counts_too_many,
 )
-from cllm.wire.outgoing import delta_of
+from cllm.wire.messages import delta_of
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):

@@ -18,10 +18,10 @@ from cllm.core.message import (
     ToolResult,
     plain_message,
 )
-from cllm.wire.malformed import MalformedError
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import MalformedError
 from cllm.wire.openai.parts import encode_parts
 from cllm.wire.reasoning import without_reasoning
-from cllm.wire.translate import parts_of
 
 Words = Text | Refusal | Image | Document | ToolCall
 

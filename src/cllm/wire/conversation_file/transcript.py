@@ -22,8 +22,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.malformed import MalformedError
-from cllm.wire.translate import parts_of
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import MalformedError
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -13,7 +13,7 @@ import msgspec
 from cllm.core.message import Unknown
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, PartAdded, ReplyFinished, Usage
-from cllm.wire.malformed import Count, ErrorDetails
+from cllm.wire.errors import Count, ErrorDetails
 from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"

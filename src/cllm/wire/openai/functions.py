@@ -12,7 +12,7 @@ import msgspec
 from cllm.core.message import Message, ToolCall
 from cllm.core.options import ForeignTool, Options, Tool, ToolChoice, ToolChoiceKind
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ToolCallDelta
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
 from cllm.wire.openai.fields import FUNCTION_CALL, beside
 
 Fields = dict[str, Any]

@@ -18,9 +18,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.messages import Notes, Rule, Spoken, check_still_asks, rewritten
 from cllm.wire.openai.options import MAX_CALL_ID
 from cllm.wire.openai.parts import message_fields
-from cllm.wire.outgoing import Notes, Rule, Spoken, check_still_asks, rewritten
 from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
 
 IDS = Rule(allowed=None, longest=MAX_CALL_ID)

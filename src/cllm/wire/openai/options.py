@@ -17,9 +17,9 @@ from cllm.core.options import (
     ToolChoice,
     ToolChoiceKind,
 )
-from cllm.wire.malformed import NotExpressibleError
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import Notes, convert
 from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
-from cllm.wire.outgoing import Notes, convert
 from cllm.wire.reasoning import EFFORT_ORDER
 
 MAX_STOP = 4

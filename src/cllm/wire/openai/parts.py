@@ -21,7 +21,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.outgoing import NOTHING
+from cllm.wire.messages import NOTHING
 from cllm.wire.reasoning import REASONING_FIELDS, block_text, is_thinking, reasoning_text
 
 Block = dict[str, Any]

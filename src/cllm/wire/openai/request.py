@@ -7,10 +7,8 @@ import msgspec
 
 from cllm.core.message import AnyPart, Message, Role
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.malformed import FieldError
-from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
-from cllm.wire.openai.options import SENTENCES, Fields, decode_options, encode_options
-from cllm.wire.outgoing import (
+from cllm.wire.errors import FieldError
+from cllm.wire.messages import (
     Aliases,
     Encoded,
     Mend,
@@ -21,6 +19,8 @@ from cllm.wire.outgoing import (
     unmended,
     with_named_tools,
 )
+from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
+from cllm.wire.openai.options import SENTENCES, Fields, decode_options, encode_options
 from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]

@@ -14,7 +14,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
 )
-from cllm.wire.malformed import NO_NAMES, UNREADABLE, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ProviderSaidError, check_utf8
 from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,

@@ -29,6 +29,7 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
+from cllm.wire.messages import delta_of
 from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,
@@ -37,7 +38,6 @@ from cllm.wire.openai.fields import (
     encode_usage,
     said_of_answer,
 )
-from cllm.wire.outgoing import delta_of
 
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from cllm.core.reply import ReplyEvent, ToolCallDelta
-from cllm.wire.malformed import MalformedError
+from cllm.wire.errors import MalformedError
+from cllm.wire.messages import ObjectScanner
 from cllm.wire.openai.fields import TOOL_CALLS, beside, joined, merge
-from cllm.wire.outgoing import ObjectScanner
 
 
 class Function(msgspec.Struct):

@@ -10,10 +10,10 @@ import msgspec
 
 from cllm.core.notice import Notice
 from cllm.core.options import AnyTool, ForeignTool, Options
-from cllm.wire.malformed import FieldError
+from cllm.wire.errors import FieldError
+from cllm.wire.messages import Notes
 from cllm.wire.openai import options as openai_options
 from cllm.wire.openai.options import Fields
-from cllm.wire.outgoing import Notes
 from cllm.wire.responses.parts import DIALECT
 
 MIN_OUTPUT_TOKENS = 16

@@ -24,8 +24,8 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
+from cllm.wire.messages import NOTHING
 from cllm.wire.openai.parts import data_url, image_source
-from cllm.wire.outgoing import NOTHING
 
 Block = dict[str, Any]
 Item = Block | msgspec.Raw

@@ -21,17 +21,8 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Original, Prompt, prompt_of
-from cllm.wire.malformed import FieldError
-from cllm.wire.openai.history import (
-    OTHERS,
-    Place,
-    sendable_document,
-    sendable_fields,
-    sendable_image,
-)
-from cllm.wire.openai.options import NO_REASONING, Fields
-from cllm.wire.openai.request import check_content, check_head, decode_body
-from cllm.wire.outgoing import (
+from cllm.wire.errors import FieldError
+from cllm.wire.messages import (
     Aliases,
     Encoded,
     Mend,
@@ -43,6 +34,15 @@ from cllm.wire.outgoing import (
     unmended,
     with_named_tools,
 )
+from cllm.wire.openai.history import (
+    OTHERS,
+    Place,
+    sendable_document,
+    sendable_fields,
+    sendable_image,
+)
+from cllm.wire.openai.options import NO_REASONING, Fields
+from cllm.wire.openai.request import check_content, check_head, decode_body
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
 

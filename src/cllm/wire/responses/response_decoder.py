@@ -20,7 +20,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.malformed import (
+from cllm.wire.errors import (
     NO_NAMES,
     UNREADABLE,
     Count,
@@ -29,8 +29,8 @@ from cllm.wire.malformed import (
     ProviderSaidError,
     check_utf8,
 )
+from cllm.wire.messages import delta_of
 from cllm.wire.openai.fields import UsageDetails, decode_error
-from cllm.wire.outgoing import delta_of
 from cllm.wire.responses.parts import (
     BETWEEN_SUMMARIES,
     DIALECT,

@@ -34,9 +34,9 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
+from cllm.wire.messages import delta_of
 from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
-from cllm.wire.outgoing import delta_of
 from cllm.wire.responses.parts import (
     DIALECT,
     ITEMS,

@@ -12,7 +12,7 @@ from cllm.core.conversation import Conversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
 from cllm.stores.sqlite.edits import add_conversation
-from cllm.stores.sqlite.reading import find, load
+from cllm.stores.sqlite.reader import find, load
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, say_again, start, texts
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cllm.core.ports import TurnPart
-from cllm.stores.sqlite import reading as sqlite_parts
+from cllm.stores.sqlite import reader as sqlite_parts
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import say, say_again
 

@@ -15,10 +15,10 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.edits import INTERRUPTION
-from cllm.stores.sql.recent import MOST_ROWS, MOST_RUNNING, RecentTurns
+from cllm.stores.sql.recent_turns import MOST_ROWS, MOST_RUNNING, RecentTurns
 from cllm.stores.sqlite import turns as sqlite_turns
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile
-from cllm.stores.sqlite.reading import load
+from cllm.stores.sqlite.reader import load
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import answered, start
 

@@ -1,1 +1,0 @@
-"""Pure: history, system policy and context become the prompt that is sent. Does no I/O."""

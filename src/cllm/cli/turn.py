@@ -1,0 +1,273 @@
+"""One turn from the shell: runs the engine and prints its events."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from contextlib import aclosing
+from types import FrameType
+from typing import assert_never
+
+import msgspec
+
+from cllm.app import (
+    DEFAULT_MODEL,
+    IN_CONTEXT,
+    App,
+    conversation_called,
+    new_conversation_id,
+    new_id,
+    now,
+)
+from cllm.cli import output
+from cllm.cli.main import EXIT_INTERRUPTED
+from cllm.cli.progress import Progress
+from cllm.cli.trust import trusted_settings
+from cllm.core.conversation import Policy
+from cllm.core.errors import ConversationNotFoundError, UsageError
+from cllm.core.message import AnyPart, Text, plain_message
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Verbatim,
+)
+from cllm.engine.request import (
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+    TurnInput,
+    TurnPolicy,
+    TurnRequest,
+    TurnTarget,
+    TurnWaits,
+)
+from cllm.engine.tool_rounds import RoundEnded, ToolBox
+from cllm.settings.load import CommandLine, Place
+from cllm.settings.sections import exec_command
+from cllm.terminal import Terminated
+
+PATIENT_PRESSES = 2
+PATIENT_SECONDS = 1.0
+
+HINT = (
+    "Using the small model that runs on this machine. For better answers choose a larger one: "
+    "-m openai/gpt-4o, the variable CLLM_MODEL, or `model:` in ~/.cllm/Cllmfile.yml. "
+    "(This is said once.)"
+)
+
+
+class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    ref: str | None
+    read_only: bool
+    automatic: bool
+    policy: Policy
+    attached: tuple[AnyPart, ...] = ()
+    executed: tuple[str, ...] = ()
+    context_exec: bool = True
+    allow_commands: bool = False
+    command_allow: tuple[str, ...] = ()
+    command_deny: tuple[str, ...] = ()
+    confirm_commands: bool = False
+
+
+def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
+    settings = trusted_settings(place, line)
+    log = None
+    if settings.verbosity > 0 or settings.log_file is not None:
+        from cllm.cli.turn_log import start_logging
+
+        log = start_logging(settings)()
+    app = App(settings, report=Progress(), asks_once=True)
+    request = _request(app, options)
+    with contextlib.ExitStack() as stack:
+        if settings.schema is not None:
+            from cllm.cli.schema import held_to, open_checker
+
+            checker = stack.enter_context(open_checker(settings.schema, place))
+            request = held_to(checker, request)
+        asyncio.run(_take_turn(app, request, options, log))
+
+
+def _request(app: App, options: AskOptions) -> TurnRequest:
+    settings = app.settings
+    ref = _conversation(app, options)
+    message = plain_message("user", options.text)
+    if options.attached:
+        from cllm.wire.openai.parts import encode_parts
+
+        text = (Text(text=options.text),) if options.text else ()
+        message = encode_parts("user", (*text, *options.attached))
+    nested = IN_CONTEXT in settings.place.environment
+    configured = settings.context if options.context_exec and not nested else ()
+    keep = ref is not None and not options.read_only and not settings.raw
+    return TurnRequest(
+        input=TurnInput(
+            messages=(message,),
+            system=settings.system,
+            context=(*configured, *map(exec_command, options.executed)),
+        ),
+        target=TurnTarget(
+            model=app.model,
+            model_is_explicit=settings.model_is_explicit,
+            fallbacks=settings.fallbacks,
+            parameters=settings.parameters,
+            stream=settings.stream and not settings.raw,
+            strict=settings.strict,
+            tools=_tools(app, options),
+        ),
+        policy=TurnPolicy(
+            ref=ref,
+            cache_key=app.cache_key(ref) if ref and keep else None,
+            create=conversation_called(ref, model=app.model) if ref and keep else None,
+            read_only=not keep,
+            system=options.policy,
+            window=None if ref is None else app.window_for,
+            on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
+        ),
+    )
+
+
+def _tools(app: App, options: AskOptions) -> ToolBox | None:
+    settings = app.settings
+    if not (options.allow_commands or settings.allow_commands):
+        if options.command_allow or options.command_deny or options.confirm_commands:
+            raise UsageError("Rules for commands need --allow-commands; without it none runs.")
+        return None
+    from cllm.cli.confirmation import terminal_confirm
+    from cllm.settings.sections import with_flags
+
+    chosen = with_flags(
+        settings.commands,
+        allow=options.command_allow,
+        deny=options.command_deny,
+        confirm=options.confirm_commands,
+    )
+    return app.command_tool(chosen, confirm=terminal_confirm(), report=output.note)
+
+
+def _conversation(app: App, options: AskOptions) -> str | None:
+    """The conversation of the turn. `--raw` saves nothing, so it starts none."""
+    if options.automatic:
+        return None if app.settings.raw else new_conversation_id(now(), new_id())
+    if app.settings.raw and not options.read_only and options.ref is not None:
+        try:
+            app.run(app.store.load(options.ref, tail=0))
+        except ConversationNotFoundError:
+            return None
+    return options.ref
+
+
+async def _take_turn(
+    app: App, request: TurnRequest, options: AskOptions, log: Callable[[TurnEvent], None] | None
+) -> None:
+    stop = _Stop()
+    screen = _Screen(app, options)
+    try:
+        async with aclosing(app.engine().run_turn(request)) as events:
+            async for event in events:
+                screen.show(event)
+                if log is not None:
+                    log(event)
+                if screen.answer.failure is not None and request.policy.create is None:
+                    break
+    except asyncio.CancelledError:
+        raise (KeyboardInterrupt if stop.number == signal.SIGINT else Terminated) from None
+    finally:
+        try:
+            screen.answer.end()
+        finally:
+            await app.close()
+    if screen.was_cut:
+        output.note("The answer reached its limit of tokens; raise it with --max-tokens.")
+
+
+class _Screen:
+    def __init__(self, app: App, options: AskOptions) -> None:
+        self.answer = output.AnswerPrinter()
+        self.was_cut = False
+        self._app = app
+        self._options = options
+        # A reply is checked against the schema before it is printed.
+        self._at_the_end = app.settings.raw or app.settings.schema is not None
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case TurnWaits():
+                output.note(f"Waiting for another turn in '{event.conversation}' to end.")
+            case TurnBegan():
+                self._announce(event)
+            case Noticed():
+                output.warn(event.notice)
+            case TextDelta() | RefusalDelta():
+                if not self._at_the_end:
+                    self.answer.write(event.text)
+            case TurnEnded():
+                self._end(event.reply)
+            case RoundEnded():
+                self.answer.break_line()
+            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
+                pass
+            case _:
+                assert_never(event)
+
+    def _end(self, reply: ReplyFinished) -> None:
+        self.was_cut = reply.stop_reason == "length"
+        if not reply.message.text.strip():
+            output.note("The model answered without a text.")
+        if self._app.settings.raw:
+            self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
+        elif self._at_the_end:
+            self.answer.write(reply.message.text)
+
+    def _announce(self, event: TurnBegan) -> None:
+        if self._app.settings.model is None and event.model == DEFAULT_MODEL:
+            self._hint_once()
+        for notice in event.prompt.notices:
+            output.warn(notice)
+        if self._options.automatic and event.conversation is not None:
+            output.note(f"Conversation: {event.conversation}")
+
+    def _hint_once(self) -> None:
+        folder = self._app.cache_paths.root
+        mark = folder / "hint-shown"
+        if not mark.exists():
+            output.note(HINT)
+            with contextlib.suppress(OSError):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                mark.touch()
+
+
+class _Stop:
+    """Cancels the turn on the first signal, so that it can be saved; the third ends the process.
+
+    The handlers stay: a late signal must not interrupt the exit.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._task = asyncio.current_task()
+        self._first_at = 0.0
+        self._presses = 0
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop, number)
+
+    def _stop(self, number: int) -> None:
+        now = self._loop.time()
+        self._presses += 1
+        if self.number is None and self._task is not None:
+            self.number, self._first_at = number, now
+            self._task.cancel()
+        elif self._presses > PATIENT_PRESSES and now - self._first_at > PATIENT_SECONDS:
+            os._exit(EXIT_INTERRUPTED)

@@ -1,0 +1,243 @@
+"""Checks of the folder of conversation files, and of each conversation.
+
+A conversation is checked by the rules of its model's provider, as if a user message followed.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from cllm.core.conversation import Conversation, Summary
+from cllm.core.errors import CllmError, StoreError
+from cllm.core.message import Dialect, plain_message
+from cllm.core.ports import Page
+from cllm.doctor import Finding, fixed, ok, problem, reason_of, some, warning
+from cllm.history.repair import Repaired, repair
+from cllm.history.rules import Profile, profile_for
+from cllm.provider_factory import ProviderOpener
+from cllm.providers.history import named_profile
+from cllm.stores.json.folder import LOCKS, SUFFIX
+from cllm.stores.locks import is_held
+from cllm.wire.convert import spoken_for
+from cllm.wire.errors import MalformedError
+from cllm.wire.messages import Spoken
+
+CHECK = "store"
+JSON = "json:"
+FOR_OTHERS = 0o077
+LEFT_OVER_SECONDS = 3600
+LITTLE_SPACE = 100_000_000
+NO_SPACE = 1_000_000
+MEGABYTE = 1_000_000
+HISTORIES = "conversations"
+DIALECTS: dict[str, Dialect] = {"anthropic": "anthropic", "bedrock": "bedrock"}
+NEXT = spoken_for(plain_message("user", "And now?"), "openai")
+
+
+def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
+    if not url.startswith(JSON):
+        scheme = url.partition(":")[0]
+        looked = "keeps no files" if scheme == "memory" else "is looked at with: cllm db check"
+        yield ok(CHECK, f"the store '{scheme}:' {looked}.")
+        return
+    folder = Path(url.removeprefix(JSON))
+    try:
+        if not folder.is_dir():
+            yield _missing(folder)
+            return
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield problem(CHECK, f"{folder} cannot be read and written; check its permissions.")
+            return
+        yield ok(CHECK, f"{folder} can be read and written.")
+        yield _space(folder)
+        yield from _permissions(folder, fix=fix)
+        yield from _left_over(folder, fix=fix, now=now)
+    except OSError as error:
+        yield problem(CHECK, f"{folder} cannot be looked at ({reason_of(error)}).")
+
+
+def _missing(folder: Path) -> Finding:
+    if os.path.lexists(folder):
+        return problem(CHECK, f"{folder} is no folder; move it away, or choose another one.")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return ok(CHECK, f"{folder} is not there yet; the first conversation makes it.")
+    return problem(CHECK, f"{folder} cannot be made in {above}; choose another folder.")
+
+
+def _space(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    text = f"{free / MEGABYTE:.0f} MB are free there"
+    if free < NO_SPACE:
+        return problem("space", f"{text}: too little to keep a turn; free some.")
+    if free < LITTLE_SPACE:
+        return warning("space", f"{text}; free some soon.")
+    return ok("space", f"{text}.")
+
+
+def _permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
+    """Only the owner may read: the folder is 0700, the files 0600."""
+    check = "permissions"
+    found = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
+    files = [
+        entry.name
+        for entry in _files(folder)
+        if entry.name.endswith(SUFFIX) and entry.stat(follow_symlinks=False).st_mode & FOR_OTHERS
+    ]
+    if not found and not files:
+        yield ok(check, "only you can read the conversations.")
+    elif not fix:
+        names = some([*found, *files])
+        yield warning(check, f"others can read {names}; mend it with: cllm doctor --fix")
+    else:
+        yield from _fix(check, found, lambda name: Path(name).chmod(0o700), "only you can read")
+        yield from _fix(check, files, lambda name: _restrict(folder / name), "only you can read")
+
+
+def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
+    """Temporary files of killed processes. A recent one may belong to a running process."""
+    check, ending = "leftovers", f"{SUFFIX}.tmp"
+    oldest = now.timestamp() - LEFT_OVER_SECONDS
+    left = [
+        entry.name
+        for entry in _files(folder)
+        if entry.name.startswith(".")
+        and entry.name.endswith(ending)
+        and entry.stat(follow_symlinks=False).st_mtime < oldest
+        and not is_held(folder / LOCKS / f"{entry.name[1:].removesuffix(ending)}.lock")
+    ]
+    if not left:
+        yield ok(check, "no half-written files lie about.")
+    elif fix:
+        yield from _fix(check, left, lambda name: (folder / name).unlink(), "removed")
+    else:
+        yield warning(
+            check, f"half-written files lie about: {some(left)}; remove them: cllm doctor --fix"
+        )
+
+
+def _fix(
+    check: str, names: Sequence[str], repair_one: Callable[[str], None], done: str
+) -> Iterator[Finding]:
+    repaired = []
+    for name in names:
+        try:
+            repair_one(name)
+        except OSError as error:
+            yield problem(check, f"{name} cannot be mended ({reason_of(error)}).")
+        else:
+            repaired.append(name)
+    if repaired:
+        yield fixed(check, f"{done} {some(repaired)}{' now' if done != 'removed' else ''}.")
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _restrict(path: Path) -> None:
+    """Do not follow a link that replaced the file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+Load = Callable[[str], Conversation]
+Rules = tuple[Dialect, Profile]
+
+
+class HistoryCheck:
+    """Checks conversations. `model` is for those that name none."""
+
+    def __init__(self, opener: ProviderOpener, *, model: str, store: str) -> None:
+        self._opener = opener
+        self._model = model
+        self._locks = Path(store.removeprefix(JSON)) / LOCKS if store.startswith(JSON) else None
+        self._rules_for = cache(self._find_rules)
+
+    def check(self, page: Page, summaries: Iterable[Summary], load: Load) -> Iterator[Finding]:
+        for notice in page.notices:
+            yield problem(HISTORIES, notice.message)
+        good = 0
+        for summary in summaries:
+            found = list(self._check_one(summary.id, load))
+            good += not found
+            yield from found
+        total = len(page.items)
+        if total:
+            yield ok(HISTORIES, f"{good} of {total} can be read and sent as they are.")
+        elif not page.notices:
+            yield ok(HISTORIES, "there are none yet.")
+
+    def _check_one(self, ref: str, load: Load) -> Iterator[Finding]:
+        try:
+            conversation = load(ref)
+        except StoreError as error:
+            yield problem(HISTORIES, str(error))
+            return
+        if self._was_interrupted(conversation):
+            state = "has a turn that was interrupted; the next turn marks it so."
+            yield warning(HISTORIES, f"'{ref}' {state}")
+        rules = self._rules_for(conversation.model or self._model)
+        if isinstance(rules, str):
+            yield warning(HISTORIES, f"'{ref}' cannot be sent now: {rules}")
+            return
+        try:
+            judged = _judge(conversation, rules)
+        except MalformedError as error:
+            yield problem(HISTORIES, f"'{ref}' cannot be sent: {error}.")
+            return
+        if judged.problems:
+            first = judged.problems[0]
+            yield problem(HISTORIES, f"'{ref}' cannot be sent: {first.path}: {first.message}.")
+        elif judged.notices:
+            first_notice = judged.notices[0].message
+            yield warning(HISTORIES, f"'{ref}' will be mended when it is sent: {first_notice}")
+
+    def _was_interrupted(self, conversation: Conversation) -> bool:
+        turns = conversation.turns + conversation.variants
+        if self._locks is None or all(turn.state != "running" for turn in turns):
+            return False
+        return not is_held(self._locks / f"{conversation.id}.lock")
+
+    def _find_rules(self, model: str) -> Rules | str:
+        """The rules of a model, or the error that hides them."""
+        try:
+            served = self._opener.find(model)
+            access = self._opener.access(served.provider)
+            dialect = DIALECTS.get(access.kind, "openai")
+            if access.profile is not None:
+                return dialect, named_profile(access.profile)
+        except CllmError as error:
+            return str(error)
+        return dialect, profile_for(dialect, served.name)
+
+
+def _judge(conversation: Conversation, rules: Rules) -> Repaired[Spoken]:
+    turns = (turn for turn in conversation.turns if turn.is_history)
+    messages = [message for turn in turns for message in turn.messages]
+    # Where a history may not contain a system message, it is sent with the system prompt.
+    dialect, profile = rules
+    moved = profile.system in ("nowhere", "after_user")
+    spoken = [
+        spoken_for(message, dialect, place=place)
+        for place, message in enumerate(messages)
+        if not (moved and message.role == "system")
+    ]
+    places = [*(message.place for message in spoken), len(messages)]
+
+    return repair(
+        [*spoken, NEXT],
+        profile,
+        make=lambda role, parts: Spoken(role=role, parts=parts),
+        places=places,
+    )

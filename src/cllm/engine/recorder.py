@@ -1,0 +1,262 @@
+"""Saving a turn as it ends: complete, incomplete or failed, and exactly once."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from cllm.core.conversation import Turn, TurnFailure, TurnState
+from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
+from cllm.core.message import Message, plain_message
+from cllm.core.notice import NoticeCollector
+from cllm.core.ports import Clock, Lease, Opening, Store
+from cllm.core.prompt import Prompt
+from cllm.core.reply import (
+    Noticed,
+    RefusalDelta,
+    ReplyDelta,
+    ReplyFinished,
+    TextDelta,
+    Usage,
+    Verbatim,
+)
+from cllm.engine.request import Attempt, OnInterrupt
+from cllm.engine.tool_rounds import RoundEnded
+from cllm.window.tokens import estimate_usage, weights_for
+
+SHORTEST_PAUSE = 0.05
+# A union in isinstance() would be built with every event.
+TEXT_DELTAS = (TextDelta, RefusalDelta)
+
+
+class Renewal:
+    """Renews a lease when a third of its time has passed.
+
+    A lost lease is not an error here: the store refuses what is written with it.
+    """
+
+    def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._lease.expires_at is not None:
+            pause = _pause(self._lease.expires_at, self._clock)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._start)
+
+    async def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
+
+
+async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
+    with suppress(StaleLeaseError):
+        while lease.expires_at is not None:
+            # An unavailable store is tried again.
+            with suppress(StoreUnavailableError):
+                lease = await store.renew_lease(lease)
+            if lease.expires_at is not None:
+                await asyncio.sleep(_pause(lease.expires_at, clock))
+
+
+def _pause(expires_at: datetime, clock: Clock) -> float:
+    return max((expires_at - clock()).total_seconds() / 3, SHORTEST_PAUSE)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that ignores cancellation; the caller is cancelled after it completes."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        task.result()
+        raise
+
+
+class Unkept:
+    """The keeper of a turn that is not saved: does nothing."""
+
+    lease: None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def send(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
+
+    def hear(self, _event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None: ...
+
+    async def complete(self, _reply: ReplyFinished) -> None: ...
+
+
+class Keeper:
+    """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
+
+    A cancellation saves it as incomplete, an error as failed if it is `visible`.
+    """
+
+    def __init__(
+        self, store: Store, lease: Lease, *, clock: Clock, on_interrupt: OnInterrupt = "keep"
+    ) -> None:
+        self._store = store
+        self.lease = lease
+        self._clock = clock
+        self._on_interrupt = on_interrupt
+        self._sent: tuple[Prompt, Attempt] | None = None
+        self._heard: list[str] = []
+        self._rounds: list[RoundEnded] = []
+        self._notices = NoticeCollector()
+        self._settled = False
+        self._renewal = Renewal(store, lease, clock=clock)
+
+    def send(self, prompt: Prompt, attempt: Attempt) -> None:
+        self._sent = prompt, attempt
+
+    def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
+        """Record a piece of the reply, in case the turn is interrupted."""
+        if isinstance(event, TEXT_DELTAS):
+            self._heard.append(event.text)
+        elif isinstance(event, RoundEnded):
+            self._rounds.append(event)
+            self._heard.clear()
+        elif isinstance(event, Noticed):
+            self._notices.append(event.notice)
+
+    async def complete(self, reply: ReplyFinished) -> Turn:
+        """Save the turn; a reply that the provider paused is incomplete."""
+        state: TurnState = "incomplete" if reply.stop_reason == "pause" else "complete"
+        return await self._finish(state, reply=reply.message, usage=reply.usage)
+
+    async def __aenter__(self) -> Self:
+        self._renewal.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._renewal.end()
+        finally:
+            await self._settle(error)
+
+    async def _settle(self, error: BaseException | None) -> None:
+        if self._settled:
+            return
+        # The first error reaches the caller, not that the lease was lost as well.
+        with suppress(StaleLeaseError):
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):
+                await self._interrupted()
+                return
+            was_too_long = self._sent is None and isinstance(error, WindowTooSmallError)
+            if isinstance(error, Exception) and self.lease.visible and not was_too_long:
+                await self._finish("failed", failure=_failure(error))
+            else:
+                await self._drop()
+
+    async def _interrupted(self) -> None:
+        if self._sent is None or self._on_interrupt == "discard":
+            await self._drop()
+            return
+        text = "".join(self._heard)
+        await self._finish("incomplete", reply=plain_message("assistant", text) if text else None)
+
+    async def _drop(self) -> None:
+        self._settled = True
+        await self._complete_step(self._store.drop_turn(self.lease))
+
+    async def _finish(
+        self,
+        state: TurnState,
+        *,
+        reply: Message | None = None,
+        usage: Usage | None = None,
+        failure: TurnFailure | None = None,
+    ) -> Turn:
+        turn = msgspec.structs.replace(
+            self.lease.turn, state=state, ended_at=self._clock(), failure=failure
+        )
+        opening: Opening | None = None
+        if self._sent is not None:
+            turn = _recorded(turn, self._sent, self._rounds, reply, usage)
+            opening = self._sent[1].choice.opening
+        noticed = NoticeCollector((*turn.notices, *self._notices))
+        turn = msgspec.structs.replace(turn, notices=tuple(noticed))
+        self._settled = True
+        self._heard.clear()
+        await self._complete_step(self._store.finish_turn(self.lease, turn, opening=opening))
+        return turn
+
+    async def _complete_step(self, step: Coroutine[Any, Any, None]) -> None:
+        is_safe = getattr(self._store, "ends_turns_whole", False)
+        await (step if is_safe else uninterrupted(step))
+
+
+def _recorded(
+    turn: Turn,
+    sent: tuple[Prompt, Attempt],
+    rounds: Sequence[RoundEnded],
+    reply: Message | None,
+    usage: Usage | None,
+) -> Turn:
+    """Return the turn with the messages, usage and cost of all rounds.
+
+    `usage` is that of the last call. Calls that were not counted are estimated.
+    """
+    prompt, attempt = sent
+    provider = attempt.route.provider.name
+    window = prompt.window
+    if window is not None and usage is not None and usage.prompt and not usage.estimated:
+        window = msgspec.structs.replace(window, counted=usage.prompt)
+    weights = weights_for(provider)
+    used = [
+        ended.reply.usage or estimate_usage(prompt, ended.reply.message, weights)
+        for ended in rounds
+    ]
+    if usage is None and reply is not None:
+        usage = estimate_usage(prompt, reply, weights)
+    used += [] if usage is None else [usage]
+    messages = [message for ended in rounds for message in ended.messages]
+    messages += [] if reply is None else [reply]
+    return msgspec.structs.replace(
+        turn,
+        model=attempt.model,
+        provider=provider,
+        notices=prompt.notices,
+        window=window,
+        messages=(*turn.messages, *messages),
+        usage=total_usage(used),
+        cost=total_cost([attempt.price(one) for one in used]),
+    )
+
+
+def total_usage(used: Sequence[Usage]) -> Usage | None:
+    return sum(used[1:], start=used[0]) if used else None
+
+
+def total_cost(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
+def _failure(error: Exception) -> TurnFailure:
+    text = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
+    return TurnFailure(code=type(error).__name__, message=text)

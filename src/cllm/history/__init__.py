@@ -1,0 +1,1 @@
+"""Pure: which histories providers accept, their repair, cache breakpoints and system prompts."""

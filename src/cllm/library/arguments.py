@@ -1,0 +1,157 @@
+"""Checks of arguments. Each returns its argument, or raises an error that names it."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+
+from cllm.app import new_conversation_id, new_id, now
+from cllm.core.conversation import check_id
+from cllm.core.errors import InvalidTextError
+from cllm.core.message import Message, plain_message
+from cllm.window.strategies import Strategy
+
+T = TypeVar("T", bound=str)
+Said = str | Message | Sequence[Message]
+
+
+def check_text(name: str, value: str) -> str:
+    """A text without lone surrogates; it may be empty."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _half_a_character(name, error) from None
+    return value
+
+
+def check_optional_text(name: str, value: str | None) -> str | None:
+    return None if value is None else check_text(name, value)
+
+
+def check_said(message: str) -> str:
+    if not isinstance(message, str) or not message.strip():
+        raise InvalidTextError("A message must have some text.")
+    return check_text("A message", message)
+
+
+def messages_of(said: Said) -> tuple[Message, ...]:
+    if isinstance(said, str):
+        return (plain_message("user", check_said(said)),)
+    listed: Sequence[object] = said if isinstance(said, Sequence) else (said,)
+    return tuple(map(_check_message, listed))
+
+
+def _check_message(said: object) -> Message:
+    if not isinstance(said, Message):
+        raise TypeError(f"What is said must be a text or a Message or several, not {said!r}.")
+    return said
+
+
+def check_number(name: str, value: int, *, least: int | None = None) -> int:
+    """A whole number; True and False are none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, not {value!r}.")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}.")
+    return number
+
+
+def check_ref(ref: str | None) -> str:
+    """The ID of a conversation, a new one for None."""
+    if ref is None:
+        return new_conversation_id(now(), new_id())
+    if not isinstance(ref, str):
+        raise TypeError(f"The id of a conversation must be a text, not {ref!r}.")
+    return check_id(ref)
+
+
+def check_choice(name: str, value: T, choices: tuple[T, ...]) -> T:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}.")
+    return value
+
+
+def check_window(window: Strategy | None) -> Strategy | None:
+    if window is not None and not isinstance(window, Strategy):
+        raise TypeError(
+            "window must be ByTurns(max_turns=...), ByTokens(max_tokens=...) or Summarise(...), "
+            f"not {window!r}."
+        )
+    return window
+
+
+def encode_given(name: str, value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError as error:
+        raise _half_a_character(name, error) from None
+    except (TypeError, OverflowError) as error:
+        raise TypeError(f"{name} must be something that JSON has words for: {error}.") from None
+
+
+def _half_a_character(name: str, error: UnicodeEncodeError) -> InvalidTextError:
+    return InvalidTextError(
+        f"{name} has half a character (a lone surrogate) at position {error.start}, which nobody "
+        "can be sent; read the text with errors='replace', or take it out."
+    )
+
+
+class Parameters(TypedDict, total=False):
+    """What goes into the request's body. `parameters` is for everything else a provider accepts."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: str | list[str]
+    seed: int
+    frequency_penalty: float
+    presence_penalty: float
+    reasoning_effort: str
+    response_format: dict[str, Any]
+    tools: list[dict[str, Any]]
+    tool_choice: str | dict[str, Any]
+    parameters: Mapping[str, Any]
+
+
+NAMED = Parameters.__optional_keys__ - {"parameters"}
+
+
+class Options(Parameters, total=False):
+    """`conversation` is an ID to start or continue, or True. Without it nothing is saved."""
+
+    model: str | None
+    system: str | None
+    conversation: str | bool | None
+
+
+def check_names(
+    caller: str, given: Parameters, *, known: frozenset[str] = Options.__optional_keys__
+) -> None:
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise TypeError(
+            f"{caller}() got an unexpected keyword argument {unknown!r}; what else a provider "
+            "takes goes into parameters={...}."
+        )
+
+
+def parameters_of(caller: str, given: Parameters) -> dict[str, Any]:
+    check_names(caller, given, known=Parameters.__optional_keys__)
+    return flat(given)
+
+
+def flat(given: Parameters) -> dict[str, Any]:
+    others = given.get("parameters") or {}
+    if not isinstance(others, Mapping):
+        raise TypeError(f"parameters must be a dictionary, not {others!r}.")
+    parameters = {**others, **{name: value for name, value in given.items() if name in NAMED}}
+    for name, value in parameters.items():
+        encode_given(f"The parameter {name!a}", value)
+    return parameters

@@ -1,0 +1,63 @@
+"""`cllm.ask`, `cllm.stream`, `cllm.aask` and `cllm.astream`."""
+
+from typing import Unpack
+
+from cllm.engine.request import TurnPolicy
+from cllm.history.system_prompt import GivenPrompt
+from cllm.library.arguments import (
+    Options,
+    Said,
+    check_names,
+    check_optional_text,
+    flat,
+    messages_of,
+)
+from cllm.library.conversation import Conversation
+from cllm.library.loop import background
+from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
+
+
+def ask(prompt: Said, **options: Unpack[Options]) -> Answer:
+    """Ask once, or in a conversation, with the settings of the current directory."""
+    return background().run(whole(_pieces(prompt, options, stream=False)))
+
+
+def stream(prompt: Said, **options: Unpack[Options]) -> TextStream:
+    """As `ask`, with the text as it arrives; `.answer` is set at its end."""
+    return TextStream(_pieces(prompt, options, stream=True))
+
+
+async def aask(prompt: Said, **options: Unpack[Options]) -> Answer:
+    """`ask` for asynchronous code."""
+    return await background().elsewhere(whole(_pieces(prompt, options, stream=False)))
+
+
+def astream(prompt: Said, **options: Unpack[Options]) -> AsyncTextStream:
+    """`stream` for asynchronous code."""
+    return AsyncTextStream(_pieces(prompt, options, stream=True))
+
+
+def _pieces(prompt: Said, options: Options, *, stream: bool) -> Pieces:
+    check_names("stream" if stream else "ask", options)
+    model = check_optional_text("model", options.get("model"))
+    system = check_optional_text("system", options.get("system"))
+    parameters = flat(options)
+    match options.get("conversation"):
+        case None | False | "":
+            current = session()
+            settings = current.app.settings
+            explicit = GivenPrompt(text=system, source="system=", explicit=True)
+            request = current.build_request(
+                messages_of(prompt),
+                model=model,
+                system=settings.system if system is None else explicit,
+                context=settings.context,
+                parameters=parameters,
+                stream=stream,
+                policy=TurnPolicy(),
+            )
+            return current.pieces(request)
+        case ref:
+            new_id = None if ref is True else ref
+            conversation = Conversation(new_id, model=model, system=system)
+            return conversation.pieces(prompt, {"parameters": parameters}, stream=stream)

@@ -1,0 +1,1 @@
+"""HTTP transports, and the base class of providers that use them."""

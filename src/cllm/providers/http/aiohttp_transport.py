@@ -1,0 +1,156 @@
+"""The transport for long-running programs: a connection pool on aiohttp."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from cllm.providers.http.transport import (
+    Response,
+    Timeouts,
+    broken_off,
+    hung_up,
+    not_http,
+    proxy_for,
+    silent,
+    unreachable,
+)
+
+MAX_HEADER_BYTES = 64 * 1024
+MAX_ADDRESSES = 1000
+
+
+class PooledResponse(Response):
+    def __init__(
+        self, response: aiohttp.ClientResponse, *, provider: str, timeouts: Timeouts
+    ) -> None:
+        super().__init__(provider=provider, timeouts=timeouts)
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            protocol = connection.protocol
+            # aiohttp would apply the time-out for the head to each piece of the body.
+            protocol.read_timeout = None
+            protocol.start_timeout()
+            # aiohttp leaves some readers waiting for ever when the connection is lost.
+            if protocol.closed is not None:
+                protocol.closed.add_done_callback(self._end_body)
+
+    def _end_body(self, _closed: asyncio.Future[None]) -> None:
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
+
+    async def _next(self, limit: float) -> bytes:
+        content = self._response.content
+        if content.at_eof():
+            return b""
+        try:
+            # Bytes that have arrived need no timer, which would cost more than reading them.
+            piece = content.read_nowait()
+            if piece or content.at_eof():
+                return piece
+            async with asyncio.timeout(limit):
+                return await content.readany()
+        except TimeoutError as error:
+            raise silent(self._provider, limit) from error
+        except aiohttp.ClientError as error:
+            raise broken_off(self._provider) from error
+
+    async def close(self) -> None:
+        self._response.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Reuses no connection that received bytes while idle: they would become a response."""
+
+    async def _get(self, *args: Any) -> Any:
+        while (connection := await super()._get(*args)) is not None:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                return connection
+            connection.close()
+        return None
+
+
+class PooledHttp:
+    """Finds the proxy of an address once: that takes longer than the rest of a request."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy_for = lru_cache(maxsize=MAX_ADDRESSES)(proxy_for)
+
+    async def post(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        provider: str,
+        timeouts: Timeouts,
+    ) -> Response:
+        try:
+            # aiohttp's own time-out starts again with each piece of a head.
+            async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
+                response = await self._opened().post(
+                    # The address keeps its escapes: a signature may cover them.
+                    URL(url, encoded=True),
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxy_for(url),
+                    timeout=_client_timeout(timeouts),
+                )
+        except aiohttp.ConnectionTimeoutError as error:
+            raise unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
+        except TimeoutError as error:
+            raise silent(provider, timeouts.first_byte) from error
+        except aiohttp.ClientConnectorError as error:
+            raise unreachable(provider, url, _reason(error)) from error
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
+            raise unreachable(provider, url, "not a valid address") from error
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            raise hung_up(provider) from error
+        except aiohttp.ClientError as error:
+            raise not_http(provider, url) from error
+        return PooledResponse(response, provider=provider, timeouts=timeouts)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=_Connector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "cllm"},
+                skip_auto_headers=("Accept-Encoding", "Content-Type"),
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+@lru_cache(maxsize=100)
+def _client_timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        total=None, connect=timeouts.connect, sock_read=timeouts.first_byte
+    )
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the host is not known"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "the secure connection failed"
+    number = error.os_error.errno
+    return os.strerror(number).lower() if number else "no connection"

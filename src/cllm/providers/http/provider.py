@@ -1,0 +1,306 @@
+"""What providers of remote services share: one request, its events, and its errors."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from cllm.core.errors import (
+    AuthenticationError,
+    BadReplyError,
+    BrokenStreamError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    PromptTooLongError,
+    ProviderError,
+    RateLimitedError,
+    StrictError,
+    UnsendableError,
+    UpstreamError,
+)
+from cllm.core.notice import Notice, NoticeCollector
+from cllm.core.prompt import Prompt
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ProviderSaidError
+from cllm.wire.sse import SseDecoder, SseEvent
+
+Meaning = tuple[type[ProviderError], str]
+
+TOO_LONG: Meaning = (
+    PromptTooLongError,
+    "Use a model with a larger window, or start a new conversation.",
+)
+BY_STATUS: dict[int, Meaning] = {
+    401: (AuthenticationError, "Check the API key."),
+    403: (PermissionDeniedError, "Check what the API key may do."),
+    408: (UpstreamError, "It took too long; ask again."),
+    424: (UpstreamError, "The trouble is on its side; ask again later."),
+    404: (InvalidRequestError, "Check the model's name and api_base."),
+    429: (RateLimitedError, "Wait a little and ask again."),
+}
+BY_HUNDRED: dict[int, Meaning] = {
+    4: (InvalidRequestError, "Check the model's name and the request's settings."),
+    5: (UpstreamError, "The trouble is on its side; ask again later."),
+}
+OTHERWISE: Meaning = (BadReplyError, "Check api_base.")
+SHOWN_LENGTH = 300
+
+
+def meaning_of(status: int) -> Meaning:
+    return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
+
+
+def check_key(key: str | None, *, provider: str) -> None:
+    """Raise AuthenticationError for a key that a header cannot hold."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise AuthenticationError(
+            f"The API key of provider '{provider}' has characters that no key has; check it.",
+            provider=provider,
+        )
+
+
+def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
+    """Shorten the text of a server for an error, and hide secrets."""
+    line = " ".join(text.split())
+    for secret in secrets:
+        line = line.replace(secret, "***") if secret else line
+    return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
+    """The seconds in `Retry-After`, a number or a date."""
+    value = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - now).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """`names` maps aliases of tools to the client's names. `verbatim`: relay the stream."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    verbatim: bool = False
+
+
+class StreamDecoder(Protocol):
+    """After `done` nothing more is read."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def finish(self) -> ReplyFinished | None: ...
+
+
+class StreamReader(StreamDecoder, Protocol):
+    def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
+
+
+class SseReader:
+    def __init__(
+        self, decoder: StreamDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
+    ) -> None:
+        self._sse = SseDecoder()
+        self._decoder = decoder
+        self._decode = decode
+        self.done = False
+
+    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
+        for sent in self._sse.feed(piece):
+            yield from self._decode(sent)
+            self.done = self._decoder.done
+            if self.done:
+                return
+
+    def finish(self) -> ReplyFinished | None:
+        return self._decoder.finish()
+
+
+class AnyRequest(Protocol):
+    @property
+    def notices(self) -> tuple[Notice, ...]: ...
+
+
+R = TypeVar("R", bound=AnyRequest)
+
+
+class RemoteProvider(ABC, Generic[R]):
+    """No error shows `secrets` or the values of `headers`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        secrets: Iterable[str | None],
+        headers: Mapping[str, str] | None,
+        timeouts: Timeouts | None,
+    ) -> None:
+        self.name = name
+        self._headers = dict(headers or {})
+        self._secrets: tuple[str | None, ...] = (*secrets, *self._headers.values())
+        self._timeouts = timeouts or Timeouts()
+
+    @abstractmethod
+    def _encode(self, prompt: Prompt) -> R:
+        """MalformedError if the protocol cannot express the prompt."""
+
+    def _encoded(self, prompt: Prompt) -> R:
+        try:
+            request = self._encode(prompt)
+        except MalformedError as error:
+            raise UnsendableError(
+                f"Provider '{self.name}' cannot be asked this: "
+                f"{self._clean(str(error)).rstrip('.')}.",
+                provider=self.name,
+                path=error.path if isinstance(error, FieldError) else None,
+            ) from error
+        if not request.notices:
+            return request
+        notices = tuple(NoticeCollector(request.notices))
+        if prompt.strict:
+            raise StrictError(provider=self.name, notices=notices)
+        return cast("R", msgspec.structs.replace(cast("Any", request), notices=notices))
+
+    def _bad_reply(self, reason: str) -> BadReplyError:
+        return BadReplyError(
+            f"Provider '{self.name}' sent something that is not an answer "
+            f"({self._clean(reason)}); check its address.",
+            provider=self.name,
+        )
+
+    def _broken_off(self, details: ErrorDetails) -> ProviderError:
+        """The error for an error event in a stream."""
+        text = self._clean(details.message or details.type).rstrip(".")
+        shown = f"broke off its answer: {text or 'an error without a text'}."
+        status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
+        return self._error(details, shown, status=status, headers={})
+
+    def _error(
+        self, details: ErrorDetails, shown: str, *, status: int, headers: Mapping[str, str]
+    ) -> ProviderError:
+        kind, advice = TOO_LONG if details.too_long else meaning_of(status)
+        return kind(
+            f"Provider '{self.name}' {shown} {advice}",
+            provider=self.name,
+            status=status,
+            retry_after=retry_after(headers, now=datetime.now(UTC)),
+            code=details.code or details.type or None,
+            details=details.given,
+        )
+
+    def _ended_early(self, *, is_page: bool) -> Exception:
+        if is_page:
+            return MalformedError("a web page")
+        return BrokenStreamError(
+            f"Provider '{self.name}' ended its stream before its answer; ask again.",
+            provider=self.name,
+        )
+
+    def _clean(self, text: str) -> str:
+        return one_line(text, secrets=self._secrets)
+
+
+class HttpProvider(RemoteProvider[Request]):
+    """Sends a prompt once: the engine retries."""
+
+    _http: Http
+
+    @abstractmethod
+    async def _request_headers(self, request: Request) -> Mapping[str, str]:
+        """All headers, with the key or signature."""
+
+    @abstractmethod
+    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+        """Decode a response that is not a stream."""
+
+    @abstractmethod
+    def _stream_reader(self, request: Request) -> StreamReader: ...
+
+    @abstractmethod
+    def _error_details(self, response: Response, body: bytes) -> ErrorDetails: ...
+
+    async def prepare(self) -> None:
+        """Do what takes long before the first request."""
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+        request = self._encoded(prompt)
+        for notice in request.notices:
+            yield Noticed(notice=notice)
+        response = await self._post(request)
+        try:
+            content_type = response.headers.get("Content-Type", "").lower()
+            # A server can answer a request for a stream with a whole response.
+            if not prompt.stream or content_type.startswith("application/json"):
+                for event in self._decode_answer(await response.read(), request):
+                    yield event
+                return
+            reader = self._stream_reader(request)
+            async for piece in response.chunks():
+                for event in reader.feed(piece):
+                    yield event
+                if reader.done:
+                    break
+            finished = reader.finish()
+            if finished is None:
+                raise self._ended_early(is_page=content_type.startswith("text/html"))
+            yield finished
+        except ProviderSaidError as error:
+            raise self._broken_off(error.details) from error
+        except MalformedError as error:
+            raise self._bad_reply(str(error)) from error
+        finally:
+            await response.close()
+
+    async def _post(self, request: Request) -> Response:
+        """ProviderError unless the status is 200."""
+        response = await self._http.post(
+            request.url,
+            headers=await self._request_headers(request),
+            body=request.body,
+            provider=self.name,
+            timeouts=self._timeouts,
+        )
+        if response.status == HTTPStatus.OK:
+            return response
+        try:
+            body = await response.read()
+        finally:
+            await response.close()
+        details = self._error_details(response, body)
+        text = self._clean(details.message).rstrip(".")
+        shown = f"answered {response.status}{': ' if text else ''}{text}."
+        raise self._error(details, shown, status=response.status, headers=response.headers)
+
+    async def _fetch(self, request: Request) -> bytes:
+        response = await self._post(request)
+        try:
+            return await response.read()
+        finally:
+            await response.close()
+
+    def _counted(self, body: bytes, name: str) -> int:
+        try:
+            return msgspec.convert(msgspec.json.decode(body, type=dict[str, Any])[name], int)
+        except (msgspec.MsgspecError, ValueError, KeyError) as error:
+            raise BadReplyError(
+                f"Provider '{self.name}' gave no count of tokens; check its address.",
+                provider=self.name,
+            ) from error

@@ -1,0 +1,116 @@
+"""One turn of a chat: shows its events, usage and cost. A CllmError does not end the chat."""
+
+import asyncio
+import contextlib
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, assert_never
+
+from cllm.core.errors import CllmError
+from cllm.core.reply import (
+    Noticed,
+    PartAdded,
+    RefusalDelta,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Verbatim,
+)
+from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.engine.tool_rounds import RoundEnded
+from cllm.repl.chat import Chat
+from cllm.repl.status import price_text
+
+if TYPE_CHECKING:
+    from cllm.repl.screen import Answer
+
+TICK = 0.08
+
+
+async def take_turn(chat: Chat, request: TurnRequest) -> None:
+    """Take the turn and show it."""
+    answer = chat.screen.begin_answer()
+    redraw = asyncio.create_task(_redraw(answer))
+    failed = False
+    try:
+        await _show_all(chat, request, answer)
+    except CllmError as error:
+        failed = True
+        chat.failures += 1
+        chat.screen.error(error)
+    except asyncio.CancelledError:
+        is_saved = request.policy.on_interrupt == "keep"
+        state = "What was said so far is kept." if is_saved else "Nothing is kept."
+        chat.screen.note(f"Interrupted. {state}")
+        raise
+    finally:
+        redraw.cancel()
+        chat.screen.end_answer()
+        # After a failure the person has seen its reason; a second error adds nothing.
+        with contextlib.suppress(*([CllmError] if failed else [])):
+            await chat.taken(request)
+
+
+async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
+    shown = _Turn(chat, answer)
+    log = None if chat.new_log is None else chat.new_log()
+    async with aclosing(chat.app.engine().run_turn(request)) as events:
+        async for event in events:
+            shown.hear(event)
+            if log is not None:
+                log(event)
+
+
+async def _redraw(answer: "Answer") -> None:
+    while True:
+        answer.refresh()
+        await asyncio.sleep(TICK)
+
+
+class _Turn:
+    def __init__(self, chat: Chat, answer: "Answer") -> None:
+        self._chat = chat
+        self._screen = chat.screen
+        self._answer = answer
+        self._began = time.monotonic()
+
+    def hear(self, event: TurnEvent) -> None:
+        match event:
+            case TurnWaits():
+                self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
+            case TurnBegan():
+                for notice in self._chat.new_notices(event.prompt.notices):
+                    self._screen.warn(notice)
+            case Noticed():
+                self._screen.warn(event.notice)
+            case TextDelta() | RefusalDelta():
+                self._write(event.text)
+            case ThinkingDelta():
+                self._answer.think(event.text)
+            case RoundEnded():
+                self._answer.settle()
+            case TurnEnded():
+                self._end(event)
+            case ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
+                pass
+            case _:
+                assert_never(event)
+
+    def _write(self, text: str) -> None:
+        # A reply is checked against the schema before it is shown.
+        if self._chat.hold is None:
+            self._answer.write(text)
+
+    def _end(self, event: TurnEnded) -> None:
+        usage = event.reply.usage if event.turn is None else event.turn.usage
+        self._chat.sitting = self._chat.sitting.plus(usage, event.cost)
+        if self._chat.hold is not None:
+            self._answer.write(event.reply.message.text)
+        if not event.reply.message.text.strip():
+            self._screen.note("The model answered without a text.")
+        if event.reply.stop_reason == "length":
+            self._screen.note("The answer reached its limit of tokens (`max_tokens`).")
+        if self._chat.options.show_stats:
+            seconds = time.monotonic() - self._began
+            self._screen.note(f"{price_text(usage, event.cost)} · {seconds:.1f} s")

@@ -1,0 +1,91 @@
+"""Finds the store of a conversation by the ID in a path.
+
+An ID is a UUID, `files:ID` in the folder of files, or that of an existing conversation.
+"""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import msgspec
+from starlette.responses import Response
+
+from cllm.core.conversation import LOCAL_OWNER, check_id
+from cllm.core.errors import ConversationNotFoundError, InvalidIdError
+from cllm.core.notice import Notice
+from cllm.core.ports import Store
+from cllm.server.http.errors import RefusedError
+from cllm.server.state import ApiRequest
+from cllm.server.turns.headers import FILES, NOTICE, UUID
+from cllm.server.turns.task import encode_notices
+
+
+class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner's conversations in a store; clients see the IDs with the prefix."""
+
+    store: Store
+    owner: str
+    prefix: str = ""
+
+
+class Place(Shelf, frozen=True, kw_only=True):
+    """One conversation, which need not exist."""
+
+    id: str
+
+    @property
+    def shown(self) -> str:
+        """The ID for clients."""
+        return f"{self.prefix}{self.id}"
+
+
+def shelf_named(name: str | None, request: ApiRequest) -> Shelf:
+    serving = request.serving
+    if name is None:
+        return Shelf(store=serving.store, owner=request.caller.owner)
+    if serving.files is None:
+        raise RefusedError(
+            "validation_error", "This server has no store of that name.", param="store"
+        )
+    return Shelf(store=serving.files, owner=LOCAL_OWNER, prefix=FILES)
+
+
+async def place_of(request: ApiRequest) -> Place:
+    """Return the conversation of the path; raise InvalidIdError for an invalid ID."""
+    ref, serving, owner = (
+        request.path_params["conversation_id"],
+        request.serving,
+        request.caller.owner,
+    )
+    if ref.startswith(FILES):
+        if serving.files is None:
+            raise ConversationNotFoundError(ref)
+        id_ = check_id(ref.removeprefix(FILES))
+        place = Place(store=serving.files, owner=LOCAL_OWNER, prefix=FILES, id=id_)
+    elif UUID.fullmatch(ref) is not None:
+        place = Place(store=serving.store, owner=owner, id=ref.lower())
+    else:
+        place = Place(store=serving.store, owner=owner, id=check_id(ref))
+        try:
+            await place.store.summary(ref, owner=owner)
+        except ConversationNotFoundError:
+            raise InvalidIdError(ref) from None
+    request.record.conversation = place.shown
+    return place
+
+
+def with_notices(response: Response, notices: Sequence[Notice], shelf: Shelf) -> Response:
+    if notices:
+        shown = [_with_shown_id(notice) for notice in notices] if shelf.prefix else notices
+        response.headers[NOTICE] = encode_notices(shown)
+    return response
+
+
+def _with_shown_id(notice: Notice) -> Notice:
+    """Replace the path of a conversation file by its ID."""
+    shown = f"{FILES}{PurePath(notice.path).stem}"
+    return Notice(
+        code=notice.code,
+        path=shown,
+        message=f"Conversation {shown!r} is in a file that cannot be read, and is not shown; mend "
+        "the file, or take it away.",
+    )

@@ -1,0 +1,152 @@
+"""The listening socket and uvicorn's server.
+
+On a signal it refuses new requests, waits for running turns, and saves the rest as incomplete.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
+
+from cllm.core.errors import UsageError
+from cllm.server.http.app import build
+from cllm.server.http.http_protocol import Connection
+from cllm.server.state import Serving, check_reach, open_serving
+from cllm.settings.load import Settings, server_store
+
+BACKLOG = 2048
+UNREAD_BYTES = 128 * 1024
+GRACE = 1.0
+MOST_OPEN = 65536
+# A request leaves few cycles behind.
+GC_THRESHOLD = 10_000
+# For mallopt(3): longer texts return to the system when freed.
+M_MMAP_THRESHOLD = -3
+LONG_TEXT = 256 * 1024
+
+Say = Callable[[str], None]
+
+
+def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker: str) -> None:
+    """Serve until a signal stops the process.
+
+    `worker` is the `module:function` that builds the application in each of several processes.
+    """
+    server_store(settings)
+    check_reach(settings.server)
+    allow_connections()
+    server = settings.server
+    bound = bind(server.host, server.port)
+    with bound:
+        address = shown_address(bound)
+        prepare()
+        if server.workers > 1:
+            say(address)
+            Multiprocess(_config(worker, settings), [bound]).run()
+            return
+        serving = open_serving(settings)
+        config = _config(build(serving), settings)
+        _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
+
+
+def allow_connections() -> None:
+    """Raise the limit of open files."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_OPEN if most == resource.RLIM_INFINITY else min(most, MOST_OPEN)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number).lower() if number and number > 0 else str(error)
+        raise UsageError(
+            f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
+        ) from error
+    # Inherited by connections; the default is megabytes.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
+    return bound
+
+
+def shown_address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
+    limits = settings.server.limits
+    # uvicorn calls it as if it were a class.
+    protocol = partial(Connection, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
+        workers=settings.server.workers,
+        loop="uvloop",
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(limits.stop_seconds + 2 * GRACE),
+    )
+
+
+def _return_long_texts() -> None:
+    """Make glibc return freed long texts to the system instead of fragmenting its memory."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LONG_TEXT)
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self, config: uvicorn.Config, serving: Serving, *, began: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._began = began
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # The collector need not look at what is loaded so far.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        _return_long_texts()
+        self._began()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        limit = self._serving.settings.limits.stop_seconds
+        stopping = asyncio.create_task(self._serving.turns.stop(within=limit))
+        await super().shutdown(sockets)
+        await stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Exit with code 0 on a signal; uvicorn would raise it again."""
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,114 @@
+"""The values that every endpoint uses: the state of the server and the request with its caller."""
+
+import ipaddress
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+import cllm.providers.http.aiohttp_transport  # noqa: F401 - slow to import: not in the first request
+from cllm.app import App, new_id, now
+from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.errors import UsageError
+from cllm.core.ports import Clock, NewId, ServerStore, Store
+from cllm.engine.turn import Engine
+from cllm.providers.registry import LOCAL, ROWS
+from cllm.server.http.limits import BodyRoom
+from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
+from cllm.server.turns.registry import CallCounter, RunningTurns
+from cllm.settings.load import JSON, Settings, file_store, server_store
+from cllm.settings.sections import ServerSettings
+from cllm.stores.registry import open_store
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    owner: str = LOCAL_OWNER
+    key: str | None = None
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one server. `files` is the folder of conversation files, if it has no keys."""
+
+    app: App
+    store: ServerStore
+    settings: ServerSettings
+    engine: Engine
+    turns: RunningTurns
+    calls: CallCounter
+    bodies: BodyRoom
+    clock: Clock
+    new_id: NewId
+    files: Store | None = None
+
+
+class ApiRequest(Request):
+    """A request with its server, log record and caller.
+
+    `error_headers` are added to an error response.
+    """
+
+    caller: Caller
+    error_headers: Mapping[str, str]
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, serving: Serving) -> None:
+        super().__init__(scope, receive, send)
+        self.serving = serving
+        self.record: RequestRecord = scope[SCOPE_KEY]
+        self.error_headers = {}
+
+
+def open_serving(settings: Settings) -> Serving:
+    """Open a server; the caller closes its app."""
+    check_reach(settings.server)
+    _check_default_provider(settings)
+    app = App(replace(settings, store=server_store(settings)))
+    store: ServerStore = app.store  # type: ignore[assignment]
+    return Serving(
+        app=app,
+        store=store,
+        settings=settings.server,
+        engine=app.engine(),
+        turns=RunningTurns(),
+        calls=CallCounter(store),
+        bodies=BodyRoom(settings.server.limits),
+        clock=now,
+        new_id=new_id,
+        files=_open_files(settings),
+    )
+
+
+def check_reach(server: ServerSettings) -> None:
+    """Raise UsageError for a server without keys that other machines can reach."""
+    if not server.keys and not _is_loopback(server.host):
+        raise UsageError(
+            f"Listening on {server.host} lets other machines in, and no keys are configured; "
+            "configure server.keys first, or listen on 127.0.0.1."
+        )
+
+
+def _check_default_provider(settings: Settings) -> None:
+    named, known = settings.server.default_provider, {LOCAL, *ROWS, *settings.providers}
+    if named is not None and named not in known:
+        raise UsageError(
+            f"The default provider '{named}' is not one that there is; name one of "
+            f"{', '.join(sorted(known))}."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _open_files(settings: Settings) -> Store | None:
+    if settings.server.keys or not _is_loopback(settings.server.host):
+        return None
+    is_json = settings.store.startswith(JSON)
+    url = settings.store if is_json else file_store(settings.history_folder)
+    return open_store(url, clock=now)

@@ -1,0 +1,249 @@
+"""Conversations as JSON files in a folder, `<id>.json` each, which people and tools may edit.
+
+Waits for locks and tracks leases; `JsonFolder` does the blocking work. Without waiting no method
+suspends, so a command can run one without an event loop.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
+from cllm.core.errors import (
+    ConversationBusyError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    StaleLeaseError,
+    UsageError,
+)
+from cllm.core.notice import Notice
+from cllm.core.ports import (
+    Clock,
+    Lease,
+    NewConversation,
+    Opening,
+    Tail,
+    TurnStart,
+)
+from cllm.stores import edits
+from cllm.stores.edits import Change, EditingStore, Reads
+from cllm.stores.json.folder import JsonFolder
+from cllm.stores.lists import ScannedLists, tail_of
+from cllm.stores.locks import Lock, wait_for
+from cllm.wire.conversation_file.turn_records import Remainder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    def __call__(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+async def in_place(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
+
+
+class _Held(msgspec.Struct, frozen=True):
+    lock: Lock
+    turn_id: str
+    remainder: Remainder
+
+
+class JsonFileStore(ScannedLists, EditingStore):
+    """A folder of conversation files, all of the owner `local`.
+
+    `patience`: the seconds that an edit waits for a running turn.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        offload: Offload = in_place,
+        patience: float = 5.0,
+    ) -> None:
+        self._folder = JsonFolder(Path(folder), clock=clock)
+        self._clock = clock
+        self._offload = offload
+        self._patience = patience
+        self._held: dict[str, _Held] = {}
+
+    async def begin_turn(
+        self,
+        ref: str,
+        start: TurnStart,
+        *,
+        owner: str = LOCAL_OWNER,
+        create: NewConversation | None = None,
+        wait: float | None = 0,
+        tail: Tail = None,  # noqa: ARG002 - the file is read whole in any case
+    ) -> Lease:
+        key = self._existing(ref, owner) if create is None else _own(ref, owner)
+        lock = await self._lock(key, wait)
+        try:
+            lease, remainder = await self._offload(self._folder.begin, lock, key, start, create)
+        except BaseException:
+            lock.release()
+            raise
+        self._held[key] = _Held(lock, start.id, remainder)
+        return lease
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        self._holding(lease)
+        return lease
+
+    async def finish_turn(
+        self, lease: Lease, turn: Turn, *, opening: Opening | None = None
+    ) -> None:
+        held = self._holding(lease)
+        if turn.id != held.turn_id:
+            raise edits.not_its_turn(held.turn_id, turn.id)
+        del self._held[lease.conversation.id]
+        try:
+            await self._offload(
+                self._folder.finish, held.lock, lease, held.remainder, turn, opening
+            )
+        finally:
+            held.lock.release()
+
+    async def drop_turn(self, lease: Lease) -> None:
+        held = self._holding(lease)
+        del self._held[lease.conversation.id]
+        try:
+            await self._offload(self._folder.drop, held.lock, lease)
+        finally:
+            held.lock.release()
+
+    async def create(
+        self,
+        new: NewConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        opening: Opening | None = None,
+    ) -> Conversation:
+        conversation = edits.with_opening(self._new(new, owner), opening)
+        await self._under_lock(conversation.id, self._folder.create, conversation)
+        return conversation
+
+    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+        key = self._free_key(conversation.name or conversation.id, owner)
+        named = msgspec.structs.replace(conversation, id=key, name=None)
+        whole = edits.added(named, owner=owner, now=self._clock())
+        await self._under_lock(key, self._folder.create, whole)
+
+    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+        stored = await self._offload(self._folder.read, _own(ref, owner))
+        return tail_of(stored.conversation, tail)
+
+    async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
+        return await self._offload(self._folder.summary, _own(ref, owner))
+
+    async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
+        return await self._offload(self._folder.summaries) if owner == LOCAL_OWNER else ((), ())
+
+    async def _scan(
+        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+    ) -> tuple[T, tuple[Notice, ...]]:
+        def scan() -> tuple[T, tuple[Notice, ...]]:
+            notices: list[Notice] = []
+            found = work(self._folder.readable(notices) if owner == LOCAL_OWNER else ())
+            return found, tuple(notices)
+
+        return await self._offload(scan)
+
+    async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
+        key = self._existing(ref, owner)
+        await self._under_lock(key, self._folder.delete, key)
+
+    async def branch(
+        self,
+        ref: str,
+        new: NewConversation,
+        *,
+        at: int | None = None,
+        opening: Opening | None = None,
+        owner: str = LOCAL_OWNER,
+    ) -> Conversation:
+        stored = await self._offload(self._folder.read, _own(ref, owner))
+        fresh = self._new(new, owner)
+        branch = edits.branch_of(stored.conversation, fresh, at=at, opening=opening)
+        await self._under_lock(branch.id, self._folder.create, branch)
+        return branch
+
+    async def close(self) -> None:
+        """Release every lock; unfinished turns are lost, as in a crash."""
+        for held in self._held.values():
+            held.lock.release()
+        self._held.clear()
+
+    def _existing(self, ref: str, owner: str) -> str:
+        """The id of an existing conversation, so that no lock file is created for another."""
+        key = _own(ref, owner)
+        if not self._folder.has(key):
+            raise ConversationNotFoundError(ref)
+        return key
+
+    def _new(self, new: NewConversation, owner: str) -> Conversation:
+        key = self._free_key(new.name or new.id, owner)
+        return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
+
+    def _free_key(self, ref: str, owner: str) -> str:
+        if owner != LOCAL_OWNER:
+            raise UsageError(
+                f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
+                f"'{owner}'; use a database for more people."
+            )
+        key = check_id(ref)
+        if self._folder.has(key):
+            raise ConversationExistsError(key)
+        return key
+
+    def _holding(self, lease: Lease) -> _Held:
+        held = self._held.get(lease.conversation.id)
+        if held is None or (held.turn_id, held.lock.number) != (lease.turn.id, lease.fence):
+            raise StaleLeaseError(lease.conversation.id)
+        return held
+
+    async def _lock(self, key: str, wait: float | None) -> Lock:
+        lock = await wait_for(lambda: self._folder.try_lock(key), wait=wait)
+        if lock is None:
+            raise ConversationBusyError(key)
+        return lock
+
+    async def _under_lock(
+        self,
+        key: str,
+        work: Callable[Concatenate[Lock, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        lock = await self._lock(key, self._patience)
+        try:
+            return await self._offload(work, lock, *args, **kwargs)
+        finally:
+            lock.release()
+
+    async def _edit(
+        self,
+        ref: str,
+        owner: str,
+        change: Change,
+        *,
+        reads: Reads,  # noqa: ARG002 - a file is read whole
+    ) -> Conversation:
+        key = self._existing(ref, owner)
+        return await self._under_lock(key, self._folder.edit, key, change)
+
+
+def _own(ref: str, owner: str) -> str:
+    check_id(ref)
+    if owner != LOCAL_OWNER:
+        raise ConversationNotFoundError(ref)
+    return ref

@@ -1,0 +1,260 @@
+"""What the caches of providers saved and cost, from the usage of turns.
+
+Missed tokens were in the prompt before, within the lifetime of the cache, and were not read from
+it. Not missed: what came after the context of one turn, prompts below the provider's minimum, and
+fewer than `GRAIN` tokens in a call.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from cllm.core.conversation import Conversation, Turn
+from cllm.core.reply import Usage
+from cllm.history.cache_control import minimum_for
+from cllm.window.strategies import PROVIDERS, prices_for
+from cllm.window.tokens import estimate_tokens, weights_for
+
+GRAIN = 128
+
+KeptPrice = Callable[[str, str, Usage, datetime], float | None]
+"""Returns the dollars for a usage, by provider, model and time; None if unknown."""
+Priced = Callable[[Usage], float | None]
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars, and how many replies have a known and an unknown price."""
+
+    dollars: float = 0.0
+    known: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(
+            dollars=self.dollars + other.dollars,
+            known=self.known + other.known,
+            unknown=self.unknown + other.unknown,
+        )
+
+
+def amount_of(dollars: float | None) -> Amount:
+    """Return the amount of one reply; None is an unknown price."""
+    return Amount(unknown=1) if dollars is None else Amount(dollars=dollars, known=1)
+
+
+class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`trimmed` is the part of `missed` after a cut; `saved` is relative to no cache."""
+
+    conversations: int = 0
+    turns: int = 0
+    answers: int = 0
+    summaries: int = 0
+    usage: Usage = Usage()
+    counted: int = 0
+    missed: int = 0
+    trimmed: int = 0
+    expired: int = 0
+    cost: Amount = Amount()
+    saved: Amount = Amount()
+    lost: Amount = Amount()
+
+    def __add__(self, other: "CacheReport") -> "CacheReport":
+        names = self.__struct_fields__
+        return CacheReport(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def hit_ratio(self) -> float | None:
+        return self.usage.cache_read / self.counted if self.counted else None
+
+
+class _Missed(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: int = 0
+    trimmed: bool = False
+    expired: int = 0
+
+
+NOTHING_MISSED = _Missed()
+
+
+def cache_report(conversations: Iterable[Conversation], price: KeptPrice) -> CacheReport:
+    """Return the report; a turn that a branch shares is counted once."""
+    report = CacheReport()
+    seen: set[str] = set()
+    for conversation in conversations:
+        report = with_conversation(report, conversation, price, seen=seen)
+    return report
+
+
+def with_conversation(
+    report: CacheReport, conversation: Conversation, price: KeptPrice, *, seen: set[str]
+) -> CacheReport:
+    """Add a conversation; `seen` has the turns and summaries of the report."""
+    report += CacheReport(conversations=1)
+    for turn, missed in _judged(conversation):
+        if turn.id not in seen:
+            seen.add(turn.id)
+            report += _turn_report(turn, missed, price)
+    providers = {turn.model: turn.provider for turn in _all_turns(conversation)}
+    summary = conversation.summary
+    while summary is not None:
+        name = f"summary {summary.through} {summary.text}"
+        if name not in seen:
+            seen.add(name)
+            priced = _priced(price, providers.get(summary.model), summary.model, summary.made_at)
+            report += CacheReport(summaries=1)
+            report += _usage_report(summary.usage, summary.cost, priced)
+        summary = summary.before
+    return report
+
+
+def _priced(
+    price: KeptPrice, provider: str | None, model: str | None, at: datetime | None
+) -> Priced:
+    def priced(usage: Usage) -> float | None:
+        if provider is None or model is None or at is None:
+            return None
+        return price(provider, model, usage, at)
+
+    return priced
+
+
+def _turn_report(turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
+    if turn.usage is None:
+        return CacheReport(turns=1)
+    priced = _priced(price, turn.provider, turn.model, turn.ended_at or turn.started_at)
+    has_lost = missed.tokens > 0
+    return _usage_report(turn.usage, turn.cost, priced) + CacheReport(
+        turns=1,
+        answers=1,
+        missed=missed.tokens,
+        trimmed=missed.tokens if missed.trimmed else 0,
+        expired=missed.expired,
+        lost=amount_of(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
+    )
+
+
+def _usage_report(usage: Usage | None, cost: float | None, priced: Priced) -> CacheReport:
+    if usage is None:
+        return CacheReport()
+    return CacheReport(
+        usage=usage,
+        counted=0 if usage.estimated else usage.prompt,
+        cost=amount_of(cost),
+        saved=amount_of(_saved(usage, priced)) if _is_cached(usage) else Amount(),
+    )
+
+
+def _saved(usage: Usage, priced: Priced) -> float | None:
+    return _difference(
+        priced(Usage(input=usage.prompt)),
+        priced(
+            Usage(
+                input=usage.input,
+                cache_read=usage.cache_read,
+                cache_write=usage.cache_write,
+                cache_write_hour=usage.cache_write_hour,
+            )
+        ),
+    )
+
+
+def _lost(missed: int, usage: Usage, priced: Priced) -> float | None:
+    """Return how much cheaper reading the missed tokens would have been."""
+    written = min(missed, usage.cache_write)
+    hour = min(written, usage.cache_write_hour)
+    paid = Usage(input=missed - written, cache_write=written, cache_write_hour=hour)
+    return _difference(priced(paid), priced(Usage(cache_read=missed)))
+
+
+def _difference(larger: float | None, smaller: float | None) -> float | None:
+    return None if larger is None or smaller is None else larger - smaller
+
+
+def _all_turns(conversation: Conversation) -> list[Turn]:
+    turns = (*conversation.turns, *conversation.variants)
+    return sorted(turns, key=lambda turn: turn.started_at)
+
+
+def _judged(conversation: Conversation) -> Iterator[tuple[Turn, _Missed]]:
+    turns = _all_turns(conversation)
+    caching = {turn.provider for turn in turns if turn.usage is not None and _is_cached(turn.usage)}
+    before: Turn | None = None
+    for turn in turns:
+        if turn.usage is None or turn.usage.estimated:
+            yield turn, NOTHING_MISSED
+            continue
+        known = turn.provider in PROVIDERS or turn.provider in caching
+        yield turn, _missed(before, turn, turn.usage) if known else NOTHING_MISSED
+        before = turn
+
+
+def _is_cached(usage: Usage) -> bool:
+    return usage.cache_read > 0 or usage.cache_write > 0
+
+
+def _missed(before: Turn | None, turn: Turn, usage: Usage) -> _Missed:
+    again = _sent_again(turn, usage)
+    shared = 0 if before is None else min(_shared(before, turn), usage.prompt)
+    lifetime = prices_for(turn.provider or "", turn.model or "").lifetime
+    fresh = before is not None and _idle(before, turn) <= lifetime
+    expected = again + (shared if fresh else 0)
+    grain = GRAIN * _calls(turn)
+    missed = expected - usage.cache_read
+    expired = 0 if fresh else min(shared, again + shared - usage.cache_read)
+    return _Missed(
+        tokens=missed if missed >= grain and lifetime else 0,
+        trimmed=before is not None and _begins_elsewhere(before, turn),
+        expired=expired if expired >= grain and lifetime else 0,
+    )
+
+
+def _calls(turn: Turn) -> int:
+    return max(1, sum(message.role == "assistant" for message in turn.messages))
+
+
+def _last_prompt(turn: Turn, usage: Usage) -> int | None:
+    """Return the tokens of the last prompt of the turn, if counted."""
+    counted = None if turn.window is None else turn.window.counted
+    return counted if counted is not None or _calls(turn) > 1 else usage.prompt
+
+
+def _sent_again(turn: Turn, usage: Usage) -> int:
+    """Return the tokens that several calls of the turn sent."""
+    last = _last_prompt(turn, usage)
+    if last is None or _context(turn) or last < _least(turn):
+        return 0
+    return max(0, usage.prompt - last)
+
+
+def _shared(before: Turn, turn: Turn) -> int:
+    """Return the tokens that both turns sent."""
+    same = before.model == turn.model and before.provider == turn.provider
+    last = None if before.usage is None else _last_prompt(before, before.usage)
+    if last is None or not same:
+        return 0
+    if context := _context(before):
+        weights = weights_for(before.provider or "")
+        said = sum(estimate_tokens(message, weights) for message in before.messages[:-1])
+        last -= context + said
+    return last if last >= _least(turn) else 0
+
+
+def _context(turn: Turn) -> int:
+    return 0 if turn.window is None else turn.window.context
+
+
+def _begins_elsewhere(before: Turn, turn: Turn) -> bool:
+    last, now = before.window, turn.window
+    if last is None or now is None:
+        return False
+    moved = now.first_sequence != last.first_sequence
+    return moved or now.summary_through != last.summary_through
+
+
+def _least(turn: Turn) -> int:
+    return 0 if turn.provider == "local" else minimum_for(turn.model or "")
+
+
+def _idle(before: Turn, turn: Turn) -> float:
+    return (turn.started_at - (before.ended_at or before.started_at)).total_seconds()
